@@ -1,0 +1,91 @@
+"""Every error that outlines_phi raises on purpose.
+
+    OutlinesPhiError
+    ├── EmptyLanguageError    nothing in the language can be written within the budget
+    ├── GrammarError          a regular expression, schema or grammar that cannot be read
+    ├── VocabularyError       tokenizer and model do not fit each other
+    ├── ModelError            the model gave no law: NaN logits, prompt longer than its context
+    ├── UnsupportedError      a feature that is not offered; the message names the alternative
+    └── BudgetError           exact sampling ran out of effort; carries what it had so far
+
+Each message says what was given, what was expected, and what to do next. Classes that also mean a
+wrong argument derive from ``ValueError`` so that an application's existing handlers keep working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class OutlinesPhiError(Exception):
+    """Base of every error raised on purpose by outlines_phi."""
+
+
+class EmptyLanguageError(OutlinesPhiError, ValueError):
+    """No member of the language can be written within the budget.
+
+    Attributes
+    ----------
+    least_budget
+        The least ``max_new_tokens`` (end of sequence included) that would do; ``None`` when no budget would.
+    """
+
+    def __init__(self, message: str, *, least_budget: int | None = None) -> None:
+        super().__init__(message)
+        self.least_budget = least_budget
+
+
+class GrammarError(OutlinesPhiError, ValueError):
+    """A regular expression, schema or grammar that cannot be read.
+
+    Parameters
+    ----------
+    message
+        What is wrong, without position.
+    source
+        The text at fault.
+    position
+        Offset into ``source``, in characters; ``None`` when it is not known.
+    """
+
+    def __init__(self, message: str, source: str = "", position: int | None = None) -> None:
+        self.source, self.position = source, position
+        super().__init__(message if position is None else f"{message}\n{caret(source, position)}")
+
+
+class VocabularyError(OutlinesPhiError, ValueError):
+    """The tokenizer's bytes cannot be known exactly, or it does not fit the model."""
+
+
+class ModelError(OutlinesPhiError, ValueError):
+    """The model cannot give a law for this input (NaN logits, prompt longer than the context)."""
+
+
+class UnsupportedError(OutlinesPhiError, ValueError):
+    """A feature, option or combination that is not offered; the message names the alternative."""
+
+
+class BudgetError(OutlinesPhiError, RuntimeError):
+    """Exact sampling ran out of effort.
+
+    Attributes
+    ----------
+    draws
+        What was drawn before the effort ran out, in launch order. Using it as if it were complete costs at
+        most the probability that the effort runs out, in total variation (each draw is still exact).
+    log_z_bounds
+        ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
+    """
+
+    def __init__(self, message: str, *, draws: Any = None, log_z_bounds: tuple[float, float] | None = None) -> None:
+        super().__init__(message)
+        self.draws, self.log_z_bounds = draws, log_z_bounds
+
+
+def caret(source: str, position: int, width: int = 72) -> str:
+    """Return the line of ``source`` that holds ``position`` with a caret under it, at most ``width`` wide."""
+    start = source.rfind("\n", 0, position) + 1
+    line = source[start:].split("\n", 1)[0]
+    column = position - start
+    left = max(0, column - width // 2)
+    return f"  line {source.count(chr(10), 0, position) + 1}, column {column + 1}\n  {line[left : left + width]}\n  {' ' * (column - left)}^"

@@ -1,0 +1,73 @@
+"""How far apart two laws are, and how far sampling noise alone would put them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, final
+
+import numpy as np
+
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+def total_variation(left: Mapping[Outcome, float], right: Mapping[Outcome, float]) -> float:
+    """Return ``TV = sum |left - right| / 2`` of two laws; an outcome that is missing has probability 0."""
+    return sum(abs(left.get(outcome, 0.0) - right.get(outcome, 0.0)) for outcome in {*left, *right}) / 2
+
+
+def frequencies(outcomes: Iterable[Outcome], weights: Iterable[float] | None = None) -> dict[Outcome, float]:
+    """Return the relative frequency of each outcome, of weighted draws when ``weights`` are given."""
+    counts: Counter[Outcome] = Counter()
+    items = list(outcomes)
+    for outcome, weight in zip(items, [1.0] * len(items) if weights is None else weights, strict=True):
+        counts[outcome] += weight  # type: ignore[assignment]
+    total = sum(counts.values())
+    return {outcome: weight / total for outcome, weight in counts.items()}
+
+
+def noise_floor(law: Mapping[Outcome, float], n: int, *, repeats: int = 200, seed: int = 0) -> float:
+    """Return the mean TV to ``law`` that ``n`` draws from ``law`` itself show.
+
+    A measured TV means something only beside it.
+    """
+    p = np.array(list(law.values()))
+    draws = np.random.default_rng(seed).multinomial(n, p / p.sum(), size=repeats) / n
+    return float(np.abs(draws - p / p.sum()).sum(axis=1).mean() / 2)
+
+
+@final
+@dataclass(frozen=True)
+class ChiSquare:
+    """A goodness-of-fit test of draws against a law, with outcomes pooled into a few cells.
+
+    Attributes
+    ----------
+    statistic
+        ``sum (observed - expected)^2 / expected``.
+    cells
+        Number of cells; one more than the degrees of freedom.
+    outside
+        Draws that the law gives probability 0.
+    """
+
+    statistic: float
+    cells: int
+    outside: int
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome], law: Mapping[Outcome, float], *, max_cells: int = 10) -> ChiSquare:
+        """Compare ``outcomes`` with ``law``; the likeliest outcomes have a cell each, the others share one."""
+        counts = Counter(outcomes)
+        ranked = sorted(law, key=lambda outcome: -law[outcome])
+        groups: list[list[Outcome]] = [[outcome] for outcome in ranked[: max_cells - 1]]
+        if ranked[max_cells - 1 :]:
+            groups.append(ranked[max_cells - 1 :])
+        n = sum(counts.values())
+        observed = np.array([sum(counts[outcome] for outcome in group) for group in groups], dtype=float)
+        expected = np.array([sum(law[outcome] for outcome in group) for group in groups]) * n
+        used = expected > 0
+        statistic = float((((observed - expected)[used] ** 2) / expected[used]).sum())
+        outside = sum(count for outcome, count in counts.items() if law.get(outcome, 0.0) <= 0)
+        return cls(statistic, int(used.sum()), outside)

@@ -1,0 +1,68 @@
+"""What is allowed: the interface of every guide."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..partition import Partition
+from ..vocabulary import Vocabulary
+
+DEAD = 0
+"""The state from which nothing in the language can be reached."""
+
+DONE = 1
+"""The state after the end of sequence: one member of the language has been written."""
+
+UNREACHABLE = np.iinfo(np.int32).max
+"""``min_tokens`` of a state that cannot reach :data:`DONE`."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One state's transitions, per vocabulary class.
+
+    Attributes
+    ----------
+    partition
+        The classes of the vocabulary in this state.
+    targets
+        ``int32[G]``: the next state of each class; :data:`DEAD` where the class is not allowed. The end of sequence is an
+        ordinary class whose target is :data:`DONE` where the text so far may end.
+    """
+
+    partition: Partition
+    targets: NDArray[np.int32]
+
+
+class Guide(ABC):
+    """A deterministic token automaton, immutable, with integer states (mathematics.md, section 1).
+
+    The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included.
+    A state is a plain ``int``, so a fork is a copy of a number and a rollback is free.
+    """
+
+    vocabulary: Vocabulary
+    start: int
+
+    @abstractmethod
+    def row(self, state: int) -> Row:
+        """Return the transitions of ``state``."""
+
+    @abstractmethod
+    def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
+
+    @abstractmethod
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``."""
+
+    def advance(self, state: int, token: int) -> int:
+        """Return the state after ``token``, :data:`DEAD` where the token is not allowed."""
+        row = self.row(state)
+        return int(row.targets[row.partition.class_of[token]])

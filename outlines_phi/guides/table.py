@@ -1,0 +1,136 @@
+"""The form of a guide that runs: what is live in a state, cached under one memory bound."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..partition import Partition
+from .guide import DEAD, DONE, UNREACHABLE, Guide
+
+Cached = TypeVar("Cached")
+
+
+class Moves(NamedTuple):
+    """The live tokens of a state, in increasing order, and where each leads."""
+
+    tokens: NDArray[np.int64]
+    targets: NDArray[np.int32]
+
+
+@final
+class Table:
+    """What samplers and estimators read of a guide, so that none of them knows which kind of guide it has.
+
+    A token is **live** in a state with ``remaining`` tokens to write when its target can still reach the end of sequence
+    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a guide is ever truncated.
+
+    Parameters
+    ----------
+    guide
+        What is allowed.
+    max_bytes
+        Bound on the memory of what is kept per visited state; the least recently used is dropped.
+    """
+
+    def __init__(self, guide: Guide, *, max_bytes: int = 64 * 2**20) -> None:
+        self.guide = guide
+        self.vocabulary = guide.vocabulary
+        self.start = guide.start
+        self.max_bytes = max_bytes
+        self._kept: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def moves(self, state: int, remaining: int) -> Moves:
+        """Return the live tokens of ``state`` and their targets."""
+        return self._keep("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))
+
+    def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
+        """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place."""
+
+        def build(state: int, remaining: int) -> Tensor:
+            row = torch.full((len(self.vocabulary),), -math.inf)
+            row[torch.from_numpy(self._moves(state, remaining).tokens)] = 0.0
+            return row.to(device)
+
+        return self._keep(str(device), state, remaining, build, lambda row: row.nbytes)
+
+    def partition(self, state: int) -> Partition:
+        """Return the vocabulary classes of ``state``."""
+        return self.guide.row(state).partition
+
+    def one_step(self, state: int, remaining: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what one step of look-ahead needs, per class ``g`` of ``state``.
+
+        Returns
+        -------
+        tuple
+            ``live_after[g, k]``, float32: 1 where class ``k`` is live at the target of ``g``; ``ends[g]``: the target is :data:`DONE`;
+            ``live[g]``.
+        """
+
+        def build(state: int, remaining: int) -> tuple[Tensor, Tensor, Tensor]:
+            row = self.guide.row(state)
+            targets, inverse = np.unique(row.targets, return_inverse=True)
+            live_after = np.stack([self.live_classes(int(target), remaining - 1) for target in targets])[inverse]
+            arrays = (live_after.astype(np.float32), row.targets == DONE, self.live_classes(state, remaining))
+            return tuple(torch.from_numpy(array).to(device) for array in arrays)  # type: ignore[return-value]
+
+        return self._keep(f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2)
+
+    def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
+        """Return ``bool[G]``: which classes of the state's partition are live."""
+        return self.distances(state) <= remaining - 1
+
+    def distances(self, state: int) -> NDArray[np.int64]:
+        """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
+        targets, inverse = np.unique(self.guide.row(state).targets, return_inverse=True)
+        return np.array([self.guide.min_tokens(int(target)) for target in targets], dtype=np.int64)[inverse]
+
+    def _moves(self, state: int, remaining: int) -> Moves:
+        row = self.guide.row(state)
+        live = self.live_classes(state, remaining)
+        tokens = np.flatnonzero(live[row.partition.class_of])
+        return Moves(tokens, row.targets[row.partition.class_of[tokens]])
+
+    def _slack(self, state: int, steps: int) -> int:
+        """Return the budget beyond which a larger one allows nothing more for ``steps`` steps, so that deep budgets share entries."""
+        key = ("slack", state, steps)
+        if key not in self._kept:
+            distances, targets = self.distances(state), self.guide.row(state).targets
+            slack = int(distances[distances < UNREACHABLE].max(initial=0)) + 1
+            if steps > 1:
+                below = {self._slack(int(target), steps - 1) for target in set(targets.tolist()) - {DEAD}}
+                slack = max(slack, 1 + max(below, default=0))
+            self._store(key, slack, 100)
+        return self._kept[key][0]
+
+    def _keep(
+        self,
+        kind: str,
+        state: int,
+        remaining: int,
+        build: Callable[[int, int], Cached],
+        size: Callable[[Cached], int],
+        steps: int = 1,
+    ) -> Cached:
+        key = (kind, state, min(remaining, self._slack(state, steps)))
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+        value = build(state, remaining)
+        self._store(key, value, size(value))
+        return value
+
+    def _store(self, key: tuple[Any, ...], value: Any, size: int) -> None:
+        self._kept[key] = (value, size)
+        self._bytes += size
+        while self._bytes > self.max_bytes and len(self._kept) > 2:
+            self._bytes -= self._kept.popitem(last=False)[1][1]

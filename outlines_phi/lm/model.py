@@ -1,0 +1,124 @@
+"""What is likely: the interface of every language model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ..vocabulary import Vocabulary
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The answer of one model call about ``n`` new nodes.
+
+    Attributes
+    ----------
+    nodes
+        The handles of the nodes, consecutive integers.
+    logits
+        ``[n, V]`` raw next-token logits after each node, on the model's device. What the user's settings make of
+        them (temperature, truncation) is ``p``; see :class:`outlines_phi.SamplingSettings`.
+    hidden
+        ``[n, D]`` last hidden states, where the model has them and was asked.
+    """
+
+    nodes: range
+    logits: Tensor
+    hidden: Tensor | None = None
+
+
+@dataclass
+class ModelCounts:
+    """What a set of token trees has cost so far.
+
+    Attributes
+    ----------
+    calls
+        Calls of the model.
+    prompt_tokens
+        Prompt tokens evaluated, padding excluded.
+    tokens
+        Generated tokens (tree nodes) evaluated, padding excluded.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+
+
+class TokenTrees(ABC):
+    """The token trees of some prompts, evaluated in shared model calls.
+
+    A node is a token sequence after a prompt, named by an integer handle; the handles ``0 .. P - 1`` are the roots,
+    the prompts themselves. Nothing is ever cropped: a node may be extended at any time, in any order, in
+    company of nodes of other prompts.
+    """
+
+    counts: ModelCounts
+
+    @abstractmethod
+    def roots(self) -> Evaluation:
+        """Evaluate all prompts in one call, once; row ``i`` answers for prompt ``i``."""
+
+    @abstractmethod
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        """Evaluate one new node per pair, all in one call.
+
+        Parameters
+        ----------
+        parents
+            Handle of each new node's parent. The ``i``-th new node's handle is ``evaluation.nodes[i]``, which is known
+            beforehand (``next_node + i``), so a parent may be a node of this same call that stands before it.
+        tokens
+            The token of each new node.
+
+        Raises
+        ------
+        ModelError
+            A node would lie beyond the model's context, or the model answered NaN.
+        """
+
+    @property
+    @abstractmethod
+    def next_node(self) -> int:
+        """The handle that the first node of the next :meth:`extend` will get."""
+
+    @abstractmethod
+    def compact(self, keep: Sequence[int]) -> None:
+        """Give back the memory of every node that is neither in ``keep``, an ancestor of one, nor a root.
+
+        The handles of kept nodes stay valid; the others must not be used again.
+        """
+
+
+class LanguageModel(ABC):
+    """A causal language model over token ids.
+
+    Attributes
+    ----------
+    vocabulary
+        The exact bytes of every token.
+    max_length
+        The longest sequence, prompt included, that the model can evaluate; ``None`` when there is no limit.
+    device
+        Where logits are returned.
+    """
+
+    vocabulary: Vocabulary
+    max_length: int | None
+    device: torch.device
+
+    def version(self) -> Hashable:
+        """Return a value that changes when the law may have changed (weights, adapter, dtype, device)."""
+        return None
+
+    @abstractmethod
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        """Return token trees rooted at ``prompts`` (token ids, each at least one token long); no call is made yet."""

@@ -1,0 +1,142 @@
+"""A tiny explicit law in float64: the model to test everything else against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ModelError
+from ..vocabulary import Vocabulary
+from .forest import Forest
+from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+
+
+@final
+class TableModel(LanguageModel):
+    """A language model given by a function, evaluated in float64 on the CPU.
+
+    Everything that can be computed about a small law (Phi, the conditioned law, the mode) can be enumerated
+    exactly with it, so it stands beside every fast path in the tests; applications have tests too.
+
+    Parameters
+    ----------
+    vocabulary
+        The tokens.
+    law
+        Maps the whole token sequence so far, prompt included, to ``V`` logits of the next token.
+        Log-probabilities are logits too; ``-inf`` marks what never happens. It must be a pure function.
+    max_length
+        The longest sequence that can be evaluated, prompt included; ``None`` for no limit.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        law: Callable[[tuple[int, ...]], ArrayLike],
+        *,
+        max_length: int | None = None,
+    ) -> None:
+        self.vocabulary, self.law, self.max_length = vocabulary, law, max_length
+        self.device = torch.device("cpu")
+
+    @classmethod
+    def random(
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        seed: int = 0,
+        order: int | None = None,
+        scale: float = 1.0,
+        max_length: int | None = None,
+    ) -> TableModel:
+        """Return a random law: independent normal logits of standard deviation ``scale`` in every context.
+
+        Parameters
+        ----------
+        vocabulary
+            The tokens.
+        seed
+            Names the law; the same seed is the same law in every process.
+        order
+            How many of the last tokens the law looks at (a Markov chain of that order); ``None`` for all.
+        scale
+            Standard deviation of the logits; 0 is the uniform law.
+        max_length
+            As in the constructor.
+        """
+        cache: dict[tuple[int, ...], NDArray[np.float64]] = {}
+
+        def law(sequence: tuple[int, ...]) -> NDArray[np.float64]:
+            context = sequence if order is None else sequence[max(0, len(sequence) - order) :]
+            if context not in cache:
+                # The length is part of the key: SeedSequence takes (1,) and (1, 0) for the same entropy.
+                stream = np.random.default_rng(np.random.SeedSequence([seed, len(context), *context]))
+                cache[context] = scale * stream.standard_normal(len(vocabulary))
+            return cache[context]
+
+        return cls(vocabulary, law, max_length=max_length)
+
+    def logits(self, sequence: Sequence[int]) -> NDArray[np.float64]:
+        """Return the ``[V]`` logits of the token that follows ``sequence``, prompt included.
+
+        Raises
+        ------
+        ModelError
+            The law gave another shape, NaN, ``+inf``, or no possible token.
+        """
+        logits = np.asarray(self.law(tuple(sequence)), dtype=np.float64)
+        if logits.shape != (len(self.vocabulary),):
+            raise ModelError(
+                f"The law gave an array of shape {logits.shape} after {tuple(sequence)}; expected one logit "
+                f"for each of the {len(self.vocabulary)} tokens of the vocabulary."
+            )
+        if not logits.max() < np.inf or logits.max() == -np.inf:
+            raise ModelError(
+                f"The law gave NaN, +inf or only -inf after {tuple(sequence)}; expected logits below +inf, "
+                "at least one of them finite."
+            )
+        return logits
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TableTrees:
+        return TableTrees(self, prompts)
+
+
+@final
+class TableTrees(TokenTrees):
+    """Token trees of a :class:`TableModel`; every node is evaluated from its whole sequence."""
+
+    def __init__(self, model: TableModel, prompts: Sequence[Sequence[int]]) -> None:
+        self.model, self.counts = model, ModelCounts()
+        self._forest = Forest(prompts, len(model.vocabulary), model.max_length)
+
+    def roots(self) -> Evaluation:
+        evaluation = self._evaluate(self._forest.plant())
+        self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
+        return evaluation
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        nodes = self._forest.add(parents, tokens)
+        try:
+            evaluation = self._evaluate(nodes)
+        except ModelError:
+            self._forest.withdraw(nodes)
+            raise
+        self.counts.tokens += len(nodes)
+        return evaluation
+
+    @property
+    def next_node(self) -> int:
+        return len(self._forest)
+
+    def compact(self, keep: Sequence[int]) -> None:
+        self._forest.retain(keep)
+
+    def _evaluate(self, nodes: range) -> Evaluation:
+        rows = [self.model.logits(self._forest.sequence(node)) for node in nodes]
+        self.counts.calls += bool(rows)
+        logits = np.stack(rows) if rows else np.empty((0, len(self.model.vocabulary)))
+        return Evaluation(nodes, torch.from_numpy(logits))

@@ -1,0 +1,168 @@
+"""Which slots a node may see: additive 4-D masks for packed token trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...errors import UnsupportedError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the ``k`` nodes of one model call stand among its ``r`` rows of ``n`` tokens.
+
+    Attributes
+    ----------
+    rows
+        ``[r]`` the prompts in the call.
+    columns
+        ``[r, n]`` the node slot of each token. Padding, at the end of a row, points at slots that are free.
+    places
+        Two arrays ``[k]``: row and token of each node in the call.
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    places: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, row: NDArray[np.int64], rank: NDArray[np.int64], used: NDArray[np.int64]) -> Layout:
+        """Lay out nodes of prompts ``row`` in the slots after ``used``, each ``rank``-th in its prompt."""
+        rows, where = np.unique(row, return_inverse=True)
+        columns = used[rows][:, None] + np.arange(rank.max() + 1)
+        return cls(rows, columns, (where, rank))
+
+    @property
+    def width(self) -> int:
+        """Node slots that the call reads; a multiple of 8, which attention kernels like."""
+        return eightfold(int(self.columns.max()) + 1)
+
+
+@final
+class TreeMask:
+    """The ancestors of every node, and the masks that follow from them.
+
+    A node sees its prompt, its ancestors and itself, so its line of ancestors is its parent's line and itself:
+    a row of bits over the node slots of its prompt. Layers with a window also ask that the positions differ by
+    less than the window, whatever the slots.
+
+    Parameters
+    ----------
+    prompt_lengths
+        ``[P]``. Prompts are left padded to the longest.
+    base
+        The slot at which nodes begin.
+    windows
+        The window of each kind of layer, ``None`` for full attention.
+    """
+
+    def __init__(self, prompt_lengths: NDArray[np.int64], base: int, windows: Mapping[str, int | None]) -> None:
+        self.windows = windows
+        longest, slot = prompt_lengths.max(), np.arange(base)
+        positions = slot - (longest - prompt_lengths)[:, None]
+        self._prompt_positions = np.where(slot < longest, positions, -1)  # [P, base], negative where no token is
+        self._lines = np.zeros((len(prompt_lengths), 64, 8), dtype=np.uint8)  # [P, node slot, seen node slot / 8]
+        self._positions = np.zeros((len(prompt_lengths), 64), dtype=np.int64)  # [P, node slot]
+
+    def append(self, layout: Layout, parent: NDArray[np.int64], position: NDArray[np.int64]) -> None:
+        """Add the nodes of ``layout`` after those in slots ``parent`` ``[k]``, -1 for the prompt itself.
+
+        Parents stand before their children, possibly among the nodes that are added.
+        """
+        self._reserve(layout.width)
+        row, slot = layout.rows[layout.places[0]], layout.columns[layout.places]
+        self._positions[row, slot] = position
+        new = parent >= layout.columns[layout.places[0], 0]
+        self._lines[row, slot] = np.where(((parent >= 0) & ~new)[:, None], self._lines[row, parent], 0)
+        self._lines[row, slot, slot >> 3] |= (0x80 >> (slot & 7)).astype(np.uint8)
+        for r, s, p in zip(row[new], slot[new], parent[new], strict=True):
+            self._lines[r, s] |= self._lines[r, p]
+
+    def build(self, layout: Layout, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+        """Return ``{kind of layer: [r, 1, n, base + width]}``: 0 where a token sees, ``finfo.min`` where not.
+
+        The masks are additive because eager attention adds whatever it is given: a boolean mask is silently
+        wrong there. Padding sees only itself.
+        """
+        rows, columns, places = layout.rows, layout.columns, layout.places
+        nodes = np.zeros((*columns.shape, layout.width), dtype=bool)
+        np.put_along_axis(nodes, columns[:, :, None], True, axis=2)
+        lines = self._lines[rows[places[0]], columns[places]]
+        nodes[places] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
+        real = np.zeros(columns.shape, dtype=bool)
+        real[places] = True
+        prompt = _to(self._prompt_positions[rows] >= 0, device)[:, None, :] & _to(real, device)[:, :, None]
+        visible = torch.cat([prompt, _to(nodes, device)], dim=-1)[:, None]
+        masks = {}
+        for kind, window in self.windows.items():
+            seen = visible if window is None else visible & _to(self._distance(layout), device).lt(window)[:, None]
+            mask = torch.zeros(seen.shape, dtype=dtype, device=device)
+            masks[kind] = mask.masked_fill_(~seen, torch.finfo(dtype).min)
+        return masks
+
+    def positions(self, layout: Layout) -> NDArray[np.int64]:
+        """Return the positions ``[r, n]`` of the tokens of ``layout``."""
+        return self._positions[layout.rows[:, None], layout.columns]
+
+    def select(self, kept: Sequence[NDArray[np.int64]]) -> None:
+        """Keep only the node slots ``kept[i]``, ascending, of each prompt ``i``, moved to the front."""
+        size = max(64, eightfold(max(len(slots) for slots in kept)))
+        lines = np.zeros((len(kept), size, size // 8), dtype=np.uint8)
+        positions = np.zeros((len(kept), size), dtype=np.int64)
+        for row, slots in enumerate(kept):
+            bits = np.packbits(np.unpackbits(self._lines[row, slots], axis=-1)[:, slots], axis=-1)
+            lines[row, : len(slots), : bits.shape[-1]] = bits
+            positions[row, : len(slots)] = self._positions[row, slots]
+        self._lines, self._positions = lines, positions
+
+    def _distance(self, layout: Layout) -> NDArray[np.int64]:
+        """Return how far behind each token of the call each slot stands, ``[r, n, base + width]``."""
+        keys = [self._prompt_positions[layout.rows], self._positions[layout.rows, : layout.width]]
+        return self.positions(layout)[:, :, None] - np.concatenate(keys, axis=-1)[:, None, :]
+
+    def _reserve(self, slots: int) -> None:
+        prompts, held = self._positions.shape
+        if slots <= held:
+            return
+        size = eightfold(max(slots, 2 * held))
+        lines = np.zeros((prompts, size, size // 8), dtype=np.uint8)
+        lines[:, :held, : held // 8] = self._lines
+        positions = np.zeros((prompts, size), dtype=np.int64)
+        positions[:, :held] = self._positions
+        self._lines, self._positions = lines, positions
+
+
+def windows(config: Any) -> dict[str, int | None]:
+    """Return the kinds of attention layers of a text ``config`` and the window of each, ``None`` for no window.
+
+    Raises
+    ------
+    UnsupportedError
+        A kind of layer that a mask over slots cannot express (recurrent, chunked, compressed attention).
+    """
+    sliding = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        return {"full_attention" if sliding is None else "sliding_attention": sliding}
+    known = {"full_attention": None, "sliding_attention": sliding}
+    unknown = sorted(set(kinds) - known.keys())
+    if unknown:
+        raise UnsupportedError(f"layers of type {', '.join(unknown)} have no tree mask")
+    return {kind: known[kind] for kind in sorted(set(kinds))}
+
+
+def eightfold(size: int) -> int:
+    """Return the least multiple of 8 that is at least ``size``."""
+    return -(-size // 8) * 8
+
+
+def _to(array: NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)

@@ -1,0 +1,93 @@
+"""Hugging Face causal language models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from ...errors import UnsupportedError, VocabularyError
+from ...vocabulary import Vocabulary
+from ..model import LanguageModel, TokenTrees
+from .forward import Forward
+from .selfcheck import ROADS, road
+
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len")
+
+
+@final
+class TransformersModel(LanguageModel):
+    """A decoder-only model of the transformers library.
+
+    Token trees are packed into one cache where the architecture allows it, which is tried out once, on a small
+    example, when the first trees are asked for; otherwise every node becomes a batch row. Logits come in the dtype
+    in which the model gives them.
+
+    Parameters
+    ----------
+    hf_model
+        The model, in evaluation mode.
+    vocabulary
+        Its tokens: one entry for each row of the model's output.
+    memory
+        Bytes that the logits and masks of one call may take beyond what is returned; larger requests are split
+        into several calls.
+
+    Raises
+    ------
+    UnsupportedError
+        The model is not a causal language model over text alone, or is in training mode.
+    VocabularyError
+        The vocabulary does not have one entry for each row of the model's output.
+    """
+
+    def __init__(self, hf_model: Any, vocabulary: Vocabulary, *, memory: int = 256 << 20) -> None:
+        _check_kind(hf_model)
+        config = hf_model.config.get_text_config(decoder=True)
+        rows = getattr(hf_model.get_output_embeddings(), "out_features", config.vocab_size)
+        if rows != len(vocabulary):
+            raise VocabularyError(
+                f"The model's output has {rows} rows but the vocabulary has {len(vocabulary)} entries; use the "
+                f"tokenizer that belongs to the model, and build its vocabulary with size={rows}."
+            )
+        contexts = [getattr(config, name, None) for name in CONTEXT]
+        self.vocabulary, self.hf_model = vocabulary, hf_model
+        self.max_length = next((length for length in contexts if length), None)
+        self.device = hf_model.device
+        self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
+        self._check_mode()
+
+    @property
+    def road(self) -> str:
+        """How trees are evaluated: ``"packed"``, ``"rows"`` or ``"rows of one length"``."""
+        return road(self._forward)
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        self._check_mode()
+        self.device = self.hf_model.device
+        return ROADS[self.road](self._forward, prompts)
+
+    def _check_mode(self) -> None:
+        if self.hf_model.training:
+            raise UnsupportedError(
+                "The model is in training mode, where dropout makes its law random; call model.eval() first."
+            )
+
+
+def _check_kind(hf_model: Any) -> None:
+    name = type(hf_model).__name__
+    if not (hasattr(hf_model, "config") and hasattr(hf_model, "forward")):
+        raise UnsupportedError(
+            f"A Hugging Face model was expected, not {name}; load one with AutoModelForCausalLM.from_pretrained."
+        )
+    if hf_model.config.is_encoder_decoder:
+        raise UnsupportedError(f"{name} is an encoder-decoder model; only decoder-only models are supported.")
+    if not hf_model.can_generate():
+        raise UnsupportedError(
+            f"{name} does not generate text; load the model with AutoModelForCausalLM.from_pretrained."
+        )
+    modalities = getattr(hf_model, "input_modalities", "text")
+    if not {modalities} <= {"text", ("text",)}:
+        raise UnsupportedError(
+            f"{name} takes {', '.join(modalities)}; only text models are supported. Where the model has a text-only "
+            "version, load that with AutoModelForCausalLM.from_pretrained."
+        )

@@ -1,0 +1,164 @@
+"""Token trees in one cache: all nodes of a prompt share its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..forest import Forest, grown
+from ..model import Evaluation, ModelCounts, TokenTrees
+from .cache import SlotCache
+from .forward import Forward
+from .mask import Layout, TreeMask, eightfold, windows
+
+
+@final
+class PackedTrees(TokenTrees):
+    """Token trees of many prompts in one key-value cache, one batch row per prompt.
+
+    Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its
+    ancestors and itself, at position ``prompt length + depth - 1``. A call appends nodes of any prompts, padded to the prompt
+    with most of them; prompts without new nodes take no part.
+
+    A call is split, parents first, when logits and masks would together take more than ``forward.memory`` bytes;
+    the counts then say how many calls there were.
+
+    Raises
+    ------
+    UnsupportedError
+        The model has layers that no mask over slots can express.
+    """
+
+    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:
+        self.counts, self._forward = ModelCounts(), forward
+        self._forest = Forest(prompts, forward.size, forward.max_length)
+        lengths = self._forest.prompt_lengths
+        self._base = eightfold(int(lengths.max()))
+        self._mask = TreeMask(lengths, self._base, windows(forward.config))
+        self._used = np.zeros(len(lengths), dtype=np.int64)  # [P] node slots in use
+        self._slot = np.full(len(lengths), -1, dtype=np.int64)  # per handle: its node slot, -1 for a root
+        self.cache = SlotCache(len(lengths), self._base)
+
+    @property
+    def next_node(self) -> int:
+        return len(self._forest)
+
+    def roots(self) -> Evaluation:
+        nodes, lengths = self._forest.plant(), self._forest.prompt_lengths
+        tokens = np.zeros((len(lengths), lengths.max()), dtype=np.int64)
+        for row, prompt in enumerate(self._forest.prompts):
+            tokens[row, -len(prompt) :] = prompt
+        positions = np.arange(tokens.shape[1]) - (lengths.max() - lengths)[:, None]
+        # The model makes its own causal masks here, so that a prompt is evaluated as it would be anywhere else.
+        logits, _ = self._forward(
+            self._to(tokens),
+            mask=self._to((positions >= 0).astype(np.int64)),
+            positions=self._to(np.maximum(positions, 0)),
+            cache=self.cache,
+            last_only=True,
+        )
+        self.counts.calls += 1
+        self.counts.prompt_tokens += int(lengths.sum())
+        return Evaluation(nodes, self._forward.checked(logits[:, -1]))
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        nodes, used = self._forest.add(parents, tokens), self._used.copy()
+        if not nodes:
+            empty = torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+            return Evaluation(nodes, empty)
+        self._slot = grown(self._slot, nodes.stop)
+        try:
+            logits = self._evaluate(np.arange(nodes.start, nodes.stop))
+        except BaseException:  # the slots written so far are free again, and will be overwritten
+            self._used = used
+            self._forest.withdraw(nodes)
+            raise
+        return Evaluation(nodes, logits)
+
+    def compact(self, keep: Sequence[int]) -> None:
+        live = self._forest.retain(keep)[len(self._forest.prompts) :]
+        if len(live) == self._used.sum():
+            return
+        row, slot = self._forest.row[live], self._slot[live]
+        kept = [np.sort(slot[row == prompt]) for prompt in range(len(self._used))]
+        self._used = np.array([len(slots) for slots in kept], dtype=np.int64)
+        columns = np.zeros((len(kept), self._base + self._used.max()), dtype=np.int64)
+        columns[:, : self._base] = np.arange(self._base)
+        for prompt, slots in enumerate(kept):
+            columns[prompt, self._base : self._base + len(slots)] = self._base + slots
+            mine = live[row == prompt]
+            self._slot[mine] = np.searchsorted(slots, self._slot[mine])
+        self._mask.select(kept)
+        self.cache.select(self._to(columns))
+
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Evaluate consecutive new nodes in as few calls as memory allows; return their logits ``[n, V]``."""
+        row = self._forest.row[nodes]
+        rank = ranks(row)
+        pieces = self._pieces(row, rank)
+        if pieces.max() == 0:
+            return self._call(nodes, rank)
+        logits = None
+        for piece in range(pieces.max() + 1):
+            part = np.flatnonzero(pieces == piece)
+            answer = self._call(nodes[part], ranks(row[part]))
+            if logits is None:
+                logits = answer.new_empty(len(nodes), answer.shape[1])
+            logits[self._to(part)] = answer
+        assert logits is not None
+        return logits
+
+    def _pieces(self, row: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the call, from 0, that each node belongs to; parents come first or together."""
+        slots = self._base + eightfold(int((self._used[row] + rank).max()) + 1)
+        heads = self._forward.heads_in_memory
+        size = torch.finfo(self._forward.dtype).bits // 8
+        places = max(1, self._forward.memory // (size * (self._forward.size + heads * slots)))
+        rows, where = np.unique(row, return_inverse=True)
+        together = min(len(rows), places)  # prompts per call
+        length = rank // max(1, places // together)  # which stretch of its prompt's nodes
+        keys = (where // together) * (length.max() + 1) + length
+        return np.unique(keys, return_inverse=True)[1]
+
+    def _call(self, nodes: NDArray[np.int64], rank: NDArray[np.int64]) -> Tensor:
+        """Evaluate ``nodes``, each the ``rank``-th new one of its prompt, in one model call."""
+        forest, forward = self._forest, self._forward
+        row, parent = forest.row[nodes], forest.parent[nodes]
+        layout = Layout.of(row, rank, self._used)
+        self._slot[nodes] = layout.columns[layout.places]
+        position = forest.prompt_lengths[row] + forest.depth[nodes] - 1
+        self._mask.append(layout, self._slot[parent], position)
+        tokens = np.zeros(layout.columns.shape, dtype=np.int64)
+        tokens[layout.places] = forest.token[nodes]
+        everyone = len(layout.rows) == len(self._used)
+        rows = None if everyone else self._to(layout.rows)
+        self.cache.aim(rows, self._to(self._base + layout.columns), self._base + layout.width)
+        masks = self._mask.build(layout, dtype=forward.dtype, device=forward.device)
+        logits, _ = forward(
+            self._to(tokens),
+            mask=masks if len(masks) > 1 else next(iter(masks.values())),
+            positions=self._to(self._mask.positions(layout)),
+            cache=self.cache,
+        )
+        self.counts.calls += 1
+        self.counts.tokens += len(nodes)
+        self._used[layout.rows] += np.bincount(layout.places[0])
+        return forward.checked(logits[tuple(self._to(index) for index in layout.places)])
+
+    def _to(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self._forward.device)
+
+
+def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each entry, how many equal entries stand before it."""
+    order = np.argsort(row, kind="stable")
+    starts = np.flatnonzero(np.diff(row[order], prepend=-1))
+    counts = np.diff(np.append(starts, len(row)))
+    rank = np.empty(len(row), dtype=np.int64)
+    rank[order] = np.arange(len(row)) - np.repeat(starts, counts)
+    return rank

@@ -1,0 +1,149 @@
+"""Token trees as batch rows: for models that cannot hold a tree in one cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..forest import Forest
+from ..model import Evaluation, ModelCounts, TokenTrees
+from .forward import Forward
+
+
+@final
+class RowTrees(TokenTrees):
+    """Token trees whose every new node is a batch row with a whole sequence of its own.
+
+    The cache of the last call is kept. When all parents were nodes of the last call, its rows are selected
+    (and copied, where a parent has several children) and one token each is evaluated; otherwise whole sequences are.
+    The counts are what was really evaluated: prompts and paths that are evaluated again count again.
+
+    Parameters
+    ----------
+    forward
+        The model.
+    prompts
+        Token ids of the prompts.
+    padding
+        Whether sequences of different lengths may share a call, left padded. Models that let padding leak into
+        their state need False: one call per length.
+    """
+
+    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, padding: bool = True) -> None:
+        self.counts, self._forward, self._padding = ModelCounts(), forward, padding
+        self._forest = Forest(prompts, forward.size, forward.max_length)
+        self._cache: Any = None
+        self._held: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [b] nodes of the cache's rows, ascending
+        self._real: NDArray[np.bool_] = np.empty((0, 0), dtype=bool)  # [b, columns] where the cache is not padding
+
+    @property
+    def next_node(self) -> int:
+        return len(self._forest)
+
+    def roots(self) -> Evaluation:
+        nodes = self._forest.plant()
+        return Evaluation(nodes, self._evaluate(np.arange(len(nodes))))
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        nodes = self._forest.add(parents, tokens)
+        if not nodes:
+            empty = torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+            return Evaluation(nodes, empty)
+        new = np.arange(nodes.start, nodes.stop)
+        try:
+            follows = self._cache is not None and np.isin(self._forest.parent[new], self._held).all()
+            return Evaluation(nodes, self._advance(new) if follows else self._evaluate(new))
+        except BaseException:
+            self._forget()
+            self._forest.withdraw(nodes)
+            raise
+
+    def compact(self, keep: Sequence[int]) -> None:
+        live = np.isin(self._held, self._forest.retain(keep))
+        if not live.any():
+            self._forget()
+        elif self._cache is not None and not live.all():
+            self._select(np.flatnonzero(live))
+            self._held = self._held[live]
+
+    def _advance(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Evaluate children of the last call's nodes from its cache, one token each."""
+        forest = self._forest
+        self._select(np.searchsorted(self._held, forest.parent[nodes]))
+        self._real = np.pad(self._real, ((0, 0), (0, 1)), constant_values=True)
+        position = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes] - 1
+        logits, self._cache = self._forward(
+            self._to(forest.token[nodes][:, None]),
+            mask=None if self._forward.recurrent else self._to(self._real.astype(np.int64)),
+            positions=self._to(position[:, None]),
+            cache=self._cache,
+            last_only=True,
+        )
+        self._held = nodes
+        self.counts.calls += 1
+        self.counts.tokens += len(nodes)
+        return self._forward.checked(logits[:, -1])
+
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Evaluate the whole sequences of ``nodes``."""
+        self._forget()
+        sequences = [self._forest.sequence(int(node)) for node in nodes]
+        lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+        logits: Tensor | None = None
+        groups = self._groups(lengths)
+        for group in groups:
+            answer, cache, real = self._batch([sequences[index] for index in group])
+            self.counts.calls += 1
+            depths = self._forest.depth[nodes[group]]
+            self.counts.prompt_tokens += int((lengths[group] - depths).sum())
+            self.counts.tokens += int(depths.sum())
+            if len(groups) == 1:
+                self._cache, self._held, self._real = cache, nodes, real
+                return self._forward.checked(answer)
+            if logits is None:
+                logits = answer.new_empty(len(nodes), answer.shape[1])
+            logits[self._to(group)] = answer
+        assert logits is not None
+        return self._forward.checked(logits)
+
+    def _groups(self, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return which sequences share a call: those that may, as many as memory allows."""
+        size = torch.finfo(self._forward.dtype).bits // 8
+        heads = self._forward.heads_in_memory
+        groups = []
+        for length in [lengths.max()] if self._padding else np.unique(lengths):
+            members = np.arange(len(lengths)) if self._padding else np.flatnonzero(lengths == length)
+            together = max(1, int(self._forward.memory // (size * (self._forward.size + heads * length**2))))
+            groups += np.split(members, range(together, len(members), together))
+        return groups
+
+    def _batch(self, sequences: Sequence[tuple[int, ...]]) -> tuple[Tensor, Any, NDArray[np.bool_]]:
+        """Evaluate ``sequences`` in one call; return last logits ``[b, V]``, the cache, and where it is real."""
+        length = max(map(len, sequences))
+        tokens, real = np.zeros((2, len(sequences), length), dtype=np.int64)
+        for row, sequence in enumerate(sequences):
+            tokens[row, -len(sequence) :], real[row, -len(sequence) :] = sequence, 1
+        logits, cache = self._forward(
+            self._to(tokens),
+            mask=self._to(real),
+            positions=self._to(np.maximum(np.cumsum(real, axis=1) - 1, 0)),
+            last_only=True,
+        )
+        return logits[:, -1], cache, real.astype(bool)
+
+    @torch.inference_mode()
+    def _select(self, rows: NDArray[np.int64]) -> None:
+        if not np.array_equal(rows, np.arange(len(self._held))):
+            self._cache.reorder_cache(self._to(rows))
+            self._real = self._real[rows]
+
+    def _forget(self) -> None:
+        self._cache, self._held = None, np.empty(0, dtype=np.int64)
+
+    def _to(self, array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(self._forward.device)

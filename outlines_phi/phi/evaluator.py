@@ -1,0 +1,106 @@
+"""The bridge between token trees and a language model: expand nodes of many trees in one model call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+from ..lm.model import Evaluation, LanguageModel, ModelCounts
+from ..settings import SamplingSettings
+from .tree import BoundsTree, Node
+
+
+@final
+class Evaluator:
+    """Expands the nodes that walks wait for, whatever prompt they belong to, in one model call.
+
+    The bounds of a tree outlive the model's cache: where an ancestor of a wanted node is not in the cache (a tree kept from an
+    earlier call, a compacted cache), its path is evaluated again inside the same call.
+
+    Parameters
+    ----------
+    lm
+        What is likely.
+    settings
+        What the user asked for; makes ``p`` of logits.
+    prompts
+        Token ids, one prompt per tree.
+    trees
+        The trees, in the order of the prompts.
+    max_cached
+        Tree nodes that may stay in the model's cache before it is compacted to the paths in use.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        settings: SamplingSettings,
+        prompts: Sequence[Sequence[int]],
+        trees: Sequence[BoundsTree],
+        *,
+        max_cached: int = 8192,
+    ) -> None:
+        self._lm, self._settings, self._prompts = lm, settings, prompts
+        self.trees = trees
+        self._max_cached = max_cached
+        self._forest = lm.trees(prompts)
+        self._row = {tree.root: row for row, tree in enumerate(trees)}
+        self._handles: dict[Node, int] = {}
+
+    @property
+    def counts(self) -> ModelCounts:
+        """What the model calls have cost so far."""
+        return self._forest.counts
+
+    def expand(self, wanted: Iterable[tuple[BoundsTree, Node]]) -> None:
+        """Give every wanted node its law and bring all bounds up to date.
+
+        A node that is wanted below another wanted one (a plan made before its parent's law is known) is fine. The prompts
+        themselves are evaluated first, in one call of their own.
+        """
+        pairs = list(dict.fromkeys(wanted))
+        if not self._handles:
+            self._evaluate_roots()
+        new = self._missing_paths([node for _, node in pairs])
+        if new:
+            self._compact(new)
+            new = self._missing_paths([node for _, node in pairs])
+            first = self._forest.next_node
+            self._handles.update((node, first + i) for i, node in enumerate(new))
+            evaluation = self._forest.extend([self._handles[node.parent] for node in new if node.parent], [n.token for n in new])
+            self._learn(pairs, evaluation, {node: i for i, node in enumerate(new)})
+        for tree in dict.fromkeys(tree for tree, _ in pairs):
+            tree.propagate(node for owner, node in pairs if owner is tree)
+
+    def _evaluate_roots(self) -> None:
+        evaluation = self._forest.roots()
+        self._handles = dict(self._row)
+        self._learn([(tree, tree.root) for tree in self.trees], evaluation, self._row)
+        for tree in self.trees:
+            tree.propagate([tree.root])
+
+    def _learn(self, pairs: Iterable[tuple[BoundsTree, Node]], evaluation: Evaluation, index: dict[Node, int]) -> None:
+        log_p = self._settings.log_p(evaluation.logits, self._lm.vocabulary).cpu().numpy()
+        # Parents before children: a planned child learns its probability from its parent's law.
+        for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
+            if node.law is None and node in index:
+                tree.expand(node, log_p[index[node]])
+
+    def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""
+        missing: dict[Node, None] = {}
+        for node in nodes:
+            if node.law is not None:
+                continue
+            chain = [node]
+            while chain[-1].parent is not None and chain[-1].parent not in self._handles:
+                chain.append(chain[-1].parent)
+            missing.update(dict.fromkeys(reversed(chain)))
+        return list(missing)
+
+    def _compact(self, new: Sequence[Node]) -> None:
+        if len(self._handles) + len(new) <= self._max_cached:
+            return
+        kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
+        self._forest.compact([self._handles[node] for node in kept])
+        self._handles = {node: handle for node, handle in self._handles.items() if node in kept}

@@ -1,0 +1,53 @@
+"""Token trees kept between calls, under one memory bound."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import final
+
+from ..guides.table import Table
+from .tree import BoundsTree
+
+
+@final
+class TreeStore:
+    """The trees of earlier calls, by everything that their law depends on.
+
+    A call without a seed starts from what is known; the bounds only save model calls, the law of the draws is the same.
+
+    Parameters
+    ----------
+    max_bytes
+        Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops its
+        least recently visited laws and subtrees.
+    """
+
+    def __init__(self, max_bytes: int = 2**30) -> None:
+        self.max_bytes = max_bytes
+        self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by all trees, as counted."""
+        return sum(tree.bytes for tree in self._trees.values())
+
+    def tree(self, key: Hashable, table: Table, budget: int) -> BoundsTree:
+        """Return the tree kept under ``key``, or a new one that is kept from now on."""
+        if key not in self._trees:
+            self._trees[key] = BoundsTree(table, budget)
+        self._trees.move_to_end(key)
+        return self._trees[key]
+
+    def trim(self, in_use: int = 0) -> None:
+        """Bring the store under its bound, sparing the ``in_use`` most recently used trees as wholes."""
+        total = self.bytes
+        while total > self.max_bytes and len(self._trees) > in_use:
+            total -= self._trees.popitem(last=False)[1].bytes
+
+    def clear(self) -> None:
+        """Forget every tree."""
+        self._trees.clear()

@@ -1,0 +1,283 @@
+"""The token tree: upper and lower bounds of future validity over visited prefixes (mathematics.md, section 5)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..guides.guide import DEAD, DONE
+from ..guides.table import Moves, Table
+
+NODE_BYTES = 600
+"""Measured footprint of a node without its law, on CPython 3.11."""
+
+
+@final
+class Law:
+    """What is left of a node's next-token law once its materialised children are taken out.
+
+    Attributes
+    ----------
+    moves
+        The live tokens, shared with the table.
+    free
+        ``[k]``, in the precision of the model's answer: ``p(v | y) / exp(log_scale)`` of every live token that has no child node
+        yet, 0 of those that have. Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
+    log_scale
+        ``log p`` of the likeliest live token.
+    """
+
+    __slots__ = ("free", "log_scale", "moves")
+
+    def __init__(self, moves: Moves, log_p: NDArray[np.floating]) -> None:
+        live = log_p[moves.tokens]
+        self.moves = moves
+        self.log_scale = float(live.max()) if live.size else -math.inf
+        self.free = np.exp(live - live.dtype.type(self.log_scale)) if self.log_scale > -math.inf else live[:0]
+
+    def take(self, token: int) -> float:
+        """Remove ``token`` from the free part and return its ``log p``."""
+        index = int(np.searchsorted(self.moves.tokens, token))
+        share = float(self.free[index]) if self.free.size else 0.0
+        self.free[index : index + 1] = 0.0
+        return self.log_scale + math.log(share) if share > 0 else -math.inf
+
+    def mass(self) -> float:
+        """Return the probability of all free tokens, summed in float64 from the numbers that are sampled."""
+        return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """Draw a free token in proportion to its probability."""
+        cumulative = np.cumsum(self.free, dtype=np.float64)
+        index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(self.moves.tokens[min(index, int(np.flatnonzero(self.free)[-1]))])
+
+    def target(self, token: int) -> int:
+        """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""
+        index = int(np.searchsorted(self.moves.tokens, token))
+        live = index < self.moves.tokens.size and self.moves.tokens[index] == token
+        return int(self.moves.targets[index]) if live else DEAD
+
+
+@final
+class Node:
+    """A prefix ``y`` of generated tokens.
+
+    Attributes
+    ----------
+    parent, token
+        The prefix without its last token, and that token; ``None`` and -1 at the root.
+    state
+        The guide state after ``y``.
+    remaining
+        Tokens that may still be written, the end of sequence included.
+    p, log_p
+        ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is unexpanded.
+    upper, lower
+        ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
+    children
+        The materialised children. All others are in the law's free part, with bounds (1, 0).
+    rest
+        Probability of the free part.
+    law
+        ``None`` before the first evaluation, and after its eviction.
+    touched
+        When the node was last visited, in the tree's own clock.
+    """
+
+    __slots__ = (
+        "children", "expanded", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
+        "touched", "upper",
+    )  # fmt: skip
+
+    def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
+        self.parent, self.token, self.state, self.remaining = parent, token, state, remaining
+        self.p = self.log_p = 0.0 if parent is None else math.nan
+        done = state == DONE
+        self.upper, self.lower = 1.0, float(done)
+        self.children: dict[int, Node] = {}
+        self.rest = 0.0
+        self.law: Law | None = None
+        self.expanded = done
+        self.touched = 0
+
+    @property
+    def gap(self) -> float:
+        """``upper - lower``: the probability that is not decided yet."""
+        return self.upper - self.lower
+
+    def path(self) -> list[Node]:
+        """Return the nodes from the root's child down to this one."""
+        nodes: list[Node] = []
+        node = self
+        while node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def tokens(self) -> tuple[int, ...]:
+        """Return the token ids of ``y``."""
+        return tuple(node.token for node in self.path())
+
+    def recompute(self) -> bool:
+        """Sum both bounds afresh from the children; return whether either changed."""
+        children = self.children.values()
+        upper = self.rest + sum(child.p * child.upper for child in children)
+        lower = sum(child.p * child.lower for child in children)
+        changed = upper != self.upper or lower != self.lower
+        self.upper, self.lower = upper, lower
+        return changed
+
+
+@final
+class BoundsTree:
+    """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
+
+    ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
+    ones and ``(1, 1)`` at the end of sequence (mathematics.md, section 5; CARS, arXiv 2510.01902). A node keeps the law of its
+    first evaluation, because batched low-precision logits differ with the shape of the batch.
+
+    Parameters
+    ----------
+    table
+        What is allowed.
+    budget
+        The most tokens to write, end of sequence included.
+    """
+
+    def __init__(self, table: Table, budget: int) -> None:
+        self.table, self.budget = table, budget
+        self.root = Node(None, -1, table.start, budget)
+        self.clock = 0
+        self.nodes = 1
+        self.law_bytes = 0
+        self._reported = (1.0, 0.0)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by the tree, as counted."""
+        return self.nodes * NODE_BYTES + self.law_bytes
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """``(lower, upper)`` bounds of ``Phi`` of the prompt, as reported: they only ever tighten."""
+        upper, lower = self._reported
+        self._reported = (min(upper, self.root.upper), max(lower, self.root.lower))
+        return self._reported[1], self._reported[0]
+
+    def child(self, node: Node, token: int, target: int) -> Node:
+        """Return the child of ``node`` at a live ``token``, materialised where it was not; bounds do not change."""
+        child = node.children.get(token)
+        if child is None:
+            child = self._add(node, token, target)
+            if node.law is not None:
+                self._attach(node, child)
+                node.rest = node.law.mass()
+        return child
+
+    def expand(self, node: Node, log_p: NDArray[np.floating]) -> None:
+        """Give ``node`` its law, ``log_p`` over the whole vocabulary. Bounds change only with :meth:`propagate`.
+
+        On a node whose law was evicted this restores the free part and keeps every child's probability.
+        """
+        law = node.law = Law(self.table.moves(node.state, node.remaining), log_p)
+        self.law_bytes += law.free.nbytes
+        if not node.expanded:
+            eos = self.table.vocabulary.eos_ids[0]
+            if law.target(eos) == DONE and eos not in node.children:
+                self._add(node, eos, DONE)
+            node.expanded = True
+            for child in node.children.values():
+                self._attach(node, child)
+        else:
+            for child in node.children.values():
+                law.take(child.token)
+        node.rest = law.mass()
+
+    def _add(self, node: Node, token: int, target: int) -> Node:
+        child = node.children[token] = Node(node, token, target, node.remaining - 1)
+        child.touched = self.clock
+        self.nodes += 1
+        return child
+
+    def _attach(self, node: Node, child: Node) -> None:
+        assert node.law is not None
+        log_p = node.law.take(child.token)
+        child.p, child.log_p = math.exp(log_p), node.log_p + log_p
+
+    def propagate(self, nodes: Iterable[Node]) -> None:
+        """Recompute the bounds of ``nodes`` and of every ancestor that they change, deepest first."""
+        heap = [(node.remaining, id(node), node) for node in nodes]
+        heapq.heapify(heap)
+        last = None
+        while heap:
+            _, _, node = heapq.heappop(heap)
+            if node is not last and node.recompute() and node.parent is not None:
+                heapq.heappush(heap, (node.parent.remaining, id(node.parent), node.parent))
+            last = node
+
+    def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
+        """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
+        assert node.law is not None
+        shares = [child.p * weight(child) for child in node.children.values()]
+        threshold = rng.random() * (sum(shares) + node.rest)
+        last: Node | None = None
+        for child, share in zip(node.children.values(), shares, strict=True):
+            threshold -= share
+            if threshold < 0:
+                return child
+            last = child if share > 0 else last
+        if node.rest > 0 or last is None:
+            token = node.law.draw(rng)
+            return self.child(node, token, node.law.target(token))
+        return last  # rounding pushed the threshold past the sum
+
+    def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
+        """Drop laws, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
+
+        Dropping a law leaves all bounds as they are. Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up
+        at once: a bound kept below would bias the next attempt. The root, and the paths to ``pinned`` nodes, stay.
+        """
+        self.clock += 1
+        if self.bytes <= max_bytes:
+            return
+        kept = {self.root} | {above for node in pinned for above in (node, *node.path())}
+        inner = sorted((node for node in self.walk() if node.children and node not in kept), key=_last_visit)
+        for node in inner:
+            if self.law_bytes <= max_bytes // 2:
+                break
+            if node.law is not None:
+                self.law_bytes -= node.law.free.nbytes
+                node.law = None
+        for node in inner:
+            if self.bytes <= max_bytes:
+                break
+            if node.children:
+                self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        for below in list(self.walk(node)):
+            self.law_bytes -= below.law.free.nbytes if below.law is not None else 0
+            self.nodes -= 1
+            below.children, below.law, below.rest = {}, None, 0.0
+        self.nodes += 1
+        node.expanded, node.upper, node.lower = False, 1.0, 0.0
+        assert node.parent is not None
+        self.propagate([node.parent])
+
+    def walk(self, start: Node | None = None) -> Iterator[Node]:
+        """Yield every node below ``start`` (the root by default), itself first."""
+        stack = [self.root if start is None else start]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+def _last_visit(node: Node) -> int:
+    return node.touched

@@ -1,0 +1,154 @@
+"""Token by token from ``q_h``, with the weight of every draw (mathematics.md, sections 1 and 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import torch
+
+from ..errors import EmptyLanguageError
+from ..guides.guide import DONE
+from ..lm.model import Evaluation, TokenTrees
+from ..phi.estimator import StepPhi
+from .draws import Draw, DrawCounts, Draws, Guarantee
+from .sampler import Request, Sampler
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """One draw in the making."""
+
+    row: int
+    rng: np.random.Generator
+    node: int
+    state: int
+    remaining: int
+    tokens: list[int] = field(default_factory=list)
+    log_p: float = 0.0
+    log_q: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of sequence was written, or no token was allowed."""
+        return self.state == DONE or self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether no allowed token had any probability: a draw of weight 0."""
+        return self.log_q == -math.inf
+
+
+@final
+@dataclass(frozen=True)
+class AncestralSampler(Sampler):
+    """Draws ``v ~ q_h(v|y) = p(v|y) h(yv) / S(y)`` step by step; ``log_w = sum_t [log S(y_t) - log h(y_{t+1})]``.
+
+    ``E[w] = Phi(prompt)`` for any ``h`` that is positive where ``Phi`` is, trajectories without an allowed token counting
+    with weight 0. Equal prefixes are evaluated once.
+
+    Attributes
+    ----------
+    phi
+        The estimator, ``h``.
+    """
+
+    phi: StepPhi
+
+    def sample(self, request: Request) -> list[Draws]:
+        """See :meth:`Sampler.sample`."""
+        trees = request.lm.trees(request.prompts)
+        start = request.table.start
+        walks = [
+            Trajectory(row, request.stream(row, i), node=row, state=start, remaining=request.budgets[row])
+            for row in range(len(request.prompts))
+            for i in range(request.n)
+        ]
+        evaluation = trees.roots()
+        moving = walks
+        while moving:
+            self._step(request, moving, evaluation)
+            moving = [walk for walk in moving if not walk.finished]
+            if moving:
+                evaluation = _extend(trees, moving)
+        counts = DrawCounts(**vars(trees.counts), attempts=request.n, accepted=request.n)
+        return [
+            _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
+            for row in range(len(request.prompts))
+        ]
+
+    def _step(self, request: Request, walks: Sequence[Trajectory], evaluation: Evaluation) -> None:
+        """Draw the next token of every trajectory from the law of the node it stands on."""
+        heads: dict[int, Trajectory] = {}
+        for walk in walks:
+            heads.setdefault(walk.node, walk)
+        rows = torch.tensor([node - evaluation.nodes[0] for node in heads])
+        log_p = request.settings.log_p(evaluation.logits[rows.to(evaluation.logits.device)], request.lm.vocabulary)
+        states = [walk.state for walk in heads.values()]
+        remaining = [walk.remaining for walk in heads.values()]
+        scores = self.phi.add_log_h(log_p.clone(), request.table, states, remaining).double()
+        log_s = torch.logsumexp(scores, -1, keepdim=True)
+        log_q = scores - log_s  # nan where nothing is allowed; those rows are failed below
+        position = {node: i for i, node in enumerate(heads)}
+        index = [position[walk.node] for walk in walks]
+        tokens = _inverse_cdf(log_q, index, [walk.rng.random() for walk in walks])
+        index = torch.tensor(index, device=log_q.device)
+        chosen = torch.stack([log_p.double()[index, tokens], log_q[index, tokens]]).cpu().tolist()
+        alive = (log_s[:, 0] > -math.inf)[index].cpu().tolist()
+        for walk, token, alone, log_p_v, log_q_v in zip(walks, tokens.tolist(), alive, *chosen, strict=True):
+            if not alone:
+                walk.log_q = -math.inf
+                continue
+            walk.log_p, walk.log_q = walk.log_p + log_p_v, walk.log_q + log_q_v
+            walk.tokens.append(token)
+            walk.state = request.table.guide.advance(walk.state, token)
+            walk.remaining -= 1
+
+
+def _inverse_cdf(log_q: torch.Tensor, index: Sequence[int], uniform: Sequence[float]) -> torch.Tensor:
+    """Return one token per entry of ``index``, drawn in float64 from the row of ``log_q`` that it names."""
+    place, width = [], [0] * len(log_q)
+    for row in index:
+        place.append((row, width[row]))
+        width[row] += 1
+    rows, columns = torch.tensor(place, device=log_q.device).T
+    # One row of thresholds per law, so that no law is copied for the trajectories that share it.
+    thresholds = torch.zeros(len(log_q), max(width), dtype=torch.float64, device=log_q.device)
+    thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=log_q.device)
+    cumulative = torch.cumsum(log_q.exp().nan_to_num(0.0), -1)
+    found = torch.searchsorted(cumulative, thresholds * cumulative[:, -1:], right=True)
+    last = cumulative.shape[-1] - 1 - torch.argmax((log_q > -math.inf).flip(-1).int(), -1)
+    return torch.minimum(found, last[:, None])[rows, columns]
+
+
+def _extend(trees: TokenTrees, walks: Sequence[Trajectory]) -> Evaluation:
+    """Evaluate every distinct prefix that the trajectories stand on, and put them on the new nodes."""
+    new: dict[tuple[int, int], int] = {}
+    for walk in walks:
+        key = (walk.node, walk.tokens[-1])
+        walk.node = new.setdefault(key, trees.next_node + len(new))
+    return trees.extend([parent for parent, _ in new], [token for _, token in new])
+
+
+def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: DrawCounts) -> Draws:
+    vocabulary = request.table.vocabulary
+    items = tuple(
+        Draw(
+            text=vocabulary.decode(walk.tokens).decode(),
+            token_ids=tuple(walk.tokens),
+            log_p=walk.log_p,
+            log_w=walk.log_p - walk.log_q,
+            guarantee=Guarantee.WEIGHTED,
+        )
+        for walk in walks
+        if not walk.failed
+    )
+    if not items:
+        raise EmptyLanguageError(
+            f"All {len(walks)} trajectories met a step where {request.settings.truncation or 'the model'} leaves no allowed token. "
+            f"Loosen the truncation."
+        )
+    return Draws(items=items, counts=counts, budget=budget, failures=len(walks) - len(items))

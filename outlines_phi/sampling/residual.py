@@ -1,0 +1,72 @@
+"""Residual attempts: an unbiased normaliser within the tree's bounds (mathematics.md, section 5)."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from ..guides.guide import DONE
+from ..phi.tree import BoundsTree, Node
+
+
+@final
+class ResidualAttempts:
+    """Walks that test the undecided mass of a tree, launched after the draws that it served.
+
+    Each walk goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch and on from there
+    by ``p`` alone, failing outside the language. It succeeds with probability ``(Phi - Lo) / (U - Lo)``, so
+    ``Z_hat = Lo + (U - Lo) 1[success]`` has mean ``Phi`` and lies within the bounds. All walks reach their prefix before the
+    first of them expands anything, so that the bounds they walk by are those of the launch.
+
+    Parameters
+    ----------
+    tree
+        The bounds.
+    streams
+        One random stream per attempt.
+    """
+
+    def __init__(self, tree: BoundsTree, streams: list[np.random.Generator]) -> None:
+        self._tree, self._streams = tree, streams
+        self._lower, self._gap = tree.root.lower, tree.root.gap
+        self._places: list[Node | None] = [tree.root if self._gap > 0 else None for _ in streams]
+        self._descending = self._gap > 0
+
+    def advance(self) -> list[Node]:
+        """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
+        if self._descending:
+            self._places = [node and self._descend(node, rng) for node, rng in zip(self._places, self._streams, strict=True)]
+            evicted = [node for node in self._places if node is not None and node.expanded and node.law is None]
+            if evicted:
+                return evicted
+            self._descending = False
+            return [node for node in self._places if node is not None]
+        self._places = [node and self._continue(node, rng) for node, rng in zip(self._places, self._streams, strict=True)]
+        return [node for node in self._places if node is not None and node.state != DONE]
+
+    @property
+    def estimates(self) -> tuple[float, ...]:
+        """``Z_hat`` of each finished attempt."""
+        return tuple(self._lower + (self._gap if node is not None else 0.0) for node in self._places)
+
+    def _descend(self, node: Node, rng: np.random.Generator) -> Node:
+        while node.expanded and node.law is not None:
+            node = self._tree.choose(node, _gap, rng)
+        return node
+
+    def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
+        while node.state != DONE and node.law is not None:
+            live = node.rest + sum(child.p for child in node.children.values())
+            if rng.random() >= live:
+                return None
+            node = self._tree.choose(node, _one, rng)
+        return node
+
+
+def _gap(node: Node) -> float:
+    return node.gap
+
+
+def _one(node: Node) -> float:
+    return 1.0

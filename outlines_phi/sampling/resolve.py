@@ -1,0 +1,21 @@
+"""Which sampler an estimator runs in."""
+
+from __future__ import annotations
+
+from ..phi.estimator import Phi, StepPhi
+from ..phi.exact import ExactPhi
+from ..phi.store import TreeStore
+from .ancestral import AncestralSampler
+from .exact import ExactSampler
+from .sampler import Sampler
+
+
+def sampler_for(phi: Phi, store: TreeStore) -> Sampler:
+    """Return the sampler of ``phi``: rejection over kept trees for exact, weighted ancestral draws for a step estimator."""
+    match phi:
+        case ExactPhi():
+            return ExactSampler(phi, store)
+        case StepPhi():
+            return AncestralSampler(phi)
+        case _:
+            raise TypeError(f"{phi!r} is not an estimator of this package.")

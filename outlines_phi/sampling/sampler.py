@@ -1,0 +1,107 @@
+"""How to draw: the interface of every sampler, and what a call asks of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+
+from ..errors import EmptyLanguageError, ModelError, UnsupportedError
+from ..guides.guide import UNREACHABLE
+from ..guides.table import Table
+from ..lm.model import LanguageModel
+from ..settings import SamplingSettings
+from .draws import Draws
+
+DEFAULT_BUDGET = 256
+"""The least default budget, in tokens."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a call asks for, checked.
+
+    Attributes
+    ----------
+    lm, table
+        What is likely, and what is allowed.
+    prompts
+        Token ids, one sequence per prompt.
+    settings
+        What defines ``p``; its seed keys the random streams.
+    n
+        Draws per prompt.
+
+    Raises
+    ------
+    UnsupportedError
+        ``n`` is not a positive number, or a prompt is empty.
+    ModelError
+        A prompt leaves no room in the model's context.
+    EmptyLanguageError
+        The shortest member of the language does not fit the budget; says the least budget that would do.
+    """
+
+    lm: LanguageModel
+    table: Table
+    prompts: Sequence[tuple[int, ...]]
+    settings: SamplingSettings
+    n: int = 1
+    budgets: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
+            raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
+        object.__setattr__(self, "budgets", tuple(self._budget(prompt) for prompt in self.prompts))
+
+    def _budget(self, prompt: tuple[int, ...]) -> int:
+        least = self.table.guide.min_tokens(self.table.start)
+        if least >= UNREACHABLE:
+            raise EmptyLanguageError("The language is empty: no text of this output type can be written with this vocabulary.")
+        if not prompt:
+            raise UnsupportedError(
+                "A prompt has no tokens, so the model has nothing to condition on; give at least one (a BOS token or a space)."
+            )
+        budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
+        if self.lm.max_length is not None:
+            # The end of sequence is predicted, never evaluated: the context holds the prompt and N - 1 tokens.
+            left = self.lm.max_length - len(prompt) + 1
+            if left < least:
+                raise ModelError(
+                    f"The prompt has {len(prompt)} tokens and the model's context {self.lm.max_length}; the shortest output needs "
+                    f"{least} more (end of sequence included). Shorten the prompt or use a model with a longer context."
+                )
+            budget = min(budget, left)
+        if budget < least:
+            raise EmptyLanguageError(
+                f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of sequence "
+                f"included. Give max_new_tokens={least} or more.",
+                least_budget=least,
+            )
+        return budget
+
+    @cached_property
+    def _entropy(self) -> int:
+        # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
+        return int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed
+
+    def stream(self, row: int, attempt: int) -> np.random.Generator:
+        """Return the random stream of one attempt (or trajectory) of one prompt."""
+        return np.random.default_rng((self._entropy, row, attempt))
+
+
+class Sampler(ABC):
+    """Draws from a law that it can name (mathematics.md, sections 4 and 5)."""
+
+    @abstractmethod
+    def sample(self, request: Request) -> list[Draws]:
+        """Return ``request.n`` draws for each prompt.
+
+        All prompts advance together, in shared model calls; the law of a prompt's draws does not depend on the others.
+        """

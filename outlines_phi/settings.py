@@ -1,0 +1,121 @@
+"""What the user asks of sampling. It defines ``p``, so it is part of the key of everything that is kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import final
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from .errors import UnsupportedError
+from .vocabulary import Vocabulary
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """Temperature, truncation, budget and seed of a call.
+
+    The raw logits pass, in the order of Hugging Face's own loop, through temperature, top-k, top-p and min-p;
+    the law that comes out *is* ``p`` (mathematics.md, section 1), and fidelity is measured against it.
+
+    Attributes
+    ----------
+    temperature
+        Divides the logits; positive. Greedy decoding is not a temperature.
+    top_k, top_p, min_p
+        Truncation as transformers defines it; ``None`` for none.
+    max_new_tokens
+        The budget ``N``: the most tokens to write, end of sequence included. ``None`` lets the sampler choose
+        ``min(context left, max(256, 4 min_tokens))``.
+    seed
+        The same call with the same seed gives the same result, whatever ran before; ``None`` for fresh randomness.
+
+    Raises
+    ------
+    UnsupportedError
+        A value out of range; the message names the option.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    max_new_tokens: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        expectations = {
+            "temperature": (_is_number(self.temperature) and self.temperature > 0, "a positive number"),
+            "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
+            "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
+            "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
+            "max_new_tokens": (
+                self.max_new_tokens is None or _is_count(self.max_new_tokens, 1),
+                "a whole number of at least 1 (the end of sequence counts as one token)",
+            ),
+            "seed": (self.seed is None or _is_count(self.seed, 0), "a whole number of at least 0"),
+        }
+        for name, (holds, expected) in expectations.items():
+            if not holds:
+                raise UnsupportedError(f"{name}={getattr(self, name)!r} was given; expected {expected}.")
+
+    @property
+    def law_key(self) -> tuple[object, ...]:
+        """Everything that ``p`` and the language depend on: all fields but the seed."""
+        return tuple(getattr(self, field.name) for field in fields(self) if field.name != "seed")
+
+    @property
+    def truncation(self) -> str:
+        """The truncating options that are in force, as a call would write them; empty when there are none."""
+        options = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+
+    def log_p(self, logits: Tensor, vocabulary: Vocabulary) -> Tensor:
+        """Return ``log p``, ``[..., V]``, of raw ``logits``.
+
+        Rows beyond the tokenizer are outside ``p``. All end-of-sequence ids are one event: its whole mass stands at
+        ``eos_ids[0]`` and the other ids hold none. Computed in float32, or float64 where the logits are.
+        """
+        scores = logits if logits.dtype == torch.float64 else logits.float()
+        padding = torch.from_numpy(~vocabulary.real).to(scores.device)
+        if not vocabulary.real.all():
+            scores = scores.masked_fill(padding, -math.inf)
+        flat = scores.reshape(-1, scores.shape[-1])
+        # The warpers that do not look at the prefix accept any input_ids.
+        log_p = torch.log_softmax(self._warpers()(torch.empty(0, dtype=torch.long), flat), -1)  # type: ignore[arg-type]
+        if len(vocabulary.eos_ids) > 1:
+            ids = list(vocabulary.eos_ids)
+            ended = torch.logsumexp(log_p[:, ids], -1)
+            log_p[:, ids] = -math.inf
+            log_p[:, ids[0]] = ended
+        return log_p.reshape(scores.shape)
+
+    def _warpers(self) -> LogitsProcessorList:
+        warpers = LogitsProcessorList()
+        if self.temperature != 1.0:
+            warpers.append(TemperatureLogitsWarper(float(self.temperature)))
+        if self.top_k is not None:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p is not None and self.top_p < 1:
+            warpers.append(TopPLogitsWarper(float(self.top_p)))
+        if self.min_p is not None and self.min_p > 0:
+            warpers.append(MinPLogitsWarper(float(self.min_p)))
+        return warpers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -1,0 +1,74 @@
+"""The small languages and laws that every sampler is tested on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from scipy import stats
+
+from outlines_phi.fidelity.divergence import ChiSquare
+from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.table import Table
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "x", "aa", "(", ")", "()"], 0)
+PROMPT = (1, 2)
+ALPHA = 1e-3
+
+
+@dataclass(frozen=True)
+class Language:
+    """A regular expression under a random law; with its exact reference."""
+
+    name: str
+    pattern: str
+    budget: int
+    seed: int
+    scale: float = 1.5
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(FSMGuide.from_automaton(compile_regex(self.pattern), VOCABULARY))
+
+    @cached_property
+    def lm(self) -> TableModel:
+        return TableModel.random(VOCABULARY, seed=self.seed, scale=self.scale)
+
+    def settings(self, seed: int | None = None, **options: object) -> SamplingSettings:
+        return SamplingSettings(max_new_tokens=self.budget, seed=seed, **options)  # type: ignore[arg-type]
+
+    def reference(self, **options: object) -> Reference:
+        return enumerate_language(self.lm, self.table, PROMPT, self.settings(**options), self.budget)
+
+    def request(self, n: int, seed: int | None, *, rows: int = 1, **options: object) -> Request:
+        settings = self.settings(seed, **options)
+        return Request(lm=self.lm, table=self.table, prompts=[PROMPT] * rows, settings=settings, n=n)
+
+
+LANGUAGES = (
+    Language("words", "(ab|ba|c){1,3}x?", 7, seed=3),
+    Language("loop", "(ab|c)*x", 6, seed=5),
+    Language("nested", r"(\(\)|\(a\)){1,2}", 7, seed=8),
+    Language("late bottleneck", "[abc]{2}x{2}", 6, seed=11, scale=2.5),
+)
+
+
+def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    """Return the p-value of "the outcomes are draws of this law", 0 when one is outside it."""
+    test = ChiSquare.of(outcomes, law)
+    return 0.0 if test.outside else float(stats.chi2.sf(test.statistic, test.cells - 1))
+
+
+def power(n: int, bias: float, cells: int = 10) -> float:
+    """Return the power of the pooled test at ``ALPHA`` against a bias (TV) spread evenly over equal cells: the hardest case."""
+    effect = n * cells * (2 * bias / cells) ** 2 / (1 / cells)
+    return float(stats.ncx2.sf(stats.chi2.isf(ALPHA, cells - 1), cells - 1, effect))
