@@ -281,6 +281,7 @@ def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
         eos_token=EOS,
         pad_token=PAD,
         model_max_length=CONTEXT,
+        model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
     )
 

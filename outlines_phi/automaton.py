@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .reachability import UNREACHABLE, distances
+from .transformations import Transformations
+
+DEAD = 0
+"""The state from which nothing is accepted; every automaton has it."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
 class ByteAutomaton:
-    """A complete deterministic automaton over bytes; state 0 is dead and every state is one row.
+    """A complete deterministic automaton over bytes: one row per state, one column per class of bytes that act alike.
 
     Attributes
     ----------
     targets
-        ``int32[S, C]``: the next state of each byte class.
+        ``int32[S, C]``: the next state. Row :data:`DEAD` is all :data:`DEAD`.
     byte_class
         ``uint8[256]``: the column of each byte.
     start
-        The initial state.
+        The state before the first byte.
     accepting
-        ``bool[S]``; ``accepting[0]`` is False.
+        ``bool[S]``: whether the bytes read so far are a member; False for :data:`DEAD`.
     """
 
     targets: NDArray[np.int32]
@@ -31,18 +39,122 @@ class ByteAutomaton:
     start: int
     accepting: NDArray[np.bool_]
 
+    def __post_init__(self) -> None:
+        assert not self.targets[DEAD].any() and not self.accepting[DEAD], "state 0 must be dead"
+        assert len(self.targets) == len(self.accepting) and self.byte_class.shape == (256,)
+
+    @classmethod
+    def from_edges(
+        cls,
+        source: NDArray[np.integer],
+        byte: NDArray[np.integer],
+        target: NDArray[np.integer],
+        *,
+        start: int,
+        accepting: NDArray[np.bool_],
+    ) -> ByteAutomaton:
+        """Return the automaton with these transitions; a byte that is not listed leads to :data:`DEAD`.
+
+        Bytes with equal transitions share a column, in the order of the least byte of each.
+        """
+        states = len(accepting)
+        # Two stable sorts by narrow keys are radix sorts, several times faster than one by the pair.
+        order = np.argsort(source.astype(np.min_scalar_type(states)), kind="stable")
+        order = order[np.argsort(byte[order].astype(np.uint8), kind="stable")]
+        used, counts = np.unique(byte, return_counts=True)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        columns = Transformations(offsets, source[order].astype(np.int32), target[order].astype(np.int32))
+        distinct, number_of = columns.distinct()
+        byte_class = np.full(256, len(distinct), dtype=np.int64)  # of the bytes without transitions
+        byte_class[used] = number_of
+        width = max(len(distinct) + int(len(used) < 256), 1)
+        targets = np.zeros((states, width), dtype=np.int32)
+        targets[source, byte_class[byte]] = target
+        return cls(targets, byte_class.astype(np.uint8), start, accepting)
+
     def __len__(self) -> int:
         return len(self.targets)
 
-    @classmethod
-    def of(cls, targets: NDArray[np.integer], start: int, accepting: NDArray[np.bool_]) -> ByteAutomaton:
-        """Return the automaton of a table ``int[S, 256]``, equal columns merged into byte classes."""
-        columns, byte_class = np.unique(targets.astype(np.int32), axis=1, return_inverse=True)
-        return cls(np.ascontiguousarray(columns), byte_class.reshape(-1).astype(np.uint8), start, accepting)
+    def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
+        """Return the automaton of the texts that both accept, trimmed."""
+        # Bytes that act alike in both share a column of the product.
+        pair = self.byte_class.astype(np.int64) * other.targets.shape[1] + other.byte_class
+        columns, byte_class = np.unique(pair, return_inverse=True)
+        left, right = np.divmod(columns, other.targets.shape[1])
+        # A pair of states is one number; pairs with a dead half are all DEAD, so that they are never walked.
+        width = len(other)
+        start = self.start * width + other.start if self.start and other.start else DEAD
+        number = {DEAD: DEAD, start: int(start != DEAD)}
+        rows = [np.zeros((1, len(columns)), dtype=np.int32)]
+        frontier = np.array([start] if start else [], dtype=np.int64)
+        while len(frontier):
+            a, b = np.divmod(frontier, width)
+            a, b = self.targets[a][:, left].astype(np.int64), other.targets[b][:, right]
+            found, inverse = np.unique(np.where((a != DEAD) & (b != DEAD), a * width + b, DEAD), return_inverse=True)
+            before = len(number)
+            numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
+            rows.append(numbers[inverse.reshape(a.shape)])
+            frontier = found[numbers >= before]
+        a, b = np.divmod(np.fromiter(number, dtype=np.int64, count=len(number)), width)
+        accepting = self.accepting[a] & other.accepting[b]
+        product = ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), number[start], accepting)
+        return product.trim()
+
+    def complement(self) -> ByteAutomaton:
+        """Return the automaton of all byte strings that this one does not accept, trimmed."""
+        # DEAD becomes an accepting state, so a new dead state moves every number up by one.
+        targets = np.concatenate([np.zeros((1, self.targets.shape[1]), dtype=np.int32), self.targets + 1])
+        accepting = np.concatenate([[False], ~self.accepting])
+        return ByteAutomaton(targets, self.byte_class, self.start + 1, accepting).trim()
+
+    def trim(self) -> ByteAutomaton:
+        """Return the same language without the states that no text reaches or that no text leads to acceptance from."""
+        source, column = np.nonzero(self.targets)
+        target = self.targets[source, column]
+        reached = distances(target, source, np.array([self.start]), len(self)) != UNREACHABLE
+        useful = reached & (self.distances != UNREACHABLE)
+        useful[DEAD] = True
+        if useful.all():
+            return self
+        number = np.where(useful, np.cumsum(useful) - 1, DEAD).astype(np.int32)
+        return ByteAutomaton(
+            number[self.targets[useful]], self.byte_class, int(number[self.start]), self.accepting[useful]
+        )
+
+    @cached_property
+    def distances(self) -> NDArray[np.int32]:
+        """``int32[S]``: the least number of bytes from each state to an accepting one, or ``UNREACHABLE``."""
+        source, column = np.nonzero(self.targets)
+        return distances(source, self.targets[source, column], np.flatnonzero(self.accepting), len(self))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text is accepted."""
+        return self.distances[self.start] == UNREACHABLE
+
+    def advance(self, state: int, text: bytes) -> int:
+        """Return the state after ``text``."""
+        for byte in text:
+            state = int(self.targets[state, self.byte_class[byte]])
+        return state
 
     def accepts(self, text: bytes) -> bool:
-        """Return whether ``text`` is in the language."""
-        state = self.start
-        for byte in text:
-            state = self.targets[state, self.byte_class[byte]]
-        return bool(self.accepting[state])
+        """Return whether ``text`` is a member."""
+        return bool(self.accepting[self.advance(self.start, text)])
+
+    def members(self) -> Iterator[bytes]:
+        """Yield the members, shortest first and in the order of their bytes; without end if there are infinitely many."""
+        level = [(b"", self.start)] if not self.is_empty else []
+        while level:
+            yield from (text for text, state in level if self.accepting[state])
+            level = [
+                (text + bytes([byte]), int(target))
+                for text, state in level
+                for byte, target in enumerate(self.targets[state, self.byte_class])
+                if self.distances[target] != UNREACHABLE
+            ]
+
+    def witness(self, other: ByteAutomaton) -> bytes | None:
+        """Return a shortest text that exactly one of the two accepts; ``None`` when the languages are equal."""
+        differences = (self & other.complement(), other & self.complement())
+        return min((next(only.members()) for only in differences if not only.is_empty), key=len, default=None)

@@ -90,7 +90,7 @@ class Transformations:
         return Distinct(distinct, np.where(number_of >= 0, again[number_of], -1) if found else number_of)
 
     def distinct(self) -> Distinct:
-        """Return the distinct ones among these transformations, none of which may be without pairs.
+        """Return the distinct ones among these transformations in order of appearance; none may be without pairs.
 
         Equality is found by hashing and then checked pair by pair, so a collision costs another round of
         hashing and never a wrong answer.
@@ -110,7 +110,10 @@ class Transformations:
                 shift = np.repeat(self.offsets[representative] - self.offsets[:-1], counts)
                 twin = np.arange(len(shift)) + shift
                 if np.array_equal(self.source, self.source[twin]) and np.array_equal(self.target, self.target[twin]):
-                    return Distinct(self.take(first), number_of)
+                    order = np.argsort(first)
+                    rank = np.empty_like(order)
+                    rank[order] = np.arange(len(order))
+                    return Distinct(self.take(first[order]), rank[number_of])
 
     def _compose(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Distinct:
         counts, pairs = self._pairs(chosen)

@@ -1,9 +1,8 @@
-"""The exact bytes of every token of a tokenizer."""
+"""The exact bytes of every token."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,83 +11,136 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from . import spelling
 from .errors import VocabularyError
+
+_CHECKS, _CHECK_LENGTH = 256, 8
+"""How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What each token id writes, in bytes, so that ``decode(ids) = concat(tokens[id])``.
+    """What each token id writes, in bytes: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
+
+    Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.
 
     Attributes
     ----------
     tokens
-        The bytes of each id, one entry for each row of the model's output; ``b""`` for special tokens and padded rows.
+        The bytes of each id, one entry per row of the model's output; ``b""`` for special tokens and for rows without a token. No
+        guide ever allows an id without bytes, except the end of sequence.
     eos_ids
-        The end-of-sequence ids, at least one; ``eos_ids[0]`` stands for all of them.
+        The end-of-sequence ids, at least one. ``eos_ids[0]`` stands for the class of all of them.
     real
-        ``bool[V]``: False on rows of the model's output that the tokenizer does not know.
+        ``bool[V]``: False on rows of the model's output that the tokenizer has no token for.
     """
 
     tokens: tuple[bytes, ...]
     eos_ids: tuple[int, ...]
     real: NDArray[np.bool_]
 
+    def __post_init__(self) -> None:
+        if len(self.real) != len(self.tokens):
+            raise VocabularyError(f"{len(self.tokens)} tokens were given, but `real` has {len(self.real)} entries")
+        if not self.eos_ids:
+            raise VocabularyError(
+                "no end-of-sequence id is known, so a text could never end; set `tokenizer.eos_token` or "
+                "`model.generation_config.eos_token_id`, or pass `eos_ids=`"
+            )
+        for v in self.eos_ids:
+            if not 0 <= v < len(self.tokens):
+                raise VocabularyError(
+                    f"the end-of-sequence id {v} is not one of the {len(self.tokens)} ids; the tokenizer or the generation config "
+                    "belongs to another model"
+                )
+            if self.tokens[v]:
+                raise VocabularyError(f"the end-of-sequence id {v} writes {self.tokens[v]!r}; it must write nothing")
+
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} ids, {int(self.real.sum())} real, ends {list(self.eos_ids)}, {self.fingerprint[:8]})"
+
     def decode(self, ids: Iterable[int]) -> bytes:
         """Return the bytes that ``ids`` write; special tokens write nothing."""
-        return b"".join(self.tokens[v] for v in ids)
+        return b"".join(map(self.tokens.__getitem__, ids))
 
     @cached_property
     def fingerprint(self) -> str:
+        """A name for the content: equal for equal vocabularies, in any process."""
         digest = hashlib.blake2b(digest_size=16)
-        digest.update(np.array([len(t) for t in self.tokens], dtype=np.int64).tobytes())
+        for part in (np.fromiter(map(len, self.tokens), np.int64), np.array(self.eos_ids, np.int64), self.real):
+            digest.update(np.int64(len(part)).tobytes() + part.tobytes())
         digest.update(b"".join(self.tokens))
-        digest.update(np.array(self.eos_ids, dtype=np.int64).tobytes())
-        digest.update(self.real.tobytes())
         return digest.hexdigest()
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[bytes | str], eos: int) -> Vocabulary:
-        """Return the vocabulary of ``tokens`` (``str`` is UTF-8), with ``eos`` as the end of sequence."""
-        spelled = [t.encode() if isinstance(t, str) else bytes(t) for t in tokens]
+        """Return the vocabulary of ``tokens`` by id (``str`` is written in UTF-8); what stands at ``eos`` ends a text."""
+        spelled = [token.encode() if isinstance(token, str) else bytes(token) for token in tokens]
+        if not 0 <= eos < len(spelled):
+            raise VocabularyError(f"the end-of-sequence id {eos} is not one of the {len(spelled)} ids")
         spelled[eos] = b""
         return cls(tuple(spelled), (eos,), np.ones(len(spelled), dtype=bool))
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, *, size: int | None = None, eos_ids: Sequence[int] = ()) -> Vocabulary:
-        """Return the vocabulary of a Hugging Face ``tokenizer`` for a model with ``size`` output rows."""
-        spec = json.loads(tokenizer.backend_tokenizer.to_str())
-        raw = dict(tokenizer.get_vocab())
-        n = max(len(tokenizer), size or 0)
-        byte_level = "ByteLevel" in json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
-        table = {c: b for b, c in _byte_characters().items()}
-        tokens, real = [b""] * n, np.zeros(n, dtype=bool)
-        for text, v in raw.items():
-            real[v] = True
-            if byte_level and all(c in table for c in text):
-                tokens[v] = bytes(table[c] for c in text)
-            elif not byte_level and len(text) == 6 and text.startswith("<0x"):
-                tokens[v] = bytes([int(text[3:5], 16)])
-            else:
-                tokens[v] = text.replace("▁", " ").encode()
-        for v, added in tokenizer.added_tokens_decoder.items():
-            tokens[v] = b"" if added.special else added.content.encode()
-        eos = list(dict.fromkeys([*eos_ids, *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id])]))
-        if not eos:
-            raise VocabularyError("no end-of-sequence id; set tokenizer.eos_token")
-        for v in eos:
-            tokens[v] = b""
-        return cls(tuple(tokens), tuple(eos), real)
+        """Return the vocabulary of a Hugging Face tokenizer.
+
+        Covers byte-level BPE, SentencePiece with byte fallback, WordPiece, and tokenizers that give bytes (tiktoken). An id is spelled as
+        it is decoded after a prompt, see :func:`outlines_phi.spelling.spell`. Tokens added as special write nothing; other
+        added tokens write their text. Random texts are decoded by the tokenizer itself to check the result.
+
+        Parameters
+        ----------
+        tokenizer
+            A ``transformers`` tokenizer, fast or slow.
+        size
+            Rows of the model's output; more than the tokenizer has ids where the model is padded. By default, as many as ids.
+        eos_ids
+            End-of-sequence ids of the model's generation config; the tokenizer's own is added.
+
+        Raises
+        ------
+        VocabularyError
+            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends a text.
+        """
+        spelled = spelling.spell(tokenizer)
+        highest = max(spelled)
+        if size is not None and size <= highest:
+            raise VocabularyError(
+                f"the model gives probabilities to {size} ids, but the tokenizer's highest id is {highest}: they do not belong "
+                "together, or the model's embeddings were not resized after tokens were added (`model.resize_token_embeddings`)"
+            )
+        ends = dict.fromkeys([*eos_ids, *_tokenizer_eos(tokenizer)])
+        tokens = [spelled.get(v, b"") for v in range(size or highest + 1)]
+        real = np.zeros(len(tokens), dtype=bool)
+        real[[*spelled, *(v for v in ends if v < len(tokens))]] = True
+        for v in ends:
+            if 0 <= v < len(tokens):
+                tokens[v] = b""
+        vocabulary = cls(tuple(tokens), tuple(ends), real)
+        vocabulary._check(tokenizer)
+        return vocabulary
+
+    def _check(self, tokenizer: Any) -> None:
+        """Raise VocabularyError unless the tokenizer decodes random ids as this vocabulary does."""
+        ids = np.flatnonzero([bool(token) for token in self.tokens])
+        before, text_before = spelling.anchor(tokenizer, ids.tolist())
+        random = np.random.default_rng(0)
+        for chosen in random.choice(ids, size=(_CHECKS, _CHECK_LENGTH)).tolist():
+            ours = text_before + self.decode(chosen).decode(errors="replace")
+            theirs = spelling.decode(tokenizer, [before, *chosen])
+            if ours != theirs and spelling.REPLACEMENT not in ours + theirs:
+                raise VocabularyError(
+                    f"the bytes of this tokenizer cannot be known: it decodes the ids {[before, *chosen]} as {theirs!r}, but its tokens, one after "
+                    f"the other, as {ours!r}. Its decoder changes text across tokens; use a tokenizer without such a decoder"
+                )
 
 
-def _byte_characters() -> dict[int, str]:
-    """Return the printable stand-in of each byte in byte-level BPE (GPT-2, ``bytes_to_unicode``)."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    stand_in = {b: chr(b) for b in printable}
-    for b in range(256):
-        if b not in stand_in:
-            stand_in[b] = chr(256 + len(stand_in) - len(printable))
-    return stand_in
+def _tokenizer_eos(tokenizer: Any) -> list[int]:
+    """Return the tokenizer's own end-of-sequence ids: none, one, or several."""
+    eos = tokenizer.eos_token_id
+    return [] if eos is None else list(np.atleast_1d(eos).tolist())

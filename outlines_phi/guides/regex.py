@@ -2,31 +2,166 @@
 
 from __future__ import annotations
 
+import math
+import re
+from functools import lru_cache, partial
+
 import numpy as np
-import outlines_core
 
 from ..automaton import ByteAutomaton
-from ..errors import EmptyLanguageError, GrammarError
+from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
+from . import engine
+from .engine import Transitions
+from .pattern import Pattern
+
+SMALL = 100_000
+"""An automaton that is expected to have no more states than this is built in this process."""
+
+_SHORT = 12
+"""No pattern explodes beyond reason whose repeats are written out at most this many times."""
+
+_GUARD_LENGTHS = (64, 512)
+_GUARD = "".join(map(chr, (*range(128), *range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1] - 128))))
 
 
-def compile_regex(pattern: str) -> ByteAutomaton:
-    """Return the byte automaton of exactly the language that Outlines accepts for ``pattern``."""
-    single = outlines_core.Vocabulary(256, {bytes([b]): [b] for b in range(256)})
+@lru_cache(maxsize=128)
+def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048) -> ByteAutomaton:
+    """Return the byte automaton of exactly the language that Outlines accepts for ``pattern``, trimmed.
+
+    The automaton comes from the engine of Outlines itself, ``outlines_core.Index``, over the 256 single bytes. The engine also builds the
+    automaton of an *unanchored* search, which is exponentially large where the pattern's beginning can occur again inside a bounded
+    repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. So the pattern is built behind a **guard**: a literal that cannot occur inside it, so that no
+    search ever begins again. The states of the guard are dropped afterwards; the language is unchanged.
+
+    Parameters
+    ----------
+    pattern
+        A regular expression in the syntax of the Rust crate ``regex``, matched against the whole output.
+    seconds, megabytes
+        What the engine is given when the automaton seems to grow exponentially with the pattern's repeats, as that of
+        ``(a|b)*a(a|b){20}`` does. It then works in another process, because a native build cannot be interrupted in this one.
+
+    Raises
+    ------
+    GrammarError
+        The pattern cannot be read.
+    UnsupportedError
+        It uses a feature that Outlines does not offer, or its automaton is too large.
+    EmptyLanguageError
+        It, or a part of it, matches nothing.
+    """
+    shape = Pattern.read(pattern)
     try:
-        index = outlines_core.Index(pattern, single)
+        guard = _guard(shape)
+        build = engine.build
+        if _may_explode(shape, guard):
+            build = partial(engine.build_apart, seconds=seconds, megabytes=megabytes)
+        return _automaton(build(_behind(guard, pattern)), len(guard.encode()))
+    except UnicodeEncodeError as error:
+        raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", pattern, error.start) from None
     except ValueError as error:
-        if "ncompatible" in str(error) or "no transitions" in str(error):
-            raise EmptyLanguageError(f"the pattern {pattern!r} matches nothing") from None
-        raise GrammarError(f"the pattern {pattern!r} cannot be read: {error}") from None
-    edges = index.get_transitions()
-    final = index.get_final_states()
-    states = {index.get_initial_state()} | set(edges) | final | {t for row in edges.values() for t in row.values()}
-    number = {state: i + 1 for i, state in enumerate(sorted(states))}
-    targets = np.zeros((len(states) + 1, 256), dtype=np.int32)
-    for state, row in edges.items():
-        for byte, target in row.items():
-            if byte < 256:
-                targets[number[state], byte] = number[target]
-    accepting = np.zeros(len(states) + 1, dtype=bool)
-    accepting[[number[state] for state in final]] = True
-    return ByteAutomaton.of(targets, number[index.get_initial_state()], accepting)
+        raise _explain(str(error), shape) from None
+    except engine.Stopped as error:
+        raise UnsupportedError(
+            f"the automaton of the pattern {_short(pattern)} takes {error}: it grows exponentially with the repeats. Lower their "
+            "bounds, make what follows a repeat differ from what it repeats, or raise `seconds` and `megabytes`"
+        ) from None
+
+
+def _guard(shape: Pattern) -> str:
+    """Return a literal that cannot occur inside the pattern, or that is longer than what may hold it; ``""`` if it would be seen.
+
+    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. Where none is left, a search that
+    begins again needs as many repeats as the guard has characters, all different, before it can multiply.
+    """
+    if shape.verbose or shape.problem or shape.looks_behind:
+        return ""
+    free = set(engine.SEPARATORS).difference(shape.atoms)
+    classes = "|".join(sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == "."))
+    if classes:
+        # Flags may widen a class wherever they stand, so both readings count.
+        free -= engine.first_separators(f"{classes}|(?is:{classes})" if shape.has_flags else classes)
+    least, most = _GUARD_LENGTHS
+    return min(free) if free else _GUARD[: min(max(least, shape.largest_repeat + 1), most)]
+
+
+def _behind(guard: str, pattern: str) -> str:
+    literal = "".join(f"\\x{{{ord(character):X}}}" for character in guard)
+    return f"{literal}(?:{pattern})" if guard else pattern
+
+
+def _may_explode(shape: Pattern, guard: str) -> bool:
+    """Return whether the automaton may be too large to be built where it cannot be stopped.
+
+    Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is extrapolated, a degree that
+    rises from one pair to the next is exponential growth. A false alarm costs a fraction of a second.
+    """
+    if shape.problem:
+        return False  # refused before anything is built
+    if shape.verbose:
+        return "{" in shape.text
+    if shape.largest_repeat <= _SHORT:
+        return False
+    if not guard or shape.largest_repeat >= _GUARD_LENGTHS[1] <= len(guard):
+        return True
+    sizes: list[int] = []
+    for cap in (3, 6, 9):
+        sizes.append(engine.size(_behind(guard, shape.with_repeats_at_most(cap))))
+        if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[0]:
+            return True
+    early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
+    return (late > 1.5 and late > 1.3 * early) or sizes[2] * (shape.largest_bound / 9) ** late > SMALL
+
+
+def _automaton(built: Transitions, skipped: int) -> ByteAutomaton:
+    """Return the automaton after the first ``skipped`` bytes, each of which is the only transition of its state."""
+    order = np.argsort(built.source, kind="stable")
+    source, byte, target = built.source[order], built.byte[order], built.target[order]
+    start, prefix = int(built.start), []
+    for _ in range(skipped):
+        prefix.append(start)
+        start = int(target[np.searchsorted(source, start)])
+    kept = np.ones(int(built.states) + 1, dtype=bool)
+    kept[prefix] = False
+    number = np.cumsum(kept) - 1
+    accepting = np.zeros(int(built.states) + 1, dtype=bool)
+    accepting[built.final] = True
+    inside = kept[source]
+    return ByteAutomaton.from_edges(
+        number[source[inside]],
+        byte[inside],
+        number[target[inside]],
+        start=int(number[start]),
+        accepting=accepting[kept],
+    ).trim()
+
+
+def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
+    """Return the error for what the engine said, with the position that it does not give."""
+    text = shape.text
+    if "incompatible" in refusal:
+        return EmptyLanguageError(f"the pattern {_short(text)}, or a branch of it, matches nothing at all")
+    look = next((t for t in shape.tokens if t.kind == "look"), None)
+    if "start state" in refusal or "word boundar" in refusal:
+        at = look.start if look else 0
+        return UnsupportedError(
+            "this assertion is not supported in a regular expression for generation; a match always covers the whole output, so `^` and "
+            f"`$` can be left out, and a word boundary can be written as the characters around it\n{caret(text, at)}"
+        )
+    if shape.problem:
+        position, message, alternative = shape.problem
+        if alternative:
+            return UnsupportedError(f"{message}: {alternative}\n{caret(text, position)}")
+        return GrammarError(message, text, position)
+    for token in shape.tokens:
+        if token.kind == "atom" and not engine.reads(text[token.start : token.end]):
+            return GrammarError("this escape or character class is not known", text, token.start)
+    try:
+        re.compile(text)
+    except (re.error, OverflowError) as error:
+        return GrammarError(str(getattr(error, "msg", error)), text, getattr(error, "pos", None))
+    return GrammarError(f"the regular expression {_short(text)} cannot be read: {refusal}", text)
+
+
+def _short(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= 80 else pattern[:77] + "...")

@@ -59,6 +59,8 @@ class Evaluator:
         themselves are evaluated first, in one call of their own.
         """
         pairs = list(dict.fromkeys(wanted))
+        if not pairs:
+            return
         if not self._handles:
             self._evaluate_roots()
         new = self._missing_paths([node for _, node in pairs])
@@ -69,8 +71,11 @@ class Evaluator:
             self._handles.update((node, first + i) for i, node in enumerate(new))
             evaluation = self._forest.extend([self._handles[node.parent] for node in new if node.parent], [n.token for n in new])
             self._learn(pairs, evaluation, {node: i for i, node in enumerate(new)})
-        for tree in dict.fromkeys(tree for tree, _ in pairs):
-            tree.propagate(node for owner, node in pairs if owner is tree)
+        changed: dict[BoundsTree, list[Node]] = {}
+        for tree, node in pairs:
+            changed.setdefault(tree, []).append(node)
+        for tree, nodes in changed.items():
+            tree.propagate(nodes)
 
     def _evaluate_roots(self) -> None:
         evaluation = self._forest.roots()

@@ -19,7 +19,7 @@ class Effort:
     attempts
         Attempts launched per requested draw.
     tokens
-        Model tokens evaluated per requested draw, prompts excluded, counted when an attempt is launched.
+        Model tokens per requested draw, prompts excluded, counted for each prompt alone when an attempt is launched.
     """
 
     attempts: int = 20_000

@@ -148,6 +148,11 @@ class BoundsTree:
         What is allowed.
     budget
         The most tokens to write, end of sequence included.
+
+    Attributes
+    ----------
+    expansions
+        Laws learned so far: the model tokens that the tree has used.
     """
 
     def __init__(self, table: Table, budget: int) -> None:
@@ -156,6 +161,7 @@ class BoundsTree:
         self.clock = 0
         self.nodes = 1
         self.law_bytes = 0
+        self.expansions = 0
         self._reported = (1.0, 0.0)
 
     @property
@@ -187,6 +193,7 @@ class BoundsTree:
         """
         law = node.law = Law(self.table.moves(node.state, node.remaining), log_p)
         self.law_bytes += law.free.nbytes
+        self.expansions += 1
         if not node.expanded:
             eos = self.table.vocabulary.eos_ids[0]
             if law.target(eos) == DONE and eos not in node.children:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, final
 
 from outlines.generator import SteerableGenerator
@@ -18,8 +19,9 @@ from .processor import MaskLogitsProcessor
 class PhiGenerator(SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called.
 
-    Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``, ``min_p``,
-    ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call replaces the generator's own.
+    Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
+    ``min_p``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call replaces the generator's
+    own.
     """
 
     def __init__(self, model: PhiTransformers, output_type: Any, phi: Phi | None) -> None:
@@ -28,7 +30,7 @@ class PhiGenerator(SteerableGenerator):
         self.logits_processor = MaskLogitsProcessor(model.table(output_type))
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
-        """Return one text; a list of them where ``num_return_sequences`` is given."""
+        """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
         return super().__call__(prompt, **{"phi": self.phi, **keywords})
 
     def batch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
@@ -53,11 +55,12 @@ class PhiGenerator(SteerableGenerator):
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
         phi = resolve_phi(keywords.pop("phi", self.phi))
         if phi is None:
-            raise UnsupportedError("sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking).")
+            raise UnsupportedError(
+                "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
+            )
         if "num_return_sequences" in keywords:
             raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
-        keywords["num_return_sequences"] = n
-        options = CallOptions.read(keywords, self.model.model.generation_config)
+        options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
         return self.model.draw(prompts, self.logits_processor.table, phi, options)
 
 
@@ -88,5 +91,7 @@ def Generator(  # noqa: N802 - named as the host's own function
             "outlines_phi.from_transformers(hf_model, hf_tokenizer)."
         )
     if output_type is None:
-        raise UnsupportedError("output_type=None was given: free text has nothing to correct. Give a type, or call the model itself.")
+        raise UnsupportedError(
+            "output_type=None was given: free text has nothing to correct. Give a type, or call the model itself."
+        )
     return PhiGenerator(model, output_type, resolve_phi(phi))

@@ -3,38 +3,73 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, final
 
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
-from ..phi.estimator import Phi
+from ..phi.estimator import Phi, StepPhi
 from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
 from ..phi.onestep import OneStepPhi
 from ..settings import SamplingSettings
 
-ESTIMATORS = {phi.name: phi for phi in (ExactPhi, LocalPhi, OneStepPhi)}
+ESTIMATORS: dict[str, type[Phi]] = {phi.name: phi for phi in (ExactPhi, LocalPhi, OneStepPhi)}
 """What ``phi="..."`` may name."""
 
-USED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "seed", "num_return_sequences", "do_sample", "num_beams")
+USED = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "max_new_tokens",
+    "seed",
+    "num_return_sequences",
+    "do_sample",
+    "num_beams",
+)
 """The keywords that a call under a correction takes."""
 
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1.0),
+    "no_repeat_ngram_size": (None, 0),
+    "guidance_scale": (None, 1.0),
+    "min_new_tokens": (None, 0),
+    "min_length": (None, 0),
+    "bad_words_ids": (None, []),
+    "sequence_bias": (None, {}, []),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "exponential_decay_length_penalty": (None,),
+}
+"""Options that change ``p`` in a way that is not offered, with the values that change nothing."""
 
-def resolve_phi(phi: str | Phi | None) -> Phi | None:
-    """Return the estimator that a call means by ``phi``.
+
+class Unset(Enum):
+    """What ``phi`` is where a call does not give it."""
+
+    UNSET = "the model's own default"
+
+
+def resolve_phi(phi: object) -> Phi | None:
+    """Return the estimator that a call means by ``phi``: a name of :data:`ESTIMATORS`, an estimator, or ``None``.
 
     Raises
     ------
     UnsupportedError
         An unknown name or a wrong type; lists what there is.
     """
-    if phi is None or isinstance(phi, Phi):
+    if phi is None:
+        return None
+    if isinstance(phi, ExactPhi | StepPhi):
         return phi
-    if phi not in ESTIMATORS:
-        names = ", ".join(repr(name) for name in ESTIMATORS)
-        raise UnsupportedError(f"phi={phi!r} was given; expected {names}, an estimator such as ExactPhi(...), or None.")
-    return ESTIMATORS[phi]()
+    if isinstance(phi, str) and phi in ESTIMATORS:
+        return ESTIMATORS[phi]()
+    names = ", ".join(repr(name) for name in ESTIMATORS)
+    raise UnsupportedError(f"phi={phi!r} was given; expected {names}, an estimator such as ExactPhi(...), or None.")
 
 
 @final
@@ -47,51 +82,69 @@ class CallOptions:
     settings
         What defines ``p``.
     n
-        Draws per prompt; ``None`` when the call did not say, and one text is meant.
+        Draws per prompt.
     """
 
     settings: SamplingSettings
-    n: int | None
+    n: int = 1
 
     @classmethod
     def read(cls, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
         """Read the keywords of a call, over the model's ``generation_config``.
 
-        The configuration's temperature holds unless the call gives one. Its top-k, top-p and min-p do *not* apply: truncation
-        changes the law that draws are faithful to and can empty the language, so the call has to ask for it.
+        The configuration's temperature holds unless the call gives one. Its top-k, top-p and min-p do *not* apply:
+        truncation changes the law that draws are faithful to and can empty the language, so the call has to ask for it.
+        Penalties and bans of the configuration change ``p`` and are not offered, so they are refused instead of dropped
+        in silence.
 
         Raises
         ------
         UnsupportedError
             A keyword that is not used under a correction, or a value it cannot have.
         """
-        unknown = sorted(set(keywords) - set(USED) - {"repetition_penalty"})
+        unknown = sorted(set(keywords) - set(USED) - set(NEUTRAL))
         if unknown:
             raise UnsupportedError(
                 f"{', '.join(unknown)} cannot be used together with phi=; expected any of {', '.join(USED)}. "
                 "With phi=None every keyword of the model's own generate works."
             )
-        if keywords.get("do_sample") is False:
+        if keywords.get("do_sample") not in (None, True):
             raise UnsupportedError(
-                "do_sample=False was given with phi=: the most probable member of the language is not offered yet. "
-                "Leave do_sample unset to sample, or use phi=None for Hugging Face's step-by-step argmax."
+                f"do_sample={keywords['do_sample']} was given with phi=: the most probable member of the language is "
+                "not offered yet. Leave do_sample unset to sample, or use phi=None for Hugging Face's step-by-step "
+                "argmax."
             )
-        if keywords.get("num_beams", 1) not in (None, 1):
-            raise UnsupportedError("num_beams > 1 was given with phi=; beam search has no sampling law to correct. Leave it out.")
-        _refuse_penalty(keywords, defaults)
-        values = {name: keywords[name] for name in ("top_p", "min_p", "max_new_tokens", "seed", "temperature") if name in keywords}
-        values["top_k"] = keywords.get("top_k") or None  # 0 means none in transformers
-        if values.get("temperature") is None:
-            values["temperature"] = getattr(defaults, "temperature", None) or 1.0
-        return cls(SamplingSettings(**values), keywords.get("num_return_sequences"))
-
-
-def _refuse_penalty(keywords: dict[str, Any], defaults: GenerationConfig | None) -> None:
-    given = keywords.get("repetition_penalty")
-    penalty = given if given is not None else getattr(defaults, "repetition_penalty", None)
-    if penalty not in (None, 1.0):
-        source = "the call" if given is not None else "the model's generation_config"
-        raise UnsupportedError(
-            f"repetition_penalty={penalty} in {source} is not offered under phi= yet. Give repetition_penalty=1.0 to draw from the law "
-            "without it, or use phi=None."
+        if keywords.get("num_beams") not in (None, 1):
+            raise UnsupportedError(
+                f"num_beams={keywords['num_beams']} was given with phi=; beam search has no sampling law to correct. "
+                "Leave it out, or use phi=None."
+            )
+        for name, neutral in NEUTRAL.items():
+            _refuse_unless_neutral(name, neutral, keywords, defaults)
+        values = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
+        top_k, temperature = keywords.get("top_k"), keywords.get("temperature")
+        if temperature is None:
+            temperature = getattr(defaults, "temperature", None) or 1.0
+        settings = SamplingSettings(
+            temperature=temperature,
+            top_k=None if top_k == 0 else top_k,  # 0 means none in transformers
+            **values,
         )
+        n = keywords.get("num_return_sequences")
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+            raise UnsupportedError(f"num_return_sequences={n!r} was given; expected a whole number of at least 1.")
+        return cls(settings, 1 if n is None else n)
+
+
+def _refuse_unless_neutral(
+    name: str, neutral: tuple[Any, ...], keywords: dict[str, Any], defaults: GenerationConfig | None
+) -> None:
+    given = name in keywords
+    value = keywords[name] if given else getattr(defaults, name, None)
+    if value in neutral:
+        return
+    source = "the call" if given else "the model's generation_config"
+    raise UnsupportedError(
+        f"{name}={value!r} in {source} changes the model's law and is not offered under phi= yet. Give {name}="
+        f"{neutral[-1]!r} to draw from the law without it, or use phi=None."
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from enum import EnumMeta
-from typing import Any, get_args
+from collections.abc import Iterator
+from typing import Any
 
 from jsonschema.exceptions import SchemaError
-from outlines.types.dsl import CFG, Choice, JsonSchema, Term, python_types_to_terms, to_regex
+from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
 
@@ -18,8 +18,9 @@ def to_pattern(output_type: Any) -> str:
     Parameters
     ----------
     output_type
-        Anything that Outlines takes, context-free grammars excepted: regex and DSL terms, ``Literal``, ``Enum``, ``Choice``, ``bool``,
-        ``int``, ``float``, ``str``, a pydantic model, dataclass, TypedDict, or ``JsonSchema`` (text or dict, with ``whitespace_pattern``).
+        Anything that Outlines takes, context-free grammars excepted: regex and DSL terms, ``Literal``, ``Enum``,
+        ``Choice``, ``bool``, ``int``, ``float``, ``str``, a pydantic model, dataclass, TypedDict, or ``JsonSchema``
+        (text or dict, with ``whitespace_pattern``).
 
     Raises
     ------
@@ -30,26 +31,30 @@ def to_pattern(output_type: Any) -> str:
     EmptyLanguageError
         A choice of nothing.
     """
-    _refuse_empty_choice(output_type)
-    term = _term(output_type)
+    term = to_term(output_type)
     if isinstance(term, CFG):
         raise UnsupportedError(
-            "A context-free grammar was given as output type (dict means JSON of any shape, a grammar in Outlines); this version "
-            "corrects regular languages. Give a JSON schema or a regex, or draw without correction: phi=None, backend='llguidance'."
+            "A context-free grammar was given as output type (dict means JSON of any shape, a grammar in Outlines); "
+            "this version corrects regular languages. Give a JSON schema or a regex, or draw without correction: "
+            "phi=None."
         )
+    if any(not alternatives for alternatives in _choices(term)):
+        raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
     try:
         return to_regex(term)
-    except (ValueError, TypeError) as error:
-        raise _schema_error(term, error) if isinstance(term, JsonSchema) else UnsupportedError(
-            f"{output_type!r} cannot be written as a regular expression: {error}"
-        ) from error
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        if isinstance(term, JsonSchema):
+            raise _schema_error(term, error) from error
+        raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
 
 
-def _term(output_type: Any) -> Term:
+def to_term(output_type: Any) -> Term:
+    """Return what Outlines reads an output type as; errors as :func:`to_pattern`."""
     if isinstance(output_type, (str, bytes, dict, list)) and not isinstance(output_type, Term):
         raise UnsupportedError(
-            f"The output type is the {type(output_type).__name__} {output_type!r:.60}; expected a type or an Outlines term. Wrap it: "
-            "outlines.types.regex(pattern), outlines.types.json_schema(schema), or typing.Literal for fixed texts."
+            f"The output type is the {type(output_type).__name__} {output_type!r:.60}; expected a type or an Outlines "
+            "term. Wrap it: outlines.types.regex(pattern), outlines.types.json_schema(schema), or typing.Literal for "
+            "fixed texts."
         )
     try:
         return python_types_to_terms(output_type)
@@ -57,23 +62,40 @@ def _term(output_type: Any) -> Term:
         raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
-    except (TypeError, RecursionError) as error:
+    except (TypeError, ValueError, RuntimeError, NameError) as error:
         raise UnsupportedError(f"{output_type!r} is not an output type that Outlines reads: {error}") from error
 
 
 def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:
     return GrammarError(
-        f"Outlines cannot turn the JSON schema into a regular expression: {error} Schema: {term.schema:.200}"
+        f"Outlines cannot turn the JSON schema into a regular expression: {error}\nThe schema is {term.schema:.200}; "
+        "change the part that is named, or write the format as a regex."
     )
 
 
-def _refuse_empty_choice(output_type: Any) -> None:
-    """Outlines compiles a choice of nothing to the empty text; nobody means that."""
-    if isinstance(output_type, EnumMeta):
-        items: Any = list(output_type)
-    elif isinstance(output_type, Choice):
-        items = list(output_type.items)
-    else:
-        items = get_args(output_type) if "Literal" in str(getattr(output_type, "__origin__", "")) else [None]
-    if not items:
-        raise EmptyLanguageError(f"{output_type!r} is a choice of nothing; give at least one alternative.")
+def _choices(term: Any) -> Iterator[list[Any]]:
+    """Yield the alternatives of every choice in a term.
+
+    Outlines compiles a choice of nothing to the empty text; nobody means that.
+    """
+    if isinstance(term, JsonSchema):
+        yield from _enums(json.loads(term.schema))
+    if isinstance(term, Choice):
+        yield list(term.items)
+    if isinstance(term, Alternatives):
+        yield list(term.terms)
+    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
+        if isinstance(part, Term):
+            yield from _choices(part)
+
+
+def _enums(schema: Any) -> Iterator[list[Any]]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("enum"), list):
+            yield schema["enum"]
+        for keyword, part in schema.items():
+            if keyword not in ("enum", "const", "default", "examples"):
+                yield from _enums(part)
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _enums(part)

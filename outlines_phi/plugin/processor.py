@@ -8,7 +8,7 @@ import torch
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
-from ..errors import UnsupportedError
+from ..errors import ModelError, UnsupportedError
 from ..guides.guide import DONE, UNREACHABLE
 from ..guides.table import Table
 
@@ -20,8 +20,8 @@ UNLIMITED = UNREACHABLE - 1
 class MaskLogitsProcessor(OutlinesLogitsProcessor):
     """Plain masking, ``mu_proj``, with cached bias rows added in place.
 
-    A row's guide state is a function of the tokens generated so far, never of the call history, so beams, assisted decoding
-    and reordered batches are fine.
+    A row's guide state is a function of the tokens generated so far, never of the call history, so beams, assisted
+    decoding and reordered batches are fine.
 
     Parameters
     ----------
@@ -49,11 +49,23 @@ class MaskLogitsProcessor(OutlinesLogitsProcessor):
             ``[B, prompt + generated]``.
         logits
             ``[B, V]``.
+
+        Raises
+        ------
+        UnsupportedError
+            The logits are not those of the model that the table was made for.
+        ModelError
+            The logits hold NaN, after which an argmax may be any token.
         """
         if logits.shape[-1] != len(self.table.vocabulary):
             raise UnsupportedError(
-                f"The model gives {logits.shape[-1]} logits per token and the guide was built for {len(self.table.vocabulary)}; "
-                "use the generator with the model that it was made for."
+                f"The model gives {logits.shape[-1]} logits per token and the guide was built for "
+                f"{len(self.table.vocabulary)}; use the generator with the model that it was made for."
+            )
+        if torch.isnan(logits.sum()):  # one cheap reduction: a NaN anywhere stays NaN
+            raise ModelError(
+                "The model's logits hold NaN, so it gives no law. Check its weights and dtype (float16 overflows in "
+                "some models; try bfloat16 or float32)."
             )
         for row, state in enumerate(self._advance(input_ids)):
             logits[row].add_(self._bias(state, logits.device))

@@ -6,16 +6,17 @@ from typing import Any, final
 
 from outlines.models.transformers import TransformerTokenizer
 
-END = 256
-"""The id that stands for the end of sequence beside the 256 bytes."""
+END = 2**31 - 1
+"""The id that stands for the end of sequence beside the 256 bytes; no real vocabulary reaches it."""
 
 
 @final
 class ByteTokenizer(TransformerTokenizer):
     """A tokenizer that encodes and decodes as the model's own, and shows Outlines one token per byte.
 
-    Stock ``outlines.Generator(model, T)`` then builds the *byte* automaton of exactly its own language, in about a millisecond
-    and without its losses on tokens that hold parts of a character; :class:`PhiTransformers` lifts it to the real vocabulary.
+    Stock ``outlines.Generator(model, T)`` then builds the *byte* automaton of exactly its own language, in about a
+    millisecond and without its losses on tokens that hold parts of a character; :class:`PhiTransformers` lifts it to
+    the real vocabulary.
     """
 
     def __init__(self, tokenizer: Any, **kwargs: Any) -> None:

@@ -22,7 +22,7 @@ class CertifiedAttempts:
 
     Parameters
     ----------
-    tree, wanted, stream, width, effort, spent
+    tree, wanted, stream, width, effort
         As for :class:`outlines_phi.sampling.rejection.Attempts`.
     """
 
@@ -34,7 +34,6 @@ class CertifiedAttempts:
         *,
         width: int,
         effort: Effort,
-        spent: Callable[[], int],
     ) -> None:
         self._tree, self._wanted, self._stream, self._width = tree, wanted, stream, width
         self._limit = effort.attempts * wanted

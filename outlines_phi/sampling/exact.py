@@ -64,7 +64,6 @@ class ExactSampler(Sampler):
                 lambda attempt, row=row: request.stream(row, attempt),
                 width=self.phi.width,
                 effort=self.phi.effort,
-                spent=lambda: evaluator.counts.tokens,
             )
             for row, tree in enumerate(trees)
         ]

@@ -52,9 +52,7 @@ class Attempts:
     width
         Attempts in flight at most.
     effort
-        When to stop launching.
-    spent
-        Model tokens evaluated so far.
+        When to stop launching, counted over this prompt alone.
     """
 
     def __init__(
@@ -65,10 +63,10 @@ class Attempts:
         *,
         width: int,
         effort: Effort,
-        spent: Callable[[], int],
     ) -> None:
         self._tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._effort, self._spent = width, effort, spent
+        self._width, self._effort = width, effort
+        self._spent_before = tree.expansions
         self._launched = 0
         self._waiting: list[Attempt] = []
         self._finished: dict[int, Node | None] = {}
@@ -115,7 +113,8 @@ class Attempts:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
         if self.satisfied or self.impossible or in_flight >= self._width:
             return False
-        if self._launched >= self._effort.attempts * self._wanted or self._spent() >= self._effort.tokens * self._wanted:
+        spent = self._tree.expansions - self._spent_before
+        if self._launched >= self._effort.attempts * self._wanted or spent >= self._effort.tokens * self._wanted:
             return False
         missing = self._wanted - self._successes
         return missing > 0 and in_flight * self._success_rate() < missing

@@ -38,15 +38,18 @@ class Forward:
 
     @property
     def device(self) -> torch.device:
+        """Where the model is now."""
         return self.hf_model.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of its weights."""
         return self.hf_model.dtype
 
     @property
     def config(self) -> Any:
-        return self.hf_model.config.get_text_config(decoder=True)
+        """Its configuration."""
+        return self.hf_model.config
 
     @property
     def attention(self) -> str:
@@ -70,7 +73,8 @@ class Forward:
     ) -> tuple[Tensor, Any]:
         """Return the logits ``[b, n, V]`` after ``tokens`` ``[b, n]`` and the cache.
 
-        Only the last column is computed, ``[b, 1, V]``, when ``last_only``. The tensors are inference tensors; :meth:`checked` makes ordinary ones of what is handed out.
+        Only the last column is computed, ``[b, 1, V]``, when ``last_only``. The tensors are inference tensors;
+        :meth:`checked` makes ordinary ones of what is handed out.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
         arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}

@@ -42,7 +42,7 @@ class TransformersModel(LanguageModel):
 
     def __init__(self, hf_model: Any, vocabulary: Vocabulary, *, memory: int = 256 << 20) -> None:
         _check_kind(hf_model)
-        config = hf_model.config.get_text_config(decoder=True)
+        config = hf_model.config
         rows = getattr(hf_model.get_output_embeddings(), "out_features", config.vocab_size)
         if rows != len(vocabulary):
             raise VocabularyError(
@@ -85,9 +85,10 @@ def _check_kind(hf_model: Any) -> None:
         raise UnsupportedError(
             f"{name} does not generate text; load the model with AutoModelForCausalLM.from_pretrained."
         )
-    modalities = getattr(hf_model, "input_modalities", "text")
-    if not {modalities} <= {"text", ("text",)}:
+    config = hf_model.config
+    parts = [name for name in ("vision_config", "audio_config") if getattr(config, name, None) is not None]
+    if parts or config.get_text_config(decoder=True) is not config:
         raise UnsupportedError(
-            f"{name} takes {', '.join(modalities)}; only text models are supported. Where the model has a text-only "
-            "version, load that with AutoModelForCausalLM.from_pretrained."
+            f"{name} is more than a text model ({', '.join(parts) or type(config).__name__}); only text models are "
+            "supported. Where it has a text-only version, load that with AutoModelForCausalLM.from_pretrained."
         )

@@ -21,8 +21,8 @@ from .mask import Layout, TreeMask, eightfold, windows
 class PackedTrees(TokenTrees):
     """Token trees of many prompts in one key-value cache, one batch row per prompt.
 
-    Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its
-    ancestors and itself, at position ``prompt length + depth - 1``. A call appends nodes of any prompts, padded to the prompt
+    Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its ancestors
+    and itself, at position ``prompt length + depth - 1``. A call appends nodes of any prompts, padded to the prompt
     with most of them; prompts without new nodes take no part.
 
     A call is split, parents first, when logits and masks would together take more than ``forward.memory`` bytes;
@@ -36,6 +36,7 @@ class PackedTrees(TokenTrees):
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:
         self.counts, self._forward = ModelCounts(), forward
+        self._device, self._dtype = forward.device, forward.dtype  # each look walks over the model's parameters
         self._forest = Forest(prompts, forward.size, forward.max_length)
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()))
@@ -69,7 +70,7 @@ class PackedTrees(TokenTrees):
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
         nodes, used = self._forest.add(parents, tokens), self._used.copy()
         if not nodes:
-            empty = torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+            empty = torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device)
             return Evaluation(nodes, empty)
         self._slot = grown(self._slot, nodes.stop)
         try:
@@ -117,7 +118,7 @@ class PackedTrees(TokenTrees):
         """Return the number of the call, from 0, that each node belongs to; parents come first or together."""
         slots = self._base + eightfold(int((self._used[row] + rank).max()) + 1)
         heads = self._forward.heads_in_memory
-        size = torch.finfo(self._forward.dtype).bits // 8
+        size = torch.finfo(self._dtype).bits // 8
         places = max(1, self._forward.memory // (size * (self._forward.size + heads * slots)))
         rows, where = np.unique(row, return_inverse=True)
         together = min(len(rows), places)  # prompts per call
@@ -138,7 +139,7 @@ class PackedTrees(TokenTrees):
         everyone = len(layout.rows) == len(self._used)
         rows = None if everyone else self._to(layout.rows)
         self.cache.aim(rows, self._to(self._base + layout.columns), self._base + layout.width)
-        masks = self._mask.build(layout, dtype=forward.dtype, device=forward.device)
+        masks = self._mask.build(layout, dtype=self._dtype, device=self._device)
         logits, _ = forward(
             self._to(tokens),
             mask=masks if len(masks) > 1 else next(iter(masks.values())),
@@ -151,7 +152,7 @@ class PackedTrees(TokenTrees):
         return forward.checked(logits[tuple(self._to(index) for index in layout.places)])
 
     def _to(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self._forward.device)
+        return torch.from_numpy(array).to(self._device)
 
 
 def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,153 @@
+"""``outlines-phi demo``: the bias of masking, and its removal, on the bundled model."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import outlines
+import torch
+import transformers
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor
+
+from ..fidelity.certified import CertifiedLaw, certified_law
+from ..fidelity.page import write_page
+from ..fidelity.plots import draw_reports
+from ..fidelity.report import Report, Sample, compare
+from ..lm import bundled
+from ..plugin.generator import Generator
+from ..plugin.model import PhiTransformers, from_transformers
+from ..settings import SamplingSettings
+from .cases import ANSWER, BUDGET, CHARACTER, Case
+from .tables import print_report
+
+PLAIN, EXACT, SHARED = "plain Outlines", 'phi="exact"', "masking, prefixes shared"
+"""How the demo calls its ways of sampling; the last one is there for its cost alone."""
+
+WIDTH = 80
+
+
+def demo(
+    n: Annotated[int, typer.Option("--n", min=10, max=20_000, help="Draws of each sampler.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the page.")] = Path("outlines-phi-demo"),
+    prompt: Annotated[str, typer.Option(help="What the pydantic model is filled in after.")] = CHARACTER.prompt,
+) -> None:
+    """Show the bias of plain masking, and phi="exact" without it, on the bundled model.
+
+    The truth beside them is computed: the model's own law, conditioned on the format, by enumeration with a certificate.
+    """
+    started = time.perf_counter()
+    terminal = Console()
+    console = Console(width=min(WIDTH, terminal.width), highlight=False)
+    _make_folder(out)
+    transformers.utils.logging.disable_progress_bar()
+    model = from_transformers(*bundled.load())
+    reports = []
+    for case in (ANSWER, CHARACTER.asking(prompt)):
+        reports.append(run_case(model, case, n, seed, console))
+        print_report(reports[-1], console)
+    draw_reports(reports, out / "demo.png")
+    command = shlex.join(["outlines-phi", "demo", "--n", str(n), "--seed", str(seed), "--prompt", prompt])
+    write_page(reports, out / "index.html", command=command)
+    console.print(f"Picture: {out / 'demo.png'}\nPage:    {out / 'index.html'}", soft_wrap=True, markup=False)
+    console.print(f"{time.perf_counter() - started:.0f} seconds in all.", style="dim")
+
+
+def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Console) -> Report:
+    """Return the truth of a case, beside ``n`` draws of plain Outlines and of ``phi="exact"``."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        TextColumn("{task.fields[calls]} model calls"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        with _stage(model, progress, "truth, by enumeration"):
+            truth = _truth(model, case)
+        with _stage(model, progress, f"{PLAIN}, {n} draws") as meter:
+            plain = _plain(model, case, n, seed, meter)
+        with _stage(model, progress, f"{EXACT}, {n} draws"):
+            exact = _ours(EXACT, "exact", model, case, n, seed)
+        with _stage(model, progress, SHARED):
+            shared = _ours(SHARED, "local", model, case, n, seed)
+    return compare(case.title, case.prompt, case.source, truth, [plain, exact], case.read, costs=[shared])
+
+
+def _truth(model: PhiTransformers, case: Case) -> CertifiedLaw:
+    ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
+    return certified_law(model.lm, model.table(case.output_type), ids, SamplingSettings(), BUDGET, tolerance=1e-3)
+
+
+def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) -> Sample:
+    """Draw as an Outlines application does today: Hugging Face's own loop under a mask, temperature 1, no truncation."""
+    generator = outlines.Generator(model, case.output_type)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        started = time.perf_counter()
+        texts: list[str] = generator(
+            case.prompt,
+            num_return_sequences=n,
+            max_new_tokens=BUDGET,
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+        )
+        seconds = time.perf_counter() - started
+    return Sample(name=PLAIN, texts=texts, calls=meter.calls, tokens=meter.tokens, seconds=seconds)
+
+
+def _ours(name: str, phi: str, model: PhiTransformers, case: Case, n: int, seed: int) -> Sample:
+    generator = Generator(model, case.output_type, phi=phi)
+    started = time.perf_counter()
+    draws = generator.sample(case.prompt, n, seed=seed, max_new_tokens=BUDGET)
+    seconds = time.perf_counter() - started
+    return Sample(name=name, texts=draws.texts, calls=draws.counts.calls, tokens=draws.counts.tokens, seconds=seconds)
+
+
+@final
+@dataclass
+class Meter:
+    """The model calls of a stage, and the tokens that Hugging Face's own loop evaluates in them, prompts and padding excluded."""
+
+    calls: int = 0
+    tokens: int = 0
+
+
+@contextmanager
+def _stage(model: PhiTransformers, progress: Progress, description: str) -> Iterator[Meter]:
+    """Show a stage with its model calls, and count what passes through the model meanwhile."""
+    meter = Meter()
+    task = progress.add_task(description, total=None, calls=0)
+    config = model.model.generation_config
+    unread = torch.tensor([config.eos_token_id, config.pad_token_id]).flatten()
+
+    def count(_: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        ids: Tensor | None = keywords.get("input_ids", args[0] if args else None)
+        meter.calls += 1
+        if ids is not None and ids.shape[1] == 1:  # a longer one is the prompt
+            meter.tokens += int((~torch.isin(ids, unread)).sum())
+        progress.update(task, calls=meter.calls)
+
+    hook = model.model.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield meter
+    finally:
+        hook.remove()
+        progress.update(task, total=1, completed=1)
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from None

@@ -1,0 +1,108 @@
+"""Pictures of reports. matplotlib is imported where a picture is made, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .report import WHOLE, Report, Sample, View, label
+
+COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
+"""Of the samples, in their order."""
+
+TRUTH, INK, FAINT = "#1c2330", "#3c4454", "#eef0f4"
+
+ROWS = 10
+"""Values of a field that are drawn."""
+
+
+def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> None:
+    """Write a picture of ``reports`` to ``path``, in the format that its suffix names.
+
+    One row of panels per field, one column per sample: its frequencies as bars, the truth as a mark across each bar.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    rows = [(report, view) for report in reports for view in report.views if view.name != WHOLE]
+    samples = reports[0].samples
+    heights = [min(len(view.values), ROWS) + 2.1 for _, view in rows]
+    figure: Any = Figure(
+        figsize=(4.9 * len(samples), 0.27 * sum(heights) + 0.9), layout="constrained", facecolor="white"
+    )
+    axes = figure.subplots(len(rows), len(samples), squeeze=False, gridspec_kw={"height_ratios": heights})
+    for line, (report, view) in zip(axes, rows, strict=True):
+        for axis, sample, color in zip(line, report.samples, COLORS, strict=False):
+            _panel(axis, view, sample, color)
+        _caption(line[0], report, view)
+    for axis, sample, color in zip(axes[0], samples, COLORS, strict=False):
+        axis.annotate(
+            sample.name,
+            (0.5, 1),
+            (0, 40),
+            "axes fraction",
+            "offset points",
+            ha="center",
+            fontsize=13,
+            fontweight="bold",
+            color=color,
+        )
+    truth = Line2D([], [], color=TRUTH, marker="|", markersize=12, markeredgewidth=2.5, linestyle="none")
+    figure.legend(
+        [truth],
+        [f"truth: the model's own law, conditioned on the format      (bars: {reports[0].n:,} draws)"],
+        loc="outside lower center",
+        frameon=False,
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=dpi)
+
+
+def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
+    values = view.values[:ROWS]
+    places = range(len(values))
+    axis.barh(
+        places,
+        [view.frequencies[sample.name].get(value, 0.0) for value in values],
+        height=0.68,
+        color=color,
+        alpha=0.85,
+    )
+    law = [view.law.get(value, 0.0) for value in values]
+    axis.vlines(law, [place - 0.44 for place in places], [place + 0.44 for place in places], color=TRUTH, linewidth=2.4)
+    axis.set_yticks(places, [label(value) for value in values], fontsize=9, color=INK)
+    axis.set_ylim(len(values) - 0.4, -0.6)
+    top = max(max(law), *(p for found in view.frequencies.values() for p in found.values()))
+    axis.set_xlim(0, min(1.0, 1.12 * top))
+    axis.xaxis.set_major_locator(_locator())
+    axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
+    axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color=FAINT, linewidth=1.2)
+    axis.set_axisbelow(True)
+    axis.spines[:].set_visible(False)
+    axis.set_title(
+        f"TV {view.distances[sample.name]:.3f}  (noise floor {view.floor:.3f})", loc="right", fontsize=9, color=INK
+    )
+
+
+def _locator() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def _caption(axis: Any, report: Report, view: View) -> None:
+    axis.set_title(view.name, loc="left", fontsize=11, fontweight="bold", color=INK)
+    if view is report.views[0]:
+        axis.annotate(
+            f"after {report.prompt.strip()!r}",
+            (0, 1),
+            (0, 22),
+            "axes fraction",
+            "offset points",
+            fontsize=9,
+            style="italic",
+            color=INK,
+        )

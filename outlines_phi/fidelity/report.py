@@ -1,0 +1,174 @@
+"""A comparison of samplers with the law that they should follow, as numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from .certified import CertifiedLaw
+from .divergence import frequencies, noise_floor, total_variation
+
+Reader = Callable[[str], Mapping[str, Hashable]]
+"""What a text says: the value of each of its fields. Raises ``ValueError`` on a text outside the format."""
+
+OUTSIDE = "(not in the format)"
+"""Stands for the value of a text that is outside the format, such as one that was cut short."""
+
+WHOLE = "whole text"
+"""The name of the view that compares the texts themselves."""
+
+
+def label(value: Hashable) -> str:
+    """Return ``value`` as reports write it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What one way of sampling gave, and what it cost.
+
+    Attributes
+    ----------
+    name
+        How reports call it.
+    texts
+        The draws.
+    calls, tokens
+        Model calls, and generated tokens that the model evaluated (prompts and padding excluded).
+    seconds
+        Wall-clock time.
+    """
+
+    name: str
+    texts: Sequence[str]
+    calls: int
+    tokens: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One field of the texts: its true law, and how often each sample gave each value.
+
+    Attributes
+    ----------
+    name
+        The field.
+    law
+        The true probability of each value, the likeliest first.
+    frequencies
+        The relative frequency of each value, by the sample's name.
+    distances
+        The total variation between frequencies and law, by the sample's name.
+    floor
+        The mean total variation that as many draws from the law itself would show.
+    """
+
+    name: str
+    law: dict[Hashable, float]
+    frequencies: dict[str, dict[Hashable, float]]
+    distances: dict[str, float]
+    floor: float
+
+    @property
+    def values(self) -> list[Hashable]:
+        """Every value that the law or a sample gives, those of the law first."""
+        drawn = dict.fromkeys(value for found in self.frequencies.values() for value in found)
+        return [*self.law, *(value for value in drawn if value not in self.law)]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Samples of one output type after one prompt, beside the truth.
+
+    Attributes
+    ----------
+    title, prompt, output_type
+        What was asked for; the type as source text.
+    truth
+        The law, with its certificate.
+    samples
+        What is compared.
+    costs
+        Samples that are there for their cost alone.
+    views
+        One per field, then the whole text where there is more than one field.
+    """
+
+    title: str
+    prompt: str
+    output_type: str
+    truth: CertifiedLaw
+    samples: tuple[Sample, ...]
+    costs: tuple[Sample, ...]
+    views: tuple[View, ...]
+
+    @property
+    def n(self) -> int:
+        """Draws per sample."""
+        return len(self.samples[0].texts)
+
+
+def compare(
+    title: str,
+    prompt: str,
+    output_type: str,
+    truth: CertifiedLaw,
+    samples: Sequence[Sample],
+    read: Reader,
+    *,
+    costs: Sequence[Sample] = (),
+) -> Report:
+    """Return the report of ``samples`` against ``truth``, field by field as ``read`` finds them.
+
+    A text that ``read`` refuses counts as the value :data:`OUTSIDE` of every field.
+    """
+    law = _fields(truth.probabilities, read)
+    drawn = {sample.name: _fields(frequencies(sample.texts), read, names=law) for sample in samples}
+    n = min(len(sample.texts) for sample in samples)
+    views = [
+        View(
+            name=name,
+            law=_ordered(probabilities),
+            frequencies={sample: fields[name] for sample, fields in drawn.items()},
+            distances={sample: total_variation(probabilities, fields[name]) for sample, fields in drawn.items()},
+            floor=noise_floor(probabilities, n),
+        )
+        for name, probabilities in law.items()
+    ]
+    if len(views) == 2:
+        del views[1]  # the only field is the whole text
+    return Report(
+        title=title,
+        prompt=prompt,
+        output_type=output_type,
+        truth=truth,
+        samples=tuple(samples),
+        costs=tuple(costs),
+        views=tuple(views),
+    )
+
+
+def _fields(masses: Mapping[str, float], read: Reader, names: Iterable[str] = ()) -> dict[str, dict[Hashable, float]]:
+    """Return the mass of each value of each field; ``names`` are the fields of a text that cannot be read."""
+    fields: dict[str, dict[Hashable, float]] = {name: defaultdict(float) for name in names}
+    for text, mass in masses.items():
+        try:
+            values = read(text)
+        except ValueError:
+            values = dict.fromkeys(names, OUTSIDE)
+        for name, value in {**values, WHOLE: text}.items():
+            fields.setdefault(name, defaultdict(float))[value] += mass
+    return fields
+
+
+def _ordered(law: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return ``law`` with numbers in their own order, and other values the likeliest first."""
+    numeric = all(type(value) in (int, float) for value in law)
+    return dict(sorted(law.items(), key=lambda item: item[0] if numeric else -item[1]))  # type: ignore[arg-type,return-value]

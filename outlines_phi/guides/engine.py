@@ -1,0 +1,139 @@
+"""The regex engine of Outlines over single bytes: ``outlines_core.Index`` as arrays, here or in a process that can be stopped.
+
+This file is also the program that the other process runs, so it imports nothing of this package.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import outlines_core
+from numpy.typing import NDArray
+
+_BYTES = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
+SEPARATORS = tuple(chr(code) for code in range(128) if not chr(code).isalpha())
+"""The ASCII characters that no case folding touches."""
+
+_SEPARATORS = outlines_core.Vocabulary(256, {character.encode(): [ord(character)] for character in SEPARATORS})
+_REFUSED = 3
+"""Exit status of the program when the engine refuses the pattern; its message is on standard output."""
+
+
+class Transitions(NamedTuple):
+    """The deterministic automaton of a pattern as the engine builds it; states are numbered from 1."""
+
+    source: NDArray[np.int32]
+    byte: NDArray[np.int32]
+    target: NDArray[np.int32]
+    start: NDArray[np.int32]  # []
+    final: NDArray[np.int32]
+    states: NDArray[np.int32]  # []
+
+
+class Stopped(Exception):
+    """The engine was stopped: it needed more time or memory than it was given."""
+
+
+def build(pattern: str) -> Transitions:
+    """Return the automaton of ``pattern``; ``ValueError`` is the engine's own refusal.
+
+    The engine accepts exactly the byte strings of Outlines' language because each byte is a token of its own.
+    """
+    index = outlines_core.Index(pattern, _BYTES)
+    rows = index.get_transitions()
+    width = np.fromiter(map(len, rows.values()), dtype=np.int64, count=len(rows))
+    total = int(width.sum())
+    byte = np.fromiter(chain.from_iterable(rows.values()), dtype=np.int32, count=total)
+    target = np.fromiter(chain.from_iterable(row.values() for row in rows.values()), dtype=np.int64, count=total)
+    source = np.repeat(np.fromiter(rows, dtype=np.int64, count=len(rows)), width)
+    final = np.fromiter(index.get_final_states(), dtype=np.int64)
+    names = np.unique(np.concatenate([[index.get_initial_state()], source, target, final]))
+    real = byte < 256  # the engine adds an end-of-sequence loop to final states
+
+    def number(states: NDArray[np.int64]) -> NDArray[np.int32]:
+        return (np.searchsorted(names, states) + 1).astype(np.int32)
+
+    return Transitions(
+        number(source[real]),
+        byte[real],
+        number(target[real]),
+        number(np.array(index.get_initial_state())),
+        number(np.sort(final)),
+        np.array(len(names), dtype=np.int32),
+    )
+
+
+def size(pattern: str) -> int:
+    """Return the number of states of :func:`build`."""
+    return len(outlines_core.Index(pattern, _BYTES).get_transitions())
+
+
+def reads(pattern: str) -> bool:
+    """Return whether the engine reads ``pattern``, though perhaps it matches nothing."""
+    try:
+        outlines_core.Index(pattern, _SEPARATORS)
+    except ValueError as error:
+        return "incompatible" in str(error)
+    return True
+
+
+def first_separators(classes: str) -> set[str]:
+    """Return which of :data:`SEPARATORS` a pattern of single characters matches."""
+    if not reads(classes):
+        return set(SEPARATORS)
+    try:
+        index = outlines_core.Index(classes, _SEPARATORS)
+    except ValueError:  # the engine's way to say: none
+        return set()
+    return {chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token < 256}
+
+
+def build_apart(pattern: str, *, seconds: float, megabytes: int) -> Transitions:
+    """Return :func:`build` of ``pattern``, made in another process that is stopped past ``seconds`` or ``megabytes``.
+
+    A native build cannot be interrupted, so a pattern whose automaton may be exponentially large is built here. Raises
+    :class:`Stopped`, or ``ValueError`` as :func:`build` does.
+    """
+    program = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({__file__!r}, run_name='__main__')"
+    command = [sys.executable, "-c", program, str(megabytes)]
+    try:
+        done = subprocess.run(command, input=pattern.encode(), capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise Stopped(f"more than {seconds:g} seconds") from None
+    if done.returncode == _REFUSED:
+        raise ValueError(done.stdout.decode())
+    if done.returncode != 0:
+        raise Stopped(f"more than {megabytes} MB of memory")
+    with np.load(io.BytesIO(done.stdout)) as arrays:
+        return Transitions(**arrays)
+
+
+def _main() -> None:
+    _limit_memory(int(sys.argv[1]))
+    try:
+        transitions = build(sys.stdin.buffer.read().decode())
+    except ValueError as error:
+        sys.stdout.write(str(error))
+        sys.stdout.flush()
+        sys.exit(_REFUSED)
+    buffer = io.BytesIO()
+    np.savez(buffer, **transitions._asdict())
+    sys.stdout.buffer.write(buffer.getvalue())
+
+
+def _limit_memory(megabytes: int) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit; the deadline still holds
+        return
+    limit = megabytes << 20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+if __name__ == "__main__":
+    _main()

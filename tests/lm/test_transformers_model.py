@@ -1,0 +1,267 @@
+"""TransformersModel: which road is taken, what it costs, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
+
+from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
+from outlines_phi.lm.transformers.mask import TreeMask
+from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.packed import PackedTrees
+from outlines_phi.lm.transformers.rows import RowTrees
+from outlines_phi.vocabulary import Vocabulary
+
+PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
+
+
+def fresh(name: str, attention: str = "eager", dtype: torch.dtype = torch.float32):
+    """Return a copy of a tiny model that no verdict is known of."""
+    return copy.deepcopy(build(name, attention, dtype))
+
+
+def ours(caplog) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name.startswith("outlines_phi")]
+
+
+class Meter:
+    """Counts what a model is really asked, from outside."""
+
+    def __init__(self, hf_model) -> None:
+        self.calls, self.largest = 0, 0
+        hf_model.register_forward_hook(self._count)
+
+    def _count(self, module, arguments, output) -> None:
+        self.calls += 1
+        self.largest = max(self.largest, output.logits.numel() * output.logits.element_size())
+
+
+def test_every_extend_is_one_call_and_counts_are_exact() -> None:
+    hf_model = fresh("llama", "sdpa")
+    trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    assert isinstance(trees, PackedTrees)
+    meter = Meter(hf_model)
+    gardener = Gardener(trees, PROMPTS)
+    gardener.plant()
+    sizes = [1, 40, 3, 17]
+    for size in sizes:
+        gardener.grow(size)
+    gardener.prune([gardener.trees.next_node - 1])
+    gardener.grow(2)
+    assert meter.calls == trees.counts.calls == 1 + len(sizes) + 1
+    assert trees.counts.prompt_tokens == sum(map(len, PROMPTS))
+    assert trees.counts.tokens == sum(sizes) + 2
+
+
+def test_nothing_to_extend_is_no_call() -> None:
+    trees = TransformersModel(build("llama"), VOCABULARY).trees(PROMPTS)
+    trees.roots()
+    evaluation = trees.extend([], [])
+    assert evaluation.logits.shape == (0, SIZE) and len(evaluation.nodes) == 0
+    assert trees.counts.calls == 1
+
+
+def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
+    options = {**LLAMA, "num_hidden_layers": 1, "hidden_size": 8, "max_position_embeddings": 10_000}
+    hf_model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**options)).eval()
+    trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    trees.roots()
+    calls, storages = 700, set()
+    for _ in range(calls):
+        trees.extend([trees.next_node - 1 if trees.next_node > len(PROMPTS) else 0], [3])
+        storages.add(trees.cache.layers[0].keys.data_ptr())
+    assert trees.cache.reallocations == math.ceil(math.log2(calls / trees.cache.NODES)) == 4
+    assert len(storages) <= 1 + trees.cache.reallocations
+
+
+def test_compact_gives_memory_back_and_slots_are_used_again() -> None:
+    trees = TransformersModel(build("qwen3"), VOCABULARY).trees(PROMPTS)
+    gardener = Gardener(trees, PROMPTS)
+    gardener.plant()
+    gardener.grow(500)
+    held = trees.cache.layers[0].keys.shape[2]
+    gardener.prune([3, 4, 5])
+    assert trees.cache.layers[0].keys.shape[2] <= held / 2
+    capacity = trees.cache.layers[0].keys.shape[2]
+    for _ in range(20):
+        gardener.prune(gardener.grow(40)[-2:])
+    assert trees.cache.layers[0].keys.shape[2] == capacity
+    law = {sequence: evaluate(build("qwen3"), sequence) for sequence, _ in gardener.history[-40:]}
+    for sequence, logits in gardener.history[-40:]:
+        assert torch.allclose(logits, law[sequence], atol=1e-4)
+
+
+def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
+    hf_model = fresh("gemma3", "sdpa")
+    evaluations = []
+    for memory in (256 << 20, 16 << 10):
+        trees = TransformersModel(hf_model, VOCABULARY, memory=memory).trees(PROMPTS)
+        meter = Meter(hf_model)
+        gardener = Gardener(trees, PROMPTS, seed=3)
+        gardener.plant()
+        gardener.grow(150)
+        gardener.grow(20)
+        evaluations.append(torch.stack([logits for _, logits in gardener.history]))
+        assert meter.calls == trees.counts.calls
+        assert trees.counts.tokens == 170
+    assert trees.counts.calls > 6
+    assert meter.largest <= 16 << 10
+    torch.testing.assert_close(evaluations[0], evaluations[1], atol=2e-5, rtol=0)
+
+
+def test_recurrent_models_fall_back_to_rows_with_one_warning(caplog) -> None:
+    model = TransformersModel(fresh("mamba"), VOCABULARY)
+    with caplog.at_level(logging.WARNING, logger="outlines_phi"):
+        assert isinstance(model.trees(PROMPTS), RowTrees)
+        assert isinstance(model.trees(PROMPTS), RowTrees)
+    assert model.road == "rows"
+    assert len(ours(caplog)) == 1
+    assert "linear_attention" in caplog.text and "MambaForCausalLM" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "mistral", "gemma2", "gemma3"])
+def test_attention_models_are_packed(name: str, dtype: torch.dtype, caplog) -> None:
+    assert TransformersModel(fresh(name, dtype=dtype), VOCABULARY).road == "packed"
+    assert not ours(caplog)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_self_check_finds_wrong_masks(monkeypatch, caplog, dtype: torch.dtype) -> None:
+    """Control: boolean masks are silently wrong with eager attention; the check sees it and says so."""
+    right = TreeMask.build
+    monkeypatch.setattr(
+        TreeMask, "build", lambda *args, **kinds: {kind: seen == 0 for kind, seen in right(*args, **kinds).items()}
+    )
+    assert TransformersModel(fresh("qwen3", dtype=dtype), VOCABULARY).road == "rows"
+    assert "off by" in caplog.text
+
+
+def test_the_self_check_is_made_once_per_dtype() -> None:
+    hf_model = fresh("llama")
+    TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    meter = Meter(hf_model)
+    TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    assert meter.calls == 0
+    assert TransformersModel(hf_model.to(torch.bfloat16), VOCABULARY).road == "packed"
+    assert meter.calls > 0
+
+
+def test_a_model_that_is_not_causal_is_refused() -> None:
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=SIZE, initializer_range=0.3
+    )
+    model = TransformersModel(transformers.BertLMHeadModel(config).eval(), VOCABULARY)
+    with pytest.raises(UnsupportedError, match="causal"):
+        model.trees(PROMPTS)
+
+
+def encoder_decoder():
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=SIZE, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
+    )
+
+
+def without_head():
+    return transformers.LlamaModel(transformers.LlamaConfig(**LLAMA))
+
+
+def with_images():
+    text = transformers.Gemma3TextConfig(**{**LLAMA, "num_hidden_layers": 1, "head_dim": 8})
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.Gemma3Config(
+        text_config=text.to_dict(), vision_config={**vision, "image_size": 28, "patch_size": 14}, mm_tokens_per_image=4
+    )
+    return transformers.Gemma3ForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (encoder_decoder, "encoder-decoder"),
+        (without_head, "does not generate"),
+        (with_images, "vision_config"),
+        (lambda: "gpt2", "from_pretrained"),
+    ],
+)
+def test_other_models_are_refused(make, words: str) -> None:
+    model = make()
+    with pytest.raises(UnsupportedError, match=words):
+        TransformersModel(model.eval() if hasattr(model, "eval") else model, VOCABULARY)
+
+
+def test_a_model_in_training_mode_is_refused_when_it_matters() -> None:
+    hf_model = fresh("gpt2").train()
+    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
+        TransformersModel(hf_model, VOCABULARY)
+    model = TransformersModel(hf_model.eval(), VOCABULARY)
+    hf_model.train()
+    with pytest.raises(UnsupportedError, match=r"model\.eval\(\)"):
+        model.trees(PROMPTS)
+
+
+def test_a_vocabulary_of_another_size_is_refused() -> None:
+    small = Vocabulary.from_tokens([b"a", b"b", b""], 2)
+    with pytest.raises(VocabularyError, match="64 rows .* 3 entries"):
+        TransformersModel(build("llama"), small)
+
+
+@pytest.mark.parametrize("road", [PackedTrees, RowTrees])
+def test_the_context_is_a_limit(road) -> None:
+    model = TransformersModel(build("llama"), VOCABULARY)
+    assert model.max_length == 128
+    with pytest.raises(ModelError, match="129 tokens long .* 128"):
+        road(model._forward, [[3] * 129])
+    trees = road(model._forward, [[3] * 126, [4]])
+    trees.roots()
+    trees.extend([0, 2], [5, 6])
+    with pytest.raises(ModelError, match="3 tokens after a prompt of 126 tokens, together 129, .* 128"):
+        trees.extend([1, 3], [5, 5])
+    assert trees.next_node == 4
+    trees.extend([1], [5])
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba"])
+def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
+    hf_model = fresh(name)
+    trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    gardener = Gardener(trees, PROMPTS)
+    gardener.plant()
+    gardener.grow(5)
+    head = hf_model.get_output_embeddings()
+    spoil = head.register_forward_hook(lambda module, arguments, output: output.fill_(math.nan))
+    with pytest.raises(ModelError, match=r"NaN.*torch\.float32.*eager"):
+        gardener.grow(5)
+    spoil.remove()
+    gardener.grow(5)
+    assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < 1e-4
+
+
+def test_logits_are_ordinary_tensors() -> None:
+    for name in ("llama", "mamba"):
+        trees = TransformersModel(build(name), VOCABULARY).trees(PROMPTS)
+        for evaluation in (trees.roots(), trees.extend([0, 1, 3], [5, 6, 7])):
+            evaluation.logits.masked_fill_(torch.zeros(SIZE, dtype=torch.bool), -1.0)  # refused on inference tensors
+            assert not evaluation.logits.requires_grad
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "mistral", "gemma3"])
+def test_packed_on_a_gpu(name: str, dtype: torch.dtype) -> None:
+    hf_model = fresh(name, "sdpa", dtype).cuda()
+    model = TransformersModel(hf_model, VOCABULARY)
+    assert model.road == "packed" and model.device.type == "cuda"
+    gardener = Gardener(model.trees(PROMPTS), PROMPTS)
+    gardener.live()
+    exact = build(name, "sdpa")
+    errors = [logits.cpu() - evaluate(exact, sequence) for sequence, logits in gardener.history]
+    assert np.sqrt(float(torch.stack(errors).square().mean())) < (2e-3 if dtype == torch.float32 else 0.15)

@@ -1,0 +1,149 @@
+"""Token trees of Hugging Face models equal the evaluation of each path on its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gardens import CONFIGS, SIZE, Gardener, build, evaluate
+
+from outlines_phi.lm.transformers.forward import Forward
+from outlines_phi.lm.transformers.mask import TreeMask
+from outlines_phi.lm.transformers.packed import PackedTrees
+from outlines_phi.lm.transformers.rows import RowTrees
+
+ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
+# This version of transformers refuses Gemma 2 with sdpa (soft-capped attention).
+CASES = [(name, kind) for name in ATTENTION for kind in ("eager", "sdpa") if (name, kind) != ("gemma2", "sdpa")]
+TOLERANCE = 2e-5  # float32, of the standard deviation of the logits
+
+
+def tokens(*lengths: int) -> list[list[int]]:
+    random = np.random.default_rng(7)
+    return [random.integers(3, SIZE, size=length).tolist() for length in lengths]
+
+
+PROMPTS = {
+    "ragged": tokens(9, 4, 14),
+    "one": tokens(5),
+    "one token": tokens(1),
+    "equal": [*tokens(8, 8), tokens(8)[0]],
+    "far apart": tokens(33, 1),
+}
+
+
+def forward(model, memory: int = 256 << 20) -> Forward:
+    return Forward(model, SIZE, max_length=128, memory=memory)
+
+
+def grown(trees, prompts) -> Gardener:
+    gardener = Gardener(trees, prompts)
+    gardener.live()
+    return gardener
+
+
+def relative_error(gardener: Gardener, model) -> float:
+    """Return the largest logit error over the standard deviation of the logits."""
+    spread = torch.stack([logits for _, logits in gardener.history]).std()
+    return float(gardener.errors(lambda sequence: evaluate(model, sequence)).abs().max() / spread)
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_packed_float32(name: str, attention: str) -> None:
+    model = build(name, attention)
+    gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
+    assert relative_error(gardener, model) <= TOLERANCE
+
+
+@pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS.keys())
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_packed_prompts(name: str, prompts: list[list[int]]) -> None:
+    model = build(name, "sdpa")
+    assert relative_error(grown(PackedTrees(forward(model), prompts), prompts), model) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_packed_bfloat16(name: str, attention: str) -> None:
+    """Packed bfloat16 is as near to float32 with the same weights as plain bfloat16 is."""
+    exact, rounded = build(name, attention), build(name, attention, torch.bfloat16)
+    gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
+    reference = [evaluate(exact, sequence) for sequence, _ in gardener.history]
+    plain = [evaluate(rounded, sequence) for sequence, _ in gardener.history]
+    packed = [logits for _, logits in gardener.history]
+    assert total_variation(plain, reference) > 1e-3  # bfloat16 does round here
+    assert total_variation(packed, reference) <= 1.5 * total_variation(plain, reference)
+    assert root_mean_square(packed, reference) <= 1.5 * root_mean_square(plain, reference)
+
+
+def total_variation(first, second) -> float:
+    laws = (torch.stack(logits).softmax(-1) for logits in (first, second))
+    return float(0.5 * torch.sub(*laws).abs().sum(-1).mean())
+
+
+def root_mean_square(first, second) -> float:
+    return float((torch.stack(first) - torch.stack(second)).square().mean().sqrt())
+
+
+def boolean_mask(build, mask, layout, **kinds):
+    return {kind: seen == 0 for kind, seen in build(mask, layout, **kinds).items()}
+
+
+def siblings_seen(build, mask, layout, **kinds):
+    """Let a token see every slot up to its own, as a chain would."""
+    slot = torch.arange(layout.width) <= torch.from_numpy(layout.columns)[:, None, :, None]
+    masks = build(mask, layout, **kinds)
+    for seen in masks.values():
+        seen[..., -layout.width :][slot] = 0.0
+    return masks
+
+
+def no_window(build, mask, layout, **kinds):
+    mask.windows = dict.fromkeys(mask.windows)
+    return build(mask, layout, **kinds)
+
+
+def padding_seen(build, mask, layout, **kinds):
+    masks = build(mask, layout, **kinds)
+    for seen in masks.values():
+        seen[..., : max(map(len, PROMPTS["ragged"]))] = 0.0
+    return masks
+
+
+FAULTS = [
+    (boolean_mask, "llama", "eager"),
+    (siblings_seen, "llama", "sdpa"),
+    (padding_seen, "gpt2", "sdpa"),
+    (no_window, "mistral", "eager"),
+    (no_window, "gemma3", "sdpa"),
+]
+
+
+@pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
+def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> None:
+    """Control: the assertion above fails, by far, on masks that are wrong."""
+    build_mask = TreeMask.build
+    monkeypatch.setattr(TreeMask, "build", lambda mask, layout, **kinds: fault(build_mask, mask, layout, **kinds))
+    model = build(name, attention)
+    gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
+    assert relative_error(gardener, model) > 1000 * TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_wrong_positions_are_seen(monkeypatch, name: str) -> None:
+    positions = TreeMask.positions
+    monkeypatch.setattr(TreeMask, "positions", lambda mask, layout: positions(mask, layout) + 1)
+    model = build(name, "sdpa")
+    gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
+    assert relative_error(gardener, model) > 1000 * TOLERANCE
+
+
+@pytest.mark.parametrize("padding", [True, False])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma3", "mamba"])
+def test_rows_float32(name: str, padding: bool) -> None:
+    model = build(name)
+    gardener = grown(RowTrees(forward(model), PROMPTS["ragged"], padding=padding), PROMPTS["ragged"])
+    assert relative_error(gardener, model) <= TOLERANCE
+
+
+def test_every_table_entry_is_tried() -> None:
+    assert {name for name, _ in CASES} | {"mamba"} == set(CONFIGS)

@@ -1,0 +1,186 @@
+"""The laws of mathematics.md, section 9, over one table of samplers and one of languages.
+
+A new sampler is a row of ``EXACT`` or ``WEIGHTED``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.sampling import exact
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.sampler import Sampler
+from tests.languages import ALPHA, DRAWS, LANGUAGES, Language, p_value, power
+
+EXACT = {
+    "rejection": lambda: ExactSampler(ExactPhi()),
+    "one at a time": lambda: ExactSampler(ExactPhi(width=1)),
+    "wide": lambda: ExactSampler(ExactPhi(width=400)),
+    "certified at 1e-9": lambda: ExactSampler(ExactPhi(tolerance=1e-9)),
+}
+WEIGHTED = {
+    "local": lambda: AncestralSampler(LocalPhi()),
+    "onestep": lambda: AncestralSampler(OneStepPhi()),
+    "onestep, high floor": lambda: AncestralSampler(OneStepPhi(floor=0.5)),
+}
+
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+
+
+@pytest.fixture(autouse=True, params=["whole", "grown"])
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run every law with small languages expanded whole beforehand, and with trees that only attempts grow."""
+    if request.param == "grown":
+        monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    return request.param
+
+
+def outcomes(results: list[Draws]) -> list[tuple[int, ...]]:
+    return [draw.token_ids for draws in results for draw in draws]
+
+
+def test_the_tests_have_power() -> None:
+    assert power(DRAWS, 0.02) >= 0.99
+    assert power(DRAWS, 0.02, cells=5) >= 0.99
+
+
+@pytest.mark.parametrize("name", EXACT)
+@languages
+def test_exact_samplers_draw_the_conditioned_law(name: str, language: Language) -> None:
+    """One tree serves all draws: i.i.d. mu*, by chi-square at full power and by TV beside its noise floor."""
+    mu = language.reference().mu
+    drawn = outcomes(EXACT[name]().sample(language.request(DRAWS, seed=7)))
+    assert len(drawn) == DRAWS
+    distance, floor = total_variation(frequencies(drawn), mu), noise_floor(mu, DRAWS)
+    print(f"{language}, {name}: TV {distance:.4f}, floor {floor:.4f}")
+    assert p_value(drawn, mu) > ALPHA
+    assert distance < 3 * floor
+
+
+@languages
+def test_the_same_test_fails_for_plain_masking(language: Language) -> None:
+    """Power control: the law of masking is told from mu* by the same test."""
+    reference = language.reference()
+    drawn = outcomes(AncestralSampler(LocalPhi()).sample(language.request(DRAWS // 4, seed=7)))
+    assert p_value(drawn, reference.mask) > ALPHA
+    assert p_value(drawn, reference.mu) < ALPHA
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+@languages
+def test_weights_are_unbiased_and_correct_the_proposal(name: str, language: Language) -> None:
+    """E[w] = Phi within four standard errors, and the weighted frequencies are mu*."""
+    reference = language.reference()
+    draws = WEIGHTED[name]().sample(language.request(DRAWS, seed=3))[0]
+    w = np.exp(draws.log_w)
+    error = w.std() / math.sqrt(len(w))
+    assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * error
+    weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
+    assert total_variation(weighted, reference.mu) < 3 * noise_floor(reference.mu, int(draws.ess)) + 0.005
+
+
+@languages
+def test_masking_weights_are_exact_by_summation(language: Language) -> None:
+    """sum over members of q(y) w(y) = Phi, path by path."""
+    reference = language.reference()
+    draws = AncestralSampler(LocalPhi()).sample(language.request(2000, seed=1))[0]
+    for draw in draws:
+        assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
+        assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rejection", "certified at 1e-9"])
+@languages
+def test_bounds_hold_and_draws_know_their_probability(name: str, language: Language) -> None:
+    reference = language.reference()
+    draws = EXACT[name]().sample(language.request(300, seed=5))[0]
+    lower, upper = draws.log_z_bounds
+    assert lower <= reference.log_phi + 1e-9 and reference.log_phi <= upper + 1e-9
+    for draw in draws:
+        assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [*EXACT, *WEIGHTED])
+@languages
+def test_nothing_outside_the_language_is_returned(name: str, language: Language) -> None:
+    """Any budget, any batch, any seed."""
+    sampler: Sampler = {**EXACT, **WEIGHTED}[name]()
+    least = language.table.guide.min_tokens(language.table.start)
+    for seed, rows in ((0, 1), (1, 17)):
+        for budget in (least, least + 1, language.budget):
+            small = Language(language.name, language.pattern, budget, language.seed, language.scale)
+            members = small.reference().mu
+            results = sampler.sample(small.request(3, seed, rows=rows))
+            assert len(results) == rows
+            for draws in results:
+                assert draws.budget == budget
+                for draw in draws:
+                    assert draw.token_ids in members
+                    assert len(draw.token_ids) <= budget
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.6}, {"top_k": 6}, {"top_p": 0.9}, {"min_p": 0.05, "temperature": 1.5}])
+def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
+    """Temperature and truncation change p, and exact draws follow."""
+    language = LANGUAGES[0]
+    mu = language.reference(**options).mu
+    drawn = outcomes(ExactSampler(ExactPhi()).sample(language.request(DRAWS // 4, seed=2, **options)))
+    assert p_value(drawn, mu) > ALPHA
+    assert mu != language.reference().mu
+
+
+def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
+    """Failed trajectories have weight 0; leaving them out would bias the mean upwards."""
+    language = LANGUAGES[0]
+    options = {"top_k": 6}
+    phi = math.exp(language.reference(**options).log_phi)
+    draws = AncestralSampler(LocalPhi()).sample(language.request(DRAWS, seed=4, **options))[0]
+    assert draws.failures > 0 and len(draws) + draws.failures == DRAWS
+    w = np.exp(draws.log_w)
+    error = w.std() / math.sqrt(DRAWS)
+    assert abs(w.mean() - phi) < 4 * error
+    assert w.sum() / len(draws) - phi > 4 * error
+
+
+@pytest.mark.parametrize("name", [*EXACT, *WEIGHTED])
+def test_same_seed_same_draws(name: str) -> None:
+    sampler: Sampler = {**EXACT, **WEIGHTED}[name]()
+    language = LANGUAGES[1]
+    first = outcomes(sampler.sample(language.request(20, seed=9)))
+    sampler.sample(language.request(5, seed=None))
+    assert outcomes(sampler.sample(language.request(20, seed=9))) == first
+    assert outcomes(sampler.sample(language.request(20, seed=10))) != first
+
+
+@pytest.mark.parametrize(
+    ("name", "guarantee"),
+    [("rejection", Guarantee.EXACT), ("certified at 1e-9", Guarantee.CERTIFIED), ("local", Guarantee.WEIGHTED)],
+)
+def test_draws_say_what_they_are(name: str, guarantee: Guarantee) -> None:
+    draws = {**EXACT, **WEIGHTED}[name]().sample(LANGUAGES[0].request(10, seed=1))[0]
+    assert draws.guarantee is guarantee
+    assert all(draw.guarantee is guarantee for draw in draws)
+    assert draws.weights.sum() == pytest.approx(1.0)
+    assert 0 < draws.ess <= 10 + 1e-9
+
+
+def test_a_kept_tree_serves_later_calls_with_the_same_law(road: str) -> None:
+    """Unseeded calls start from what is known, at fewer model tokens, and still draw mu*."""
+    language = LANGUAGES[0]
+    sampler = ExactSampler(ExactPhi())
+    mu = language.reference().mu
+    torch.manual_seed(0)
+    results = [sampler.sample(language.request(1, seed=None))[0] for _ in range(4000)]
+    assert p_value(outcomes(results), mu) > ALPHA
+    assert sum(draws.counts.tokens for draws in results[-100:]) == 0
+    assert results[-1].counts.calls == 0
