@@ -88,4 +88,5 @@ def caret(source: str, position: int, width: int = 72) -> str:
     line = source[start:].split("\n", 1)[0]
     column = position - start
     left = max(0, column - width // 2)
-    return f"  line {source.count(chr(10), 0, position) + 1}, column {column + 1}\n  {line[left : left + width]}\n  {' ' * (column - left)}^"
+    place = f"  line {source.count(chr(10), 0, position) + 1}, column {column + 1}"
+    return f"{place}\n  {line[left : left + width]}\n  {' ' * (column - left)}^"

@@ -92,7 +92,7 @@ class SamplingSettings:
             scores = scores.masked_fill(padding, -math.inf)
         flat = scores.reshape(-1, scores.shape[-1])
         # The warpers that do not look at the prefix accept any input_ids.
-        log_p = torch.log_softmax(self._warpers()(torch.empty(0, dtype=torch.long), flat), -1)  # type: ignore[arg-type]
+        log_p = torch.log_softmax(self._warpers()(torch.empty(0, dtype=torch.long), flat), -1)
         if len(vocabulary.eos_ids) > 1:
             ids = list(vocabulary.eos_ids)
             ended = torch.logsumexp(log_p[:, ids], -1)

@@ -41,8 +41,8 @@ def spell(tokenizer: Any) -> dict[int, bytes]:
 
 
 def decode(tokenizer: Any, ids: Iterable[int]) -> str:
-    """Return the text of ``ids`` as the tokenizer's own decoder has it, special tokens included and nothing cleaned up."""
-    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    """Return the text of ``ids`` as the tokenizer's own decoder has it, without special tokens and with nothing cleaned up."""
+    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def anchor(tokenizer: Any, ids: Iterable[int]) -> tuple[int, str]:
@@ -78,18 +78,16 @@ def _ids(tokenizer: Any) -> set[int]:
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    try:
-        added = tokenizer.added_tokens_decoder
-    except NotImplementedError:  # mistral-common has no added tokens
-        added = {}
-    return set(tokenizer.all_special_ids) | {v for v, token in added.items() if token.special}
+    added = getattr(tokenizer, "added_tokens_decoder", None)
+    named = added.items() if isinstance(added, dict) else ()  # mistral-common has no added tokens
+    return set(tokenizer.all_special_ids) | {v for v, token in named if token.special}
 
 
 def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
     """Return the function from an id to its bytes: the one place that knows kinds of tokenizers."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        return _by_method(tokenizer) or _by_decoding(tokenizer, ids)
+        return _by_decoding(tokenizer, ids)
     specification = json.loads(backend.to_str())["decoder"] or {"type": None}
     steps = {step["type"] for step in specification.get("decoders", [specification])}
     if "ByteLevel" in steps:
@@ -97,7 +95,7 @@ def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
     return _by_decoding(tokenizer, ids)
 
 
-def _by_method(tokenizer: Any) -> Callable[[int], bytes] | None:
+def _byte_method(tokenizer: Any) -> Callable[[int], bytes] | None:
     """Return the tokenizer's own method that gives a token's bytes, where it has one that we know."""
     for path in _BYTE_METHODS:
         try:
@@ -121,7 +119,9 @@ def _byte_level(piece_of: Callable[[int], str | None]) -> Callable[[int], bytes]
 def _by_decoding(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
     """Return a reader that decodes each id after another one; pieces that stand for a byte are read as that byte."""
     before, text_before = anchor(tokenizer, ids)
-    byte_of = byte_characters()
+    byte_of, method = byte_characters(), _byte_method(tokenizer)
+    # Where no two ids share a name, a name with the replacement character is a token for that very character.
+    exact_names = len(tokenizer.get_vocab()) == len(_ids(tokenizer))
 
     def read(v: int) -> bytes:
         piece = tokenizer.convert_ids_to_tokens(v)
@@ -133,8 +133,10 @@ def _by_decoding(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
             byte = _BYTE_TOKEN.fullmatch(piece)
             if byte and text != piece:
                 return bytes([int(byte[1], 16)])
-            if REPLACEMENT not in text or REPLACEMENT in piece:
+            if REPLACEMENT not in text or (exact_names and REPLACEMENT in piece):
                 return text.encode()
+            if method is not None:
+                return method(v)
             if byte_of.keys() >= set(piece):
                 return bytes(map(byte_of.__getitem__, piece))
         raise VocabularyError(

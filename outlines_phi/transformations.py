@@ -1,4 +1,4 @@
-"""Hash-consed sets of transformations of an automaton's states: what byte strings do to all states at once."""
+"""Sets of transformations of an automaton's states: what byte strings do to all states at once, each kept once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK = 1 << 21
-"""How many (source, target) pairs are worked on at a time: it bounds the memory of a step, not its result."""
+"""How many pairs are worked on at a time: it bounds the memory of a step, not its result."""
 
 
 class Distinct(NamedTuple):
-    """Distinct transformations, and which of them each of the given ones equals."""
+    """Distinct transformations, and which of them each of the given ones is; -1 for one that leaves every state dead."""
 
     transformations: Transformations
     number_of: NDArray[np.int64]
@@ -22,17 +22,17 @@ class Distinct(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Transformations:
-    """Partial maps from states to states, each kept as its live pairs; a dead source has no pair.
+    """Partial maps from states to states, each kept as its live pairs; a state that it sends to 0, the dead one, has no pair.
 
-    Most byte strings leave most states dead (measured: 4 to 10 % of the states survive a character on JSON schemas), so pairs
-    are several times less work than dense columns.
+    Few states survive a byte (10 % on JSON schemas with bounded strings, fewer after each further byte), so pairs are several times less work than
+    whole columns, and the memory of a large automaton is that of its live part.
 
     Attributes
     ----------
     offsets
-        ``int64[U + 1]``: the pairs of transformation ``u`` are ``offsets[u]`` to ``offsets[u + 1]``.
+        ``int64[U + 1]``: the pairs of transformation ``u`` are ``offsets[u]`` to ``offsets[u + 1]`` of the next two.
     source, target
-        ``int32[nnz]``: the pairs, sources ascending inside a transformation.
+        ``int32[nnz]``: the pairs; sources ascend inside a transformation.
     """
 
     offsets: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Transformations:
 
     @classmethod
     def identity(cls, states: int) -> Transformations:
-        """Return the one transformation that leaves every state but 0 where it is."""
+        """Return the one transformation that leaves every live state where it is."""
         live = np.arange(1, states, dtype=np.int32)
         return cls(np.array([0, len(live)], dtype=np.int64), live, live)
 
@@ -60,80 +60,82 @@ class Transformations:
         counts, pairs = self._pairs(chosen)
         return Transformations(_offsets(counts), self.source[pairs], self.target[pairs])
 
+    def where(self, kept: NDArray[np.bool_]) -> Transformations:
+        """Return the transformations with only the ``kept`` pairs, ``bool[nnz]``."""
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return Transformations(before[self.offsets], self.source[kept], self.target[kept])
+
     def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Distinct:
-        """Return each ``chosen[i]`` followed by the transformation ``columns[column[i]]``, distinct ones once.
+        """Return each ``chosen[i]`` followed by ``columns[column[i]]``.
 
         Parameters
         ----------
         chosen, column
             ``int64[P]``: what is composed with what.
         columns
-            ``int32[C, S]``: total transformations; 0 is the dead state.
-
-        Returns
-        -------
-        Distinct
-            ``number_of`` is -1 where every source is dead.
+            ``int32[C, S]``: the second transformations, whole.
         """
         sizes = np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])
         cuts = np.searchsorted(sizes, np.arange(CHUNK, sizes[-1], CHUNK)) + 1
-        parts, numbers, found = [], [], 0
-        for some, along in zip(np.split(chosen, cuts), np.split(column, cuts), strict=True):
-            part, number_of = self._compose(some, along, columns)
-            parts.append(part)
-            numbers.append(np.where(number_of >= 0, number_of + found, -1))
-            found += len(part)
-        number_of = np.concatenate(numbers)
+        parts = [
+            self._compose(some, along, columns)
+            for some, along in zip(np.split(chosen, cuts), np.split(column, cuts), strict=True)
+        ]
         if len(parts) == 1:
-            return Distinct(parts[0], number_of)
-        distinct, again = Transformations.concatenate(parts).distinct()
-        return Distinct(distinct, np.where(number_of >= 0, again[number_of], -1) if found else number_of)
+            return parts[0]
+        distinct, again = Transformations.concatenate([part.transformations for part in parts]).distinct()
+        first = np.cumsum([0, *(len(part.transformations) for part in parts[:-1])])
+        numbers = [np.append(again, -1)[np.where(p.number_of < 0, -1, p.number_of + f)] for p, f in zip(parts, first, strict=True)]
+        return Distinct(distinct, np.concatenate(numbers))
 
     def distinct(self) -> Distinct:
-        """Return the distinct ones among these transformations in order of appearance; none may be without pairs.
+        """Return the distinct transformations with live pairs, in order of appearance.
 
-        Equality is found by hashing and then checked pair by pair, so a collision costs another round of
-        hashing and never a wrong answer.
+        Equal ones are found by a hash and then compared pair by pair, so a collision costs another hash and never a wrong
+        answer.
         """
-        if not len(self):
-            return Distinct(self, np.zeros(0, dtype=np.int64))
         counts = np.diff(self.offsets)
+        live = np.flatnonzero(counts)
+        number_of = np.full(len(self), -1, dtype=np.int64)
+        if not len(live):
+            return Distinct(self.take(live), number_of)
+        counts, offsets = counts[live], self.offsets[live]
         random = np.random.default_rng(0)
         states = int(max(self.source.max(), self.target.max())) + 1
         while True:
-            # The pairs of a transformation are a set, so the sum over them of a random weight of (source, target) hashes it.
+            # A transformation is a set of pairs, so the sum of a random weight of each pair is a hash of it.
             weights = random.integers(0, 2**64, size=(2, states), dtype=np.uint64)
-            sums = np.add.reduceat(weights[0][self.source] * weights[1][self.target], self.offsets[:-1])
-            _, first, number_of = np.unique(sums, return_index=True, return_inverse=True)
-            representative = first[number_of]
-            if np.array_equal(counts, counts[representative]):
-                shift = np.repeat(self.offsets[representative] - self.offsets[:-1], counts)
-                twin = np.arange(len(shift)) + shift
-                if np.array_equal(self.source, self.source[twin]) and np.array_equal(self.target, self.target[twin]):
-                    order = np.argsort(first)
-                    rank = np.empty_like(order)
-                    rank[order] = np.arange(len(order))
-                    return Distinct(self.take(first[order]), rank[number_of])
+            sums = np.add.reduceat(weights[0][self.source] * weights[1][self.target], offsets)
+            _, first, group = np.unique(sums, return_index=True, return_inverse=True)
+            twin = first[group]
+            if np.array_equal(counts, counts[twin]) and self._equal(offsets, offsets[twin], counts):
+                order = np.argsort(first)
+                rank = np.empty_like(order)
+                rank[order] = np.arange(len(order))
+                number_of[live] = rank[group]
+                return Distinct(self.take(live[first[order]]), number_of)
+
+    def _equal(self, at: NDArray[np.int64], other: NDArray[np.int64], counts: NDArray[np.int64]) -> bool:
+        """Return whether the ``counts[i]`` pairs from ``at[i]`` on equal those from ``other[i]`` on, for all ``i``."""
+        here, there = _spans(at, counts), _spans(other, counts)
+        return bool((self.source[here] == self.source[there]).all() and (self.target[here] == self.target[there]).all())
 
     def _compose(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Distinct:
         counts, pairs = self._pairs(chosen)
         target = columns[np.repeat(column, counts), self.target[pairs]]
-        live = target != 0
-        owner = np.repeat(np.arange(len(chosen)), counts)[live]
-        sizes = np.bincount(owner, minlength=len(chosen))
-        some = np.flatnonzero(sizes)
-        distinct, number_of = Transformations(_offsets(sizes[some]), self.source[pairs[live]], target[live]).distinct()
-        numbers = np.full(len(chosen), -1, dtype=np.int64)
-        numbers[some] = number_of
-        return Distinct(distinct, numbers)
+        return Transformations(_offsets(counts), self.source[pairs], target).where(target != 0).distinct()
 
     def _pairs(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return how many pairs each of ``chosen`` has, and where they are, one after the other."""
         starts = self.offsets[chosen]
         counts = self.offsets[chosen + 1] - starts
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        return counts, np.arange(total) + np.repeat(starts - (ends - counts), counts)
+        return counts, _spans(starts, counts)
+
+
+def _spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ``starts[0], starts[0] + 1, ..``, ``counts[0]`` of them, then those of the next span."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:

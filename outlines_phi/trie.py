@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import tempfile
+import zipfile
+from collections import OrderedDict
+from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import final
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from .vocabulary import Vocabulary
+
+CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
+"""Environment variable: the folder where tries are kept between processes; empty for none."""
+
+_FORMAT = 1
+"""Part of the name of a kept file; raised when its content changes meaning."""
+
+_KEPT = 8
+_memory: OrderedDict[str, Trie] = OrderedDict()
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """The byte trie of a vocabulary's spelled tokens; node 0 is the root, nodes are numbered level by level.
+    """The trie of a vocabulary's spelled tokens. Node 0 is the root; nodes are numbered level by level.
+
+    The children of a node are neighbours, in the order of their bytes, so ``parent`` ascends.
 
     Attributes
     ----------
     parent
-        ``int32[N]``, ascending; ``parent[0] = 0``.
+        ``int32[N]``; the root is its own parent.
     byte
-        ``uint8[N]``: the byte on the edge from the parent; ``byte[0]`` means nothing.
+        ``uint8[N]``: the byte on the edge from the parent; without meaning at the root.
     levels
-        ``int32[D + 2]``: nodes of depth ``d`` are ``levels[d]`` to ``levels[d + 1]``.
+        ``int32[D + 2]``: the nodes of depth ``d`` are ``levels[d]`` to ``levels[d + 1]`` of the next.
     node_of
-        ``int32[V]``: the node where each token ends, 0 for ids that are not spelled.
+        ``int32[V]``: the node where each token ends, 0 for ids that write nothing.
     """
 
     parent: NDArray[np.int32]
@@ -34,52 +51,88 @@ class Trie:
     levels: NDArray[np.int32]
     node_of: NDArray[np.int32]
 
+    def __len__(self) -> int:
+        return len(self.parent)
+
     @cached_property
     def is_end(self) -> NDArray[np.bool_]:
         """``bool[N]``: the nodes where a token ends."""
-        ends = np.zeros(len(self.parent), dtype=bool)
+        ends = np.zeros(len(self), dtype=bool)
         ends[self.node_of] = True
         ends[0] = False
         return ends
 
     @classmethod
+    def build(cls, tokens: tuple[bytes, ...]) -> Trie:
+        """Return the trie of ``tokens``, those that write nothing left out."""
+        order = sorted((v for v, token in enumerate(tokens) if token), key=tokens.__getitem__)
+        ids = np.array(order, dtype=np.int64)
+        lengths = np.array([len(tokens[v]) for v in order], dtype=np.int64)
+        text = np.frombuffer(b"".join(tokens[v] for v in order), dtype=np.uint8)
+        starts = np.cumsum(lengths) - lengths
+        node_of = np.zeros(len(tokens), dtype=np.int32)
+        parent, byte, levels = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.uint8)], [0, 1]
+        at = np.zeros(len(ids), dtype=np.int64)  # the node of the first bytes of each token
+        for depth in range(int(lengths.max(initial=0))):
+            edge = text[starts + depth]
+            # Tokens are in the order of their bytes, so those with a common beginning are neighbours.
+            new = np.ones(len(ids), dtype=bool)
+            new[1:] = (at[1:] != at[:-1]) | (edge[1:] != edge[:-1])
+            parent.append(at[new])
+            byte.append(edge[new])
+            at = levels[-1] + np.cumsum(new) - 1
+            levels.append(levels[-1] + int(new.sum()))
+            longer = lengths > depth + 1
+            node_of[ids[~longer]] = at[~longer]
+            ids, lengths, starts, at = ids[longer], lengths[longer], starts[longer], at[longer]
+        return cls(
+            np.concatenate(parent).astype(np.int32), np.concatenate(byte), np.array(levels, dtype=np.int32), node_of
+        )
+
+    @classmethod
     def of(cls, vocabulary: Vocabulary) -> Trie:
-        """Return the trie of ``vocabulary``, from a cache where it was built before."""
-        key = vocabulary.fingerprint
-        if key not in _MEMORY:
-            while len(_MEMORY) >= 8:
-                _MEMORY.pop(next(iter(_MEMORY)))
-            _MEMORY[key] = build(vocabulary.tokens)
-        return _MEMORY[key]
+        """Return the trie of ``vocabulary``: from memory, else from disk, else built and kept in both."""
+        name = vocabulary.fingerprint
+        if name in _memory:
+            _memory.move_to_end(name)
+            return _memory[name]
+        folder = _folder()
+        path = folder / f"trie-{_FORMAT}-{name}.npz" if folder else None
+        trie = _read(path, len(vocabulary)) if path else None
+        if trie is None:
+            trie = cls.build(vocabulary.tokens)
+            if path:
+                _write(trie, path)
+        _memory[name] = trie
+        while len(_memory) > _KEPT:
+            _memory.popitem(last=False)
+        return trie
 
 
-_MEMORY: dict[str, Trie] = {}
+def _folder() -> Path | None:
+    folder = os.environ.get(CACHE_VARIABLE)
+    if folder is None:
+        return Path(platformdirs.user_cache_dir("outlines_phi"))
+    return Path(folder) if folder else None
 
 
-def build(tokens: tuple[bytes, ...]) -> Trie:
-    """Build the trie of ``tokens``, skipping empty ones."""
-    order = sorted((v for v, token in enumerate(tokens) if token), key=tokens.__getitem__)
-    ids = np.array(order, dtype=np.int64)
-    lengths = np.array([len(tokens[v]) for v in order], dtype=np.int64)
-    text = np.frombuffer(b"".join(tokens[v] for v in order), dtype=np.uint8)
-    starts = np.cumsum(lengths) - lengths
-    node_of = np.zeros(len(tokens), dtype=np.int32)
-    parents, edges, levels = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)], [0, 1]
-    at = np.zeros(len(order), dtype=np.int64)  # the node of each token's first `depth` bytes
-    depth = 0
-    while len(ids):
-        byte = text[starts + depth]
-        # Tokens are in lexicographic order, so those that share a prefix are neighbours and no sort is needed.
-        new = np.ones(len(ids), dtype=bool)
-        new[1:] = (at[1:] != at[:-1]) | (byte[1:] != byte[:-1])
-        parents.append(at[new])
-        edges.append(byte[new])
-        at = levels[-1] + np.cumsum(new) - 1
-        levels.append(levels[-1] + int(new.sum()))
-        depth += 1
-        ends = lengths == depth
-        node_of[ids[ends]] = at[ends]
-        ids, lengths, starts, at = ids[~ends], lengths[~ends], starts[~ends], at[~ends]
-    return Trie(
-        np.concatenate(parents).astype(np.int32), np.concatenate(edges), np.array(levels, dtype=np.int32), node_of
-    )
+def _read(path: Path, size: int) -> Trie | None:
+    """Return the trie kept at ``path``; ``None`` if there is none, or not a whole one for ``size`` ids."""
+    try:
+        with np.load(path) as arrays:
+            trie = Trie(**{field.name: arrays[field.name] for field in fields(Trie)})
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
+    return trie if whole else None
+
+
+def _write(trie: Trie, path: Path) -> None:
+    """Keep ``trie`` at ``path``. Another process sees the whole file or none; a folder that cannot be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
+            np.savez(file, **{field.name: getattr(trie, field.name) for field in fields(Trie)})
+        os.replace(file.name, path)
+    except OSError:
+        return

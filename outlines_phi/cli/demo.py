@@ -36,14 +36,14 @@ WIDTH = 80
 
 
 def demo(
-    n: Annotated[int, typer.Option("--n", min=10, max=20_000, help="Draws of each sampler.")] = 1000,
+    n: Annotated[int, typer.Option("--n", min=10, max=20_000, help="Draws of each sampler.")] = 2000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the picture and the page.")] = Path("outlines-phi-demo"),
     prompt: Annotated[str, typer.Option(help="What the pydantic model is filled in after.")] = CHARACTER.prompt,
 ) -> None:
     """Show the bias of plain masking, and phi="exact" without it, on the bundled model.
 
-    The truth beside them is computed: the model's own law, conditioned on the format, by enumeration with a certificate.
+    The truth beside them is computed: the model's own law, conditioned on the format, enumerated with a certificate.
     """
     started = time.perf_counter()
     terminal = Console()
@@ -70,7 +70,7 @@ def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Con
         TextColumn("{task.fields[calls]} model calls"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with _one_thread(), Progress(*columns, console=console, transient=True) as progress:
         with _stage(model, progress, "truth, by enumeration"):
             truth = _truth(model, case)
         with _stage(model, progress, f"{PLAIN}, {n} draws") as meter:
@@ -88,7 +88,7 @@ def _truth(model: PhiTransformers, case: Case) -> CertifiedLaw:
 
 
 def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) -> Sample:
-    """Draw as an Outlines application does today: Hugging Face's own loop under a mask, temperature 1, no truncation."""
+    """Draw as an Outlines application does today: Hugging Face's loop under a mask, temperature 1, no truncation."""
     generator = outlines.Generator(model, case.output_type)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -117,7 +117,7 @@ def _ours(name: str, phi: str, model: PhiTransformers, case: Case, n: int, seed:
 @final
 @dataclass
 class Meter:
-    """The model calls of a stage, and the tokens that Hugging Face's own loop evaluates in them, prompts and padding excluded."""
+    """The model calls of a stage, and the tokens that Hugging Face's loop evaluates in them, prompts left out."""
 
     calls: int = 0
     tokens: int = 0
@@ -144,6 +144,17 @@ def _stage(model: PhiTransformers, progress: Progress, description: str) -> Iter
     finally:
         hook.remove()
         progress.update(task, total=1, completed=1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to one thread: the bundled model is too small to gain from more, and suffers where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _make_folder(out: Path) -> None:

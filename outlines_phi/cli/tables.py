@@ -12,7 +12,7 @@ from ..fidelity.report import WHOLE, Report, View, label
 ROWS = 12
 """Values of a field that are listed."""
 
-BAR = 24
+BAR = 18
 """Width of the bar of the largest deviation."""
 
 COLORS = ("red", "green")
@@ -35,10 +35,9 @@ def print_report(report: Report, console: Console) -> None:
     console.print(_costs(report), "")
     truth = report.truth
     console.print(
-        "The truth is the model's own law, conditioned on the type: enumerated to a total variation of at most "
-        f"{truth.tolerance:.1e} with {truth.tokens:,} model tokens. The model meets the type by itself with probability "
-        f"{truth.phi_bounds[0]:.4g}. TV is the distance to the truth; the noise floor is the mean TV of {report.n:,} draws from the "
-        "truth itself.",
+        "The truth is the model's own law, conditioned on the type: enumerated to a total variation (TV) of at most "
+        f"{truth.tolerance:.1e} with {truth.tokens:,} model tokens. The model meets the type by itself with "
+        f"probability {truth.phi_bounds[0]:.4g}. The noise floor is the mean TV of {report.n:,} draws from the truth.",
         "",
         style="dim",
     )
@@ -52,15 +51,17 @@ def _excess(report: Report, view: View, value: object) -> float:
 def _field(report: Report, view: View, scale: float) -> Table:
     table = _table(Text(view.name, "bold"), 16)
     table.add_column("truth", width=7, justify="right", style="bold")
-    for name, color in zip(("plain", "exact"), COLORS, strict=True):
-        table.add_column(name, width=7, justify="right", style=color)
-    table.add_column("  plain minus truth, in points", width=BAR + 9)
+    for sample, color in zip(report.samples, COLORS, strict=True):
+        table.add_column(sample.name, width=len(sample.name), justify="right", style=color)
+    table.add_column("  plain minus truth", width=BAR + 8)
     for value in view.values[:ROWS]:
         shares = (
             view.law.get(value, 0.0),
             *(view.frequencies[sample.name].get(value, 0.0) for sample in report.samples),
         )
-        table.add_row(label(value), *(f"{100 * p:.1f}%" for p in shares), _bar(_excess(report, view, value), scale))
+        table.add_row(
+            Text(label(value)), *(f"{100 * p:.1f}%" for p in shares), _bar(_excess(report, view, value), scale)
+        )
     if len(view.values) > ROWS:
         table.add_row(f"... {len(view.values) - ROWS} more")
     return table
@@ -69,7 +70,7 @@ def _field(report: Report, view: View, scale: float) -> Table:
 def _bar(excess: float, scale: float) -> Text:
     length = round(BAR * abs(excess) / scale) if scale else 0
     return Text.assemble(
-        (f"{100 * excess:+7.1f} ", "red" if length > 1 else "dim"), ("█" * length, "red" if excess > 0 else "yellow")
+        (f"{100 * excess:+6.1f} ", "red" if length > 1 else "dim"), ("█" * length, "red" if excess > 0 else "yellow")
     )
 
 
@@ -80,7 +81,7 @@ def _distances(report: Report) -> Table:
     table.add_column("noise floor", width=16, justify="right")
     for view in report.views:
         distances = (*(view.distances[sample.name] for sample in report.samples), view.floor)
-        table.add_row(f"TV, {view.name}", *(f"{distance:.3f}" for distance in distances))
+        table.add_row(Text(f"TV, {view.name}"), *(f"{distance:.3f}" for distance in distances))
     return table
 
 

@@ -56,8 +56,9 @@ def certified_law(
 ) -> CertifiedLaw:
     """Return the law of the texts of a language after ``prompt``.
 
-    With ``Lo(x) = sum p(y)`` over the enumerated spellings ``y`` of the text ``x`` and ``Lo = sum_x Lo(x)``, the law ``Lo(x) / Lo`` is
-    ``mu*`` conditioned on an event of probability ``Lo / Phi``, so it is within ``1 - Lo / Phi <= (U - Lo) / U`` of ``mu*``.
+    With ``Lo(x) = sum p(y)`` over the enumerated spellings ``y`` of the text ``x`` and ``Lo = sum_x Lo(x)``, the law
+    ``Lo(x) / Lo`` is ``mu*`` conditioned on an event of probability ``Lo / Phi``, so it is within
+    ``1 - Lo / Phi <= (U - Lo) / U`` of ``mu*``.
 
     Parameters
     ----------
@@ -87,8 +88,8 @@ def certified_law(
         )
     if not reached or lower <= 0:
         raise BudgetError(
-            f"{evaluator.counts.tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={tolerance}. Give a larger max_tokens or tolerance, or a smaller output type.",
+            f"{evaluator.counts.tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, "
+            f"short of tolerance={tolerance}. Give a larger max_tokens or tolerance, or a smaller output type.",
             log_z_bounds=(math.log(lower) if lower > 0 else -math.inf, math.log(upper)),
         )
     counts = evaluator.counts

@@ -24,17 +24,20 @@ h2 { margin: 0 0 .8rem; font-size: 1.35rem; }
 h3 { margin: 0; font-size: 1.05rem; }
 p { margin: .5rem 0; max-width: 46rem; }
 .soft { color: var(--soft); }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1.4rem; margin: 1.4rem 0; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1.4rem;
+  margin: 1.4rem 0; }
 .asked { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .3rem 1rem; margin: 0 0 1.2rem; }
 .asked dt { color: var(--soft); } .asked dd { margin: 0; min-width: 0; }
-pre { margin: 0; overflow-x: auto; font: .88rem/1.45 ui-monospace, monospace; }
+pre { margin: 0; overflow-x: auto; white-space: pre-wrap; font: .88rem/1.45 ui-monospace, monospace; }
 code { font: .92em ui-monospace, monospace; }
 .key span { display: inline-block; margin-right: 1.2rem; }
-.key i { display: inline-block; width: .9rem; height: .9rem; border-radius: 3px; margin-right: .45rem; vertical-align: -.1rem; }
+.key i { display: inline-block; width: .9rem; height: .9rem; border-radius: 3px; margin-right: .45rem;
+  vertical-align: -.1rem; }
 .key i.truth { width: 3px; background: var(--truth); border-radius: 0; }
 .first { background: var(--first); } .second { background: var(--second); }
 .field { padding: 1.1rem 0 .4rem; border-top: 1px solid var(--line); }
-.row { display: grid; grid-template-columns: minmax(5rem, 9rem) 1fr 1fr; gap: .2rem 1.1rem; align-items: center; padding: .16rem 0; }
+.row { display: grid; grid-template-columns: minmax(5rem, 9rem) 1fr 1fr; gap: .2rem 1.1rem; align-items: center;
+  padding: .16rem 0; }
 .row .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .head { color: var(--soft); font-size: .88rem; } .head b { color: var(--ink); }
 .cell { display: flex; align-items: center; gap: .5rem; min-width: 0; }
@@ -46,7 +49,8 @@ code { font: .92em ui-monospace, monospace; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .4rem 0; }
 th, td { padding: .3rem 1.2rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); font-weight: normal; }
 th:first-child { text-align: left; } thead th { color: var(--soft); }
-@media (max-width: 40rem) { .row { grid-template-columns: 1fr 1fr; } .row .name { grid-column: 1 / -1; } .card { padding: 1rem; } }
+@media (max-width: 40rem) { .card { padding: 1rem; }
+  .row { grid-template-columns: 1fr 1fr; } .row .name { grid-column: 1 / -1; } }
 """
 
 
@@ -64,9 +68,10 @@ def page(reports: Sequence[Report], *, command: str) -> str:
 <style>{STYLE}</style></head>
 <body><main>
 <h1>The bias of masking, and its removal</h1>
-<p>Masking tokens makes every output fit the format, and silently changes what the model says: it pays for a token before it knows
-whether the rest will fit. Both columns below use the same model, prompt and format, {reports[0].n:,} draws each. A bar is how often a
-value was drawn; the mark across it is the truth, the model's own law conditioned on the format.</p>
+<p>Masking tokens makes every output fit the format, and silently changes what the model says: it pays for a token
+before it knows whether the rest will fit. Both columns below use the same model, prompt and format,
+{reports[0].n:,} draws each. A bar is how often a value was drawn; the mark across it is the truth, the model's own
+law conditioned on the format.</p>
 {_key(reports[0])}
 {"".join(_section(report) for report in reports)}
 <p class="soft">Made by <code>{escape(command)}</code>; the same command gives the same draws.</p>
@@ -90,12 +95,13 @@ def _section(report: Report) -> str:
 <dt>type</dt><dd><pre>{escape(report.output_type)}</pre></dd></dl>
 {fields}
 <div class="field"><h3>Distance to the truth</h3>
-<p class="soft">Total variation (TV), beside the noise floor: the mean TV that {report.n:,} draws from the truth itself show.</p>
+<p class="soft">Total variation (TV), beside the noise floor: the mean TV of {report.n:,} draws from the truth.</p>
 {_table(["", *(sample.name for sample in report.samples), "noise floor"], _distances(report))}</div>
 <div class="field"><h3>Cost</h3>
 {_table(["", "model calls", "model tokens", "seconds"], _costs(report))}</div>
-<p class="soft">The truth was computed by enumeration of the token tree with {truth.tokens:,} model tokens, to a total variation of
-at most {truth.tolerance:.1e}. The model meets the format by itself with probability {truth.phi_bounds[0]:.4g}.</p>
+<p class="soft">The truth was computed by enumeration of the token tree with {truth.tokens:,} model tokens,
+to a total variation of at most {truth.tolerance:.1e}. The model meets the format by itself with probability
+{truth.phi_bounds[0]:.4g}.</p>
 </section>
 """
 
@@ -124,10 +130,9 @@ def _row(samples: Sequence[Sample], view: View, value: Hashable, scale: float) -
 
 def _bar(kind: str, share: float, truth: float, scale: float) -> str:
     width, mark = (96 * p / scale for p in (share, truth))
-    return (
-        f'<div class="cell" title="drawn {share:.1%}, truth {truth:.1%}"><div class="bar">'
-        f'<div class="{kind}" style="width:{width:.2f}%"></div><i style="left:{mark:.2f}%"></i></div><span>{share:.1%}</span></div>'
-    )
+    parts = f'<div class="{kind}" style="width:{width:.2f}%"></div><i style="left:{mark:.2f}%"></i>'
+    title = f"drawn {share:.1%}, truth {truth:.1%}"
+    return f'<div class="cell" title="{title}"><div class="bar">{parts}</div><span>{share:.1%}</span></div>'
 
 
 def _distances(report: Report) -> list[list[str]]:

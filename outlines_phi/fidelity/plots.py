@@ -31,6 +31,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
     figure: Any = Figure(
         figsize=(4.9 * len(samples), 0.27 * sum(heights) + 0.9), layout="constrained", facecolor="white"
     )
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     axes = figure.subplots(len(rows), len(samples), squeeze=False, gridspec_kw={"height_ratios": heights})
     for line, (report, view) in zip(axes, rows, strict=True):
         for axis, sample, color in zip(line, report.samples, COLORS, strict=False):

@@ -101,7 +101,9 @@ def enumerate_language(
                     below.append(child)
         seen += len(below)
         if seen > max_prefixes:
-            raise UnsupportedError(f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes.")
+            raise UnsupportedError(
+                f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
+            )
         if not below:
             break
         level = below

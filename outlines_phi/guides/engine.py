@@ -73,23 +73,13 @@ def size(pattern: str) -> int:
     return len(outlines_core.Index(pattern, _BYTES).get_transitions())
 
 
-def reads(pattern: str) -> bool:
-    """Return whether the engine reads ``pattern``, though perhaps it matches nothing."""
+def first_separators(pattern: str) -> set[str] | None:
+    """Return which of :data:`SEPARATORS` a text that ``pattern`` matches may begin with; ``None`` if it cannot be read."""
     try:
-        outlines_core.Index(pattern, _SEPARATORS)
+        index = outlines_core.Index(pattern, _SEPARATORS)
     except ValueError as error:
-        return "incompatible" in str(error)
-    return True
-
-
-def first_separators(classes: str) -> set[str]:
-    """Return which of :data:`SEPARATORS` a pattern of single characters matches."""
-    if not reads(classes):
-        return set(SEPARATORS)
-    try:
-        index = outlines_core.Index(classes, _SEPARATORS)
-    except ValueError:  # the engine's way to say: none
-        return set()
+        # The engine finds no transition from the first state: none of them.
+        return set() if "incompatible" in str(error) else None
     return {chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token < 256}
 
 

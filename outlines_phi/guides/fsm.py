@@ -1,72 +1,175 @@
-"""Finite guides: states and vocabulary classes, with the transitions as one sorted list of edges."""
+"""Finite guides: the lift of a byte automaton to the tokens of a vocabulary."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..automaton import ByteAutomaton
-from ..errors import EmptyLanguageError
+from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..lift import FIRST, lift
-from ..partition import EOS, Partition
+from ..partition import EOS, NEVER, Partition
+from ..reachability import distances
+from ..transformations import Transformations
 from ..vocabulary import Vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 
-class Edges(NamedTuple):
-    source: NDArray[np.int32]
-    label: NDArray[np.int32]
-    target: NDArray[np.int32]
+_DENSE = 1 << 28
+"""The largest number of entries of a dense table that is made."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FSMGuide(Guide):
+    """A guide with finitely many states: those of a byte automaton, moved up by one to make room for :data:`DONE`.
+
+    Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence. A state is live only if
+    :data:`DONE` can be reached from it *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
+
+    Attributes
+    ----------
+    vocabulary, partition
+        All states share one partition: tokens that every state treats alike.
+    offsets
+        ``int64[S + 1]``: the transitions of state ``s`` are ``offsets[s]`` to ``offsets[s + 1]`` of the next two.
+    classes, successors
+        ``int32[E]``: the class of each live transition and the state it leads to.
+    start
+        The state before the first token.
+    automaton
+        The byte automaton this was lifted from, for products; ``None`` for a guide made from a table.
+    """
+
     vocabulary: Vocabulary
     partition: Partition
-    edges: Edges
+    offsets: NDArray[np.int64]
+    classes: NDArray[np.int32]
+    successors: NDArray[np.int32]
     start: int
-    states: int
+    automaton: ByteAutomaton | None = None
 
     @classmethod
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
-        """Return the guide of the token sequences whose bytes ``automaton`` accepts, end of sequence last."""
+        """Return the guide of the token sequences whose bytes ``automaton`` accepts.
+
+        Raises
+        ------
+        EmptyLanguageError
+            The automaton accepts nothing, or nothing that tokens of ``vocabulary`` can write.
+        """
+        if automaton.is_empty:
+            raise EmptyLanguageError("the output type allows no text at all; see that its parts do not contradict each other")
         partition, moves = lift(automaton, vocabulary)
-        final = np.flatnonzero(automaton.accepting).astype(np.int32) + 1
-        source = np.concatenate([moves.source + 1, final])
-        label = np.concatenate([np.repeat(np.arange(FIRST, FIRST+len(moves), dtype=np.int32), np.diff(moves.offsets)), np.full(len(final), EOS, np.int32)])
-        target = np.concatenate([moves.target + 1, np.full(len(final), DONE, np.int32)])
-        order = np.argsort(source, kind="stable")
-        return cls(vocabulary, partition, Edges(source[order], label[order], target[order]), automaton.start + 1 if automaton.start else DEAD, len(automaton)+1)
+        guide = cls._from_moves(automaton, vocabulary, partition, moves)
+        alive = guide.distances != UNREACHABLE
+        if not alive[guide.start]:
+            shortest = next(automaton.members())
+            raise EmptyLanguageError(
+                f"no text of the output type can be written with this vocabulary; the shortest one, {shortest!r}, needs bytes that no "
+                "sequence of its tokens writes"
+            )
+        if alive[2:].all():
+            return guide
+        # Without moves into dead ends, classes may coincide or be dead everywhere.
+        partition, moves = _keep_alive(partition, moves, alive[1:])
+        return cls._from_moves(automaton, vocabulary, partition, moves)
+
+    @classmethod
+    def from_table(
+        cls, vocabulary: Vocabulary, partition: Partition, targets: NDArray[np.integer], start: int
+    ) -> FSMGuide:
+        """Return the guide of a table ``int[S, G]`` whose rows DEAD and DONE are all DEAD."""
+        state, classes = np.nonzero(targets)
+        return cls(
+            vocabulary,
+            partition,
+            np.searchsorted(state, np.arange(len(targets) + 1)),
+            classes.astype(np.int32),
+            targets[state, classes].astype(np.int32),
+            start,
+        )
+
+    @classmethod
+    def _from_moves(
+        cls, automaton: ByteAutomaton, vocabulary: Vocabulary, partition: Partition, moves: Transformations
+    ) -> FSMGuide:
+        final = np.flatnonzero(automaton.accepting).astype(np.int32)
+        # The end of sequence comes first among a state's classes, and stable sorting keeps the classes in order.
+        state = np.concatenate([final, moves.source]) + 1
+        spelled = np.repeat(np.arange(FIRST, FIRST + len(moves), dtype=np.int32), np.diff(moves.offsets))
+        classes = np.concatenate([np.full(len(final), EOS, dtype=np.int32), spelled])
+        successors = np.concatenate([np.full(len(final), DONE, dtype=np.int32), moves.target + 1])
+        states = len(automaton) + 1
+        order = np.argsort(state.astype(np.min_scalar_type(states)), kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
+        return cls(
+            vocabulary, partition, offsets, classes[order], successors[order], automaton.start + 1, automaton
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __and__(self, other: FSMGuide) -> FSMGuide:
+        """Return the guide of what both allow: the product of the byte automata, lifted.
+
+        Dead ends of the product are trimmed exactly, so the intersection costs nothing per step.
+        """
+        if self.vocabulary.fingerprint != other.vocabulary.fingerprint:
+            raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
+        if self.automaton is None or other.automaton is None:
+            raise UnsupportedError("only guides of byte automata can be intersected; this one was made from a token table")
+        product = self.automaton & other.automaton
+        if product.is_empty:
+            raise EmptyLanguageError("the intersection is empty: no text is allowed by both guides")
+        return FSMGuide.from_automaton(product, self.vocabulary)
 
     @cached_property
-    def targets(self):
-        out = np.zeros((self.states, self.partition.size), np.int32)
-        out[self.edges.source, self.edges.label] = self.edges.target
-        return out
+    def targets(self) -> NDArray[np.int32]:
+        """``int32[S, G]``: the rows of all states, for estimators that work on whole tables."""
+        if len(self) * self.partition.size > _DENSE:
+            raise UnsupportedError(
+                f"a table of {len(self)} states and {self.partition.size} token classes is too large to be kept whole; "
+                "use an estimator that reads the rows it visits"
+            )
+        dense = np.zeros((len(self), self.partition.size), dtype=np.int32)
+        dense[np.repeat(np.arange(len(self)), np.diff(self.offsets)), self.classes] = self.successors
+        return dense
 
     @cached_property
     def distances(self) -> NDArray[np.int32]:
-        distance = np.full(self.states, UNREACHABLE, dtype=np.int32)
-        distance[DONE] = 0
-        step = 0
-        while True:
-            near = np.zeros(self.states, bool)
-            near[self.edges.source[distance[self.edges.target] == step]] = True
-            near &= distance == UNREACHABLE
-            if not near.any():
-                return distance
-            step += 1
-            distance[near] = step
+        """``int32[S]``: ``min_tokens`` of every state, by breadth-first search backwards from DONE."""
+        state = np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        return distances(state, self.successors, np.array([DONE]), len(self))
 
     def row(self, state: int) -> Row:
-        return Row(self.partition, self.targets[state])
+        """Return the transitions of ``state``."""
+        here = slice(self.offsets[state], self.offsets[state + 1])
+        targets = np.full(self.partition.size, DEAD, dtype=np.int32)
+        targets[self.classes[here]] = self.successors[here]
+        return Row(self.partition, targets)
 
     def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
         return int(self.distances[state])
 
     def describe(self, state: int) -> str:
-        return {DEAD: "dead", DONE: "done"}.get(state, f"state {state}, {self.min_tokens(state)} tokens to go")
+        """Return a debugging picture of ``state``: what may come next, and how far the end is."""
+        if state in (DEAD, DONE):
+            return "dead" if state == DEAD else "done"
+        allowed = np.flatnonzero(self.row(state).targets[self.partition.class_of] != DEAD)
+        names = ["<eos>" if v in self.vocabulary.eos_ids else repr(self.vocabulary.tokens[v]) for v in allowed[:6]]
+        rest = f" and {len(allowed) - 6} more" if len(allowed) > 6 else ""
+        return f"state {state} of {len(self)}: {self.min_tokens(state)} tokens to go, next {', '.join(names)}{rest}"
+
+
+def _keep_alive(
+    partition: Partition, moves: Transformations, alive: NDArray[np.bool_]
+) -> tuple[Partition, Transformations]:
+    """Return the classes that remain when moves into states that are not ``alive`` are dropped."""
+    left, number_of = moves.where(alive[moves.target]).distinct()
+    renumbered = np.concatenate([[NEVER, EOS], np.where(number_of < 0, NEVER, number_of + FIRST)]).astype(np.int32)
+    return Partition(renumbered[partition.class_of], FIRST + len(left)), left

@@ -1,24 +1,74 @@
-"""outlines_core indexes over single bytes, as byte automata."""
+"""outlines_core indexes over bytes, as byte automata."""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from itertools import product
 
 import numpy as np
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
 
+END = 2**31 - 1
+"""The id of the end of sequence in an index that is to be read; no real vocabulary reaches it."""
+
+
+def _pairs() -> Iterator[bytes]:
+    ascii_, leads, continuations = range(0x80), range(0xC2, 0xF5), range(0x80, 0xC0)
+    for firsts, seconds in ((ascii_, (*ascii_, *leads)), (leads, continuations)):
+        yield from map(bytes, product(firsts, seconds))
+
+
+TOKENS: tuple[bytes, ...] = (*(bytes([byte]) for byte in range(256)), *_pairs())
+"""The vocabulary of an index that is to be read, by id: the 256 bytes, and the pairs of bytes with which valid UTF-8
+may go on after a whole character."""
+
+
+def is_byte_level(index: Index) -> bool:
+    """Return whether ``index`` was built over :data:`TOKENS` and :data:`END`."""
+    final = min(index.get_final_states(), default=None)
+    return final is not None and END in (index.get_allowed_tokens(final) or ())
+
 
 def from_index(index: Index) -> ByteAutomaton:
-    """Return the byte automaton of an ``Index`` whose vocabulary is the 256 single bytes, byte ``b`` having id ``b``."""
-    edges = index.get_transitions()
-    final = index.get_final_states()
-    states = sorted({index.get_initial_state(), *edges, *final, *(t for row in edges.values() for t in row.values())})
-    number = {state: i + 1 for i, state in enumerate(states)}
-    targets = np.zeros((len(states) + 1, 256), dtype=np.int32)
-    for state, row in edges.items():
-        for byte, target in row.items():
-            if byte < 256:
-                targets[number[state], byte] = number[target]
-    accepting = np.zeros(len(states) + 1, dtype=bool)
-    accepting[[number[state] for state in final]] = True
-    return ByteAutomaton.of(targets, number[index.get_initial_state()], accepting)
+    """Return the trimmed byte automaton of the texts that ``index``, over :data:`TOKENS`, lets some vocabulary write.
+
+    The single bytes alone would not do. The engine leaves out a token that ends one byte after a member and is not a
+    member itself (it takes the match, which its automaton reports one byte late, for the end): after ``1`` the ``.`` of
+    ``1.5``. Two bytes after a member it never does, so the state in between is recovered from the pairs that pass
+    through it.
+
+    What no vocabulary can write is not in the index: the engine tries alternatives in their order, and ``a|ab`` alone
+    never gives ``ab``. :func:`outlines_phi.guides.regex.compile_regex`, which has the pattern, does not lose it.
+    """
+    start, final = index.get_initial_state(), index.get_final_states()
+    rows: dict[Hashable, dict[int, Hashable]] = {}
+    waiting: list[Hashable] = [start]
+    while waiting:
+        state = waiting.pop()
+        if state in rows:
+            continue
+        if isinstance(state, frozenset):  # between the two bytes of a pair: known by where it leads
+            rows[state] = dict(state)
+        else:
+            rows[state] = {b: t for b in range(256) if (t := index.get_next_state(state, b)) is not None}
+            if state in final:
+                rows[state] |= _left_out(index, state, rows[state])
+        waiting.extend(rows[state].values())
+    number = {state: i for i, state in enumerate(rows, start=1)}
+    edges = [(number[state], byte, number[target]) for state, row in rows.items() for byte, target in row.items()]
+    source, byte, target = np.array(edges, dtype=np.int64).reshape(-1, 3).T
+    accepting = np.array([False, *(state in final for state in rows)])
+    return ByteAutomaton.from_edges(source, byte, target, start=number[start], accepting=accepting).trim()
+
+
+def _left_out(index: Index, state: int, row: dict[int, Hashable]) -> dict[int, Hashable]:
+    """Return the bytes after a final state that the engine left out, each with the state that it leads to."""
+    between: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for token in index.get_allowed_tokens(state) or ():
+        if 256 <= token < len(TOKENS) and TOKENS[token][0] not in row:
+            first, second = TOKENS[token]
+            between[first].append((second, index.get_next_state(state, token)))
+    return {first: frozenset(seconds) for first, seconds in between.items()}

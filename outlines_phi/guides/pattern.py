@@ -99,9 +99,15 @@ class Pattern:
         """Whether an assertion depends on what comes before it (``$`` and ``\\z`` do not)."""
         return any(t.kind == "look" and self.text[t.start : t.end] not in ("$", r"\z") for t in self.tokens)
 
+    @property
+    def must_be_read_alone(self) -> bool:
+        """Whether the pattern may mean something else, or something at all, inside a group that follows other text."""
+        return self.problem is not None or self.verbose or self.looks_behind
+
     @cached_property
     def has_flags(self) -> bool:
-        return any(t.kind == "flags" for t in self.tokens)
+        """Whether a flag is set anywhere, in ``(?s)`` or ``(?s:...)``."""
+        return any(_flags(self.text, token) for token in self.tokens)
 
     @cached_property
     def largest_repeat(self) -> int:
@@ -143,6 +149,11 @@ def _bounds(text: str, token: Token) -> list[int]:
     return [int(bound) for bound in re.findall(r"\d+", text[token.start : token.end])]
 
 
+def _flags(text: str, token: Token) -> str:
+    found = _GROUP.match(text, token.start) if token.kind in ("flags", "open") else None
+    return (found["flags"] or "") if found else ""
+
+
 class _Reader:
     """One pass over a pattern, as the grammar of the engine (the Rust crate regex-syntax) reads it."""
 
@@ -160,7 +171,7 @@ class _Reader:
             else:
                 self.tokens.append(found)
                 position = found.end
-                verbose = found.kind in ("flags", "open") and "x" in self._flags(found)
+                verbose = "x" in _flags(self.text, found)
         if problem is None and not verbose and self.opened:
             problem = Problem(self.opened[-1], "this group is never closed")
         return Pattern(self.text, tuple(self.tokens), None if verbose else problem, verbose)
@@ -204,10 +215,6 @@ class _Reader:
             return Token("flags", at, found.end())
         self.opened.append(at)
         return Token("open", at, found.end())
-
-    def _flags(self, token: Token) -> str:
-        found = _GROUP.match(self.text, token.start)
-        return (found and found["flags"]) or ""
 
     def _repeat(self, at: int) -> Token | Problem:
         if not self.tokens or self.tokens[-1].kind in ("open", "or", "flags"):

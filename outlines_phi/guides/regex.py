@@ -10,6 +10,7 @@ import numpy as np
 
 from ..automaton import ByteAutomaton
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
+from ..reachability import UNREACHABLE
 from . import engine
 from .engine import Transitions
 from .pattern import Pattern
@@ -26,17 +27,23 @@ _GUARD = "".join(map(chr, (*range(128), *range(0x10F000, 0x10F000 + _GUARD_LENGT
 
 @lru_cache(maxsize=128)
 def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048) -> ByteAutomaton:
-    """Return the byte automaton of exactly the language that Outlines accepts for ``pattern``, trimmed.
+    """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the engine and dialect of Outlines.
 
-    The automaton comes from the engine of Outlines itself, ``outlines_core.Index``, over the 256 single bytes. The engine also builds the
-    automaton of an *unanchored* search, which is exponentially large where the pattern's beginning can occur again inside a bounded
-    repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. So the pattern is built behind a **guard**: a literal that cannot occur inside it, so that no
-    search ever begins again. The states of the guard are dropped afterwards; the language is unchanged.
+    The engine is ``outlines_core.Index`` over the 256 single bytes. It is given ``GUARD(?:pattern)\\z``, for three reasons:
+
+    - It also builds the automaton of an *unanchored* search, which is exponentially large where the pattern's beginning can occur again inside
+      a bounded repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. Behind a literal that cannot occur inside the pattern no search begins again.
+    - It resolves alternatives *leftmost first*: ``a|ab`` alone never gives ``ab``. With ``\\z`` nothing has matched before the end.
+    - It drops a step from a final state into one that is not: ``a(bc)?`` alone gives ``a`` only, unless one token writes ``bc``. With ``\\z``
+      the engine sees no final state on the way.
+
+    The states of the guard are dropped afterwards. So the language contains what Outlines can write with any vocabulary, and is equal to it
+    where no member is the beginning of another, as with JSON objects.
 
     Parameters
     ----------
     pattern
-        A regular expression in the syntax of the Rust crate ``regex``, matched against the whole output.
+        A regular expression in the syntax of the Rust crate ``regex``.
     seconds, megabytes
         What the engine is given when the automaton seems to grow exponentially with the pattern's repeats, as that of
         ``(a|b)*a(a|b){20}`` does. It then works in another process, because a native build cannot be interrupted in this one.
@@ -48,46 +55,60 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
     UnsupportedError
         It uses a feature that Outlines does not offer, or its automaton is too large.
     EmptyLanguageError
-        It, or a part of it, matches nothing.
+        It, or a branch of it, matches nothing.
     """
+    try:
+        pattern.encode()
+    except UnicodeEncodeError as error:
+        readable = pattern.encode(errors="backslashreplace").decode()
+        raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", readable, error.start) from None
     shape = Pattern.read(pattern)
     try:
         guard = _guard(shape)
         build = engine.build
         if _may_explode(shape, guard):
             build = partial(engine.build_apart, seconds=seconds, megabytes=megabytes)
-        return _automaton(build(_behind(guard, pattern)), len(guard.encode()))
-    except UnicodeEncodeError as error:
-        raise GrammarError("a lone surrogate cannot be written in UTF-8; remove it", pattern, error.start) from None
+        if shape.must_be_read_alone:
+            build(pattern)
+        try:
+            built = build(_whole(pattern, guard))
+        except ValueError:
+            if not shape.verbose:
+                raise
+            # A comment at the end of a verbose pattern swallows what closes the group; a line break ends it.
+            built = build(_whole(pattern + "\n", guard))
+        return _automaton(built, len(guard.encode()))
     except ValueError as error:
         raise _explain(str(error), shape) from None
     except engine.Stopped as error:
         raise UnsupportedError(
-            f"the automaton of the pattern {_short(pattern)} takes {error}: it grows exponentially with the repeats. Lower their "
-            "bounds, make what follows a repeat differ from what it repeats, or raise `seconds` and `megabytes`"
+            f"the automaton of the pattern {_short(pattern)} takes {error}, as if it grew exponentially with its repeats. Lower their bounds, "
+            "make what follows a repeat differ from what it repeats, or raise `seconds` and `megabytes`"
         ) from None
 
 
 def _guard(shape: Pattern) -> str:
-    """Return a literal that cannot occur inside the pattern, or that is longer than what may hold it; ``""`` if it would be seen.
+    """Return a literal that cannot occur inside the pattern, or that is longer than what can hold it.
 
     One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. Where none is left, a search that
     begins again needs as many repeats as the guard has characters, all different, before it can multiply.
     """
-    if shape.verbose or shape.problem or shape.looks_behind:
-        return ""
+    least, most = _GUARD_LENGTHS
+    if shape.problem or shape.verbose:
+        return _GUARD[:most]
     free = set(engine.SEPARATORS).difference(shape.atoms)
     classes = "|".join(sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == "."))
     if classes:
         # Flags may widen a class wherever they stand, so both readings count.
-        free -= engine.first_separators(f"{classes}|(?is:{classes})" if shape.has_flags else classes)
-    least, most = _GUARD_LENGTHS
+        taken = engine.first_separators(f"{classes}|(?is:{classes})" if shape.has_flags else classes)
+        free = set() if taken is None else free - taken
     return min(free) if free else _GUARD[: min(max(least, shape.largest_repeat + 1), most)]
 
 
-def _behind(guard: str, pattern: str) -> str:
+def _whole(pattern: str, guard: str) -> str:
+    """Return the pattern behind the guard, up to the end of the text."""
     literal = "".join(f"\\x{{{ord(character):X}}}" for character in guard)
-    return f"{literal}(?:{pattern})" if guard else pattern
+    return f"{literal}(?:{pattern})\\z"
 
 
 def _may_explode(shape: Pattern, guard: str) -> bool:
@@ -96,18 +117,16 @@ def _may_explode(shape: Pattern, guard: str) -> bool:
     Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is extrapolated, a degree that
     rises from one pair to the next is exponential growth. A false alarm costs a fraction of a second.
     """
-    if shape.problem:
-        return False  # refused before anything is built
     if shape.verbose:
         return "{" in shape.text
-    if shape.largest_repeat <= _SHORT:
+    if shape.problem or shape.largest_repeat <= _SHORT:
         return False
-    if not guard or shape.largest_repeat >= _GUARD_LENGTHS[1] <= len(guard):
+    if shape.looks_behind or shape.largest_repeat >= _GUARD_LENGTHS[1] <= len(guard):
         return True
     sizes: list[int] = []
     for cap in (3, 6, 9):
-        sizes.append(engine.size(_behind(guard, shape.with_repeats_at_most(cap))))
-        if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[0]:
+        sizes.append(engine.size(_whole(shape.with_repeats_at_most(cap), guard)))
+        if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[max(0, len(sizes) - 2)]:
             return True
     early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
     return (late > 1.5 and late > 1.3 * early) or sizes[2] * (shape.largest_bound / 9) ** late > SMALL
@@ -127,13 +146,16 @@ def _automaton(built: Transitions, skipped: int) -> ByteAutomaton:
     accepting = np.zeros(int(built.states) + 1, dtype=bool)
     accepting[built.final] = True
     inside = kept[source]
-    return ByteAutomaton.from_edges(
+    automaton = ByteAutomaton.from_edges(
         number[source[inside]],
         byte[inside],
         number[target[inside]],
         start=int(number[start]),
         accepting=accepting[kept],
-    ).trim()
+    )
+    # The engine builds reachable states only, but not only those that lead to a member: `x*[a&&b]|c` has one that reads x for ever.
+    dead_ends = np.count_nonzero(automaton.distances == UNREACHABLE) > 1
+    return automaton.trim() if dead_ends else automaton
 
 
 def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
@@ -154,7 +176,7 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
             return UnsupportedError(f"{message}: {alternative}\n{caret(text, position)}")
         return GrammarError(message, text, position)
     for token in shape.tokens:
-        if token.kind == "atom" and not engine.reads(text[token.start : token.end]):
+        if token.kind == "atom" and engine.first_separators(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)
     try:
         re.compile(text)

@@ -72,8 +72,8 @@ class Table:
         Returns
         -------
         tuple
-            ``live_after[g, k]``, float32: 1 where class ``k`` is live at the target of ``g``; ``ends[g]``: the target is :data:`DONE`;
-            ``live[g]``.
+            ``live_after[g, k]``, float32: 1 where class ``k`` is live at the target of ``g``; ``ends[g]``: the target is
+            :data:`DONE`; ``live[g]``.
         """
 
         def build(state: int, remaining: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -101,7 +101,7 @@ class Table:
         return Moves(tokens, row.targets[row.partition.class_of[tokens]])
 
     def _slack(self, state: int, steps: int) -> int:
-        """Return the budget beyond which a larger one allows nothing more for ``steps`` steps, so that deep budgets share entries."""
+        """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""
         key = ("slack", state, steps)
         if key not in self._kept:
             distances, targets = self.distances(state), self.guide.row(state).targets

@@ -69,7 +69,9 @@ class Evaluator:
             new = self._missing_paths([node for _, node in pairs])
             first = self._forest.next_node
             self._handles.update((node, first + i) for i, node in enumerate(new))
-            evaluation = self._forest.extend([self._handles[node.parent] for node in new if node.parent], [n.token for n in new])
+            evaluation = self._forest.extend(
+                [self._handles[node.parent] for node in new if node.parent], [n.token for n in new]
+            )
             self._learn(pairs, evaluation, {node: i for i, node in enumerate(new)})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:

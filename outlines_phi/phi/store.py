@@ -19,8 +19,8 @@ class TreeStore:
     Parameters
     ----------
     max_bytes
-        Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops its
-        least recently visited laws and subtrees.
+        Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
+        its least recently visited laws and subtrees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -42,11 +42,13 @@ class TreeStore:
         self._trees.move_to_end(key)
         return self._trees[key]
 
-    def trim(self, in_use: int = 0) -> None:
-        """Bring the store under its bound, sparing the ``in_use`` most recently used trees as wholes."""
+    def trim(self) -> None:
+        """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last."""
         total = self.bytes
-        while total > self.max_bytes and len(self._trees) > in_use:
+        while total > self.max_bytes and len(self._trees) > 1:
             total -= self._trees.popitem(last=False)[1].bytes
+        for tree in self._trees.values():
+            tree.evict(self.max_bytes)
 
     def clear(self) -> None:
         """Forget every tree."""

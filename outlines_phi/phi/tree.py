@@ -162,7 +162,7 @@ class BoundsTree:
         self.nodes = 1
         self.law_bytes = 0
         self.expansions = 0
-        self._reported = (1.0, 0.0)
+        self._upper, self._lower = 1.0, 0.0
 
     @property
     def bytes(self) -> int:
@@ -172,9 +172,7 @@ class BoundsTree:
     @property
     def bounds(self) -> tuple[float, float]:
         """``(lower, upper)`` bounds of ``Phi`` of the prompt, as reported: they only ever tighten."""
-        upper, lower = self._reported
-        self._reported = (min(upper, self.root.upper), max(lower, self.root.lower))
-        return self._reported[1], self._reported[0]
+        return self._lower, self._upper
 
     def child(self, node: Node, token: int, target: int) -> Node:
         """Return the child of ``node`` at a live ``token``, materialised where it was not; bounds do not change."""
@@ -227,6 +225,7 @@ class BoundsTree:
             if node is not last and node.recompute() and node.parent is not None:
                 heapq.heappush(heap, (node.parent.remaining, id(node.parent), node.parent))
             last = node
+        self._upper, self._lower = min(self._upper, self.root.upper), max(self._lower, self.root.lower)
 
     def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
         """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""

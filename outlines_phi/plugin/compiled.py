@@ -12,13 +12,12 @@ from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from ..automaton import ByteAutomaton
 from ..errors import UnsupportedError
 from ..guides.fsm import FSMGuide
-from ..guides.index import from_index
+from ..guides.index import from_index, is_byte_level
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
 from .output_types import to_pattern
 from .processor import MaskLogitsProcessor
-from .tokenizer import END
 
 KEPT = 32
 """Patterns, and tables, kept per model."""
@@ -67,7 +66,7 @@ class CompiledTypes:
                         "The generator was made for a model with another vocabulary; make one with this model."
                     )
                 return processor.table
-            case OutlinesCoreLogitsProcessor() if is_byte_level(processor):
+            case OutlinesCoreLogitsProcessor() if is_byte_level(processor.index):
                 if processor not in self._by_processor:
                     self._by_processor[processor] = self._lifted(from_index(processor.index))
                 return self._by_processor[processor]
@@ -96,12 +95,6 @@ class CompiledTypes:
         if key not in self._by_content:
             self._by_content[key] = Table(FSMGuide.from_automaton(automaton, self._vocabulary))
         return _touch(self._by_content, key)
-
-
-def is_byte_level(processor: Any) -> bool:
-    """Return whether an outlines_core processor was built over the bytes that :class:`ByteTokenizer` shows."""
-    final = min(processor.index.get_final_states(), default=None)
-    return final is not None and END in (processor.index.get_allowed_tokens(final) or ())
 
 
 def _content(automaton: ByteAutomaton) -> bytes:

@@ -12,6 +12,7 @@ from outlines.models.transformers import Transformers
 from outlines.types.dsl import CFG
 
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.index import is_byte_level
 from ..guides.table import Table
 from ..lm.transformers.model import TransformersModel
 from ..phi.estimator import Phi
@@ -20,7 +21,7 @@ from ..sampling.draws import Draws
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
 from ..vocabulary import Vocabulary
-from .compiled import CompiledTypes, is_byte_level
+from .compiled import CompiledTypes
 from .options import CallOptions, Unset, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor
@@ -184,7 +185,7 @@ class PhiTransformers(Transformers):
                 "torch.manual_seed(seed)."
             )
         ours = isinstance(processor, MaskLogitsProcessor)
-        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor)):
+        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
             # A fresh one for each generation: no state is left of the last one, and calls may run side by side.
             return MaskLogitsProcessor(self._compiled.of_processor(processor))
         return processor

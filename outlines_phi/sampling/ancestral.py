@@ -93,9 +93,9 @@ class AncestralSampler(Sampler):
         log_s = torch.logsumexp(scores, -1, keepdim=True)
         log_q = scores - log_s  # nan where nothing is allowed; those rows are failed below
         position = {node: i for i, node in enumerate(heads)}
-        index = [position[walk.node] for walk in walks]
-        tokens = _inverse_cdf(log_q, index, [walk.rng.random() for walk in walks])
-        index = torch.tensor(index, device=log_q.device)
+        laws = [position[walk.node] for walk in walks]
+        tokens = _inverse_cdf(log_q, laws, [walk.rng.random() for walk in walks])
+        index = torch.tensor(laws, device=log_q.device)
         chosen = torch.stack([log_p.double()[index, tokens], log_q[index, tokens]]).cpu().tolist()
         alive = (log_s[:, 0] > -math.inf)[index].cpu().tolist()
         for walk, token, alone, log_p_v, log_q_v in zip(walks, tokens.tolist(), alive, *chosen, strict=True):

@@ -81,7 +81,11 @@ class CertifiedAttempts:
         return [node for _, node, _ in self._walks]
 
     def _may_launch(self, moving: int = 0) -> bool:
-        return len(self._walks) + moving + self._successes < self._wanted and not self.impossible and self._launched < self._limit
+        return (
+            len(self._walks) + moving + self._successes < self._wanted
+            and not self.impossible
+            and self._launched < self._limit
+        )
 
     def _walk(self, number: int, node: Node, rng: np.random.Generator) -> None:
         while node.state != DONE:

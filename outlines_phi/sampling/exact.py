@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 from ..errors import BudgetError, EmptyLanguageError
@@ -61,7 +62,7 @@ class ExactSampler(Sampler):
             kind(
                 tree,
                 request.n,
-                lambda attempt, row=row: request.stream(row, attempt),
+                partial(request.stream, row),
                 width=self.phi.width,
                 effort=self.phi.effort,
             )
@@ -111,7 +112,8 @@ class ExactSampler(Sampler):
         lower, upper = trees[row].bounds
         raise BudgetError(
             f"Prompt {row}: {tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={self.phi.tolerance}. Raise the tolerance or the effort, or use tolerance=0 (rejection, no certificate needed).",
+            f"tolerance={self.phi.tolerance}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs no "
+            "certificate).",
             log_z_bounds=(_log(lower), _log(upper)),
         )
 

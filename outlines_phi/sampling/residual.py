@@ -36,13 +36,17 @@ class ResidualAttempts:
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
         if self._descending:
-            self._places = [node and self._descend(node, rng) for node, rng in zip(self._places, self._streams, strict=True)]
+            self._places = [
+                node and self._descend(node, rng) for node, rng in zip(self._places, self._streams, strict=True)
+            ]
             evicted = [node for node in self._places if node is not None and node.expanded and node.law is None]
             if evicted:
                 return evicted
             self._descending = False
             return [node for node in self._places if node is not None]
-        self._places = [node and self._continue(node, rng) for node, rng in zip(self._places, self._streams, strict=True)]
+        self._places = [
+            node and self._continue(node, rng) for node, rng in zip(self._places, self._streams, strict=True)
+        ]
         return [node for node in self._places if node is not None and node.state != DONE]
 
     @property

@@ -63,7 +63,9 @@ class Request:
     def _budget(self, prompt: tuple[int, ...]) -> int:
         least = self.table.guide.min_tokens(self.table.start)
         if least >= UNREACHABLE:
-            raise EmptyLanguageError("The language is empty: no text of this output type can be written with this vocabulary.")
+            raise EmptyLanguageError(
+                "The language is empty: no text of this output type can be written with this vocabulary."
+            )
         if not prompt:
             raise UnsupportedError(
                 "A prompt has no tokens, so the model has nothing to condition on; give at least one (a BOS token or a space)."

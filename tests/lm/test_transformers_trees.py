@@ -128,6 +128,18 @@ def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> 
     assert relative_error(gardener, model) > 1000 * TOLERANCE
 
 
+@pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
+def test_wrong_masks_are_seen_in_bfloat16(monkeypatch, fault, name: str, attention: str) -> None:
+    build_mask = TreeMask.build
+    monkeypatch.setattr(TreeMask, "build", lambda mask, layout, **kinds: fault(build_mask, mask, layout, **kinds))
+    exact, rounded = build(name, attention), build(name, attention, torch.bfloat16)
+    gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
+    reference = [evaluate(exact, sequence) for sequence, _ in gardener.history]
+    plain = [evaluate(rounded, sequence) for sequence, _ in gardener.history]
+    packed = [logits for _, logits in gardener.history]
+    assert total_variation(packed, reference) > 3 * total_variation(plain, reference)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_wrong_positions_are_seen(monkeypatch, name: str) -> None:
     positions = TreeMask.positions

@@ -199,4 +199,6 @@ def test_one_model_call_per_step_for_all_rows_and_attempts() -> None:
 
 def test_module_has_no_state() -> None:
     """Two samplers share nothing."""
-    assert not [name for name, value in vars(rejection).items() if isinstance(value, (dict, list, set)) and name[0] != "_"]
+    assert not [
+        name for name, value in vars(rejection).items() if isinstance(value, (dict, list, set)) and name[0] != "_"
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 from ...errors import UnsupportedError, VocabularyError
@@ -61,7 +61,16 @@ class TransformersModel(LanguageModel):
         """How trees are evaluated: ``"packed"``, ``"rows"`` or ``"rows of one length"``."""
         return road(self._forward)
 
+    def version(self) -> Hashable:
+        """Return what the law depends on beside the input: weights (by their write counters), adapters, dtype and device."""
+        model = self.hf_model
+        # Tensors made under inference mode keep no counter; loading afresh makes a new model object.
+        writes = sum(p._version for p in model.parameters() if not p.is_inference())
+        adapters = getattr(model, "peft_config", None) and str(model.active_adapters())
+        return model.dtype, str(model.device), writes, adapters, model.config._attn_implementation
+
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        """See :meth:`LanguageModel.trees`."""
         self._check_mode()
         self.device = self.hf_model.device
         return ROADS[self.road](self._forward, prompts)

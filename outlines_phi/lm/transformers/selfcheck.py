@@ -40,8 +40,8 @@ _VERDICTS: WeakKeyDictionary[Any, dict[tuple[torch.dtype, str, str], str]] = Wea
 def road(forward: Forward) -> str:
     """Return the first of :data:`ROADS` on which the model agrees with plain evaluation of each sequence.
 
-    The check is made once per (model, dtype, attention implementation, kind of device) and costs about seven small model calls. When
-    packed trees do not work, one warning is logged that names the reason.
+    The check is made once per (model, dtype, attention implementation, kind of device) and costs about seven small
+    model calls. When packed trees do not work, one warning is logged that names the reason.
 
     Raises
     ------

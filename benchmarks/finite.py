@@ -1,0 +1,67 @@
+"""Finite types: one exact draw against one plain call of stock Outlines, both in the same run.
+
+python -m benchmarks.finite
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Annotated, Any, Literal
+
+import outlines
+import torch
+import typer
+
+import outlines_phi
+from benchmarks.report import Report
+from outlines_phi.lm import bundled
+from outlines_phi.phi.enumerate import live_prefixes
+from outlines_phi.phi.tree import BoundsTree
+
+TYPES: dict[str, Any] = {
+    "yes, no": Literal["yes", "no"],
+    "bool": bool,
+    "four roles": Literal["ranger", "rogue", "wizard", "warrior"],
+    "ten cities": Literal[
+        "Lisbon", "Paris", "Oslo", "Rome", "Berlin", "Lima", "Cairo", "Kyoto", "San Francisco", "Rio de Janeiro"
+    ],
+    "date of 2026": outlines.types.regex("2026-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"),
+}
+PROMPT = "Question: is the bakery open on Monday? Answer: "
+
+
+def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in turn.")] = 30) -> None:
+    """Measure and write ``finite.json``."""
+    torch.set_num_threads(1)
+    model = outlines_phi.from_transformers(*bundled.load())
+    report = Report(
+        "finite",
+        "Finite types: one exact draw from a cold tree against one plain call",
+        ["type", "live prefixes", "model calls", "plain, ms", "exact, ms", "exact / plain"],
+    )
+    for name, output_type in TYPES.items():
+        plain = outlines.Generator(outlines.from_transformers(*bundled.load()), output_type)
+        exact = outlines_phi.Generator(model, output_type)
+        table = exact.logits_processor.table
+        nodes = live_prefixes(BoundsTree(table, 64), 100_000)
+        times: dict[str, list[float]] = {"plain": [], "exact": []}
+        for repeat in range(repeats + 2):
+            for kind, call in (
+                ("plain", lambda: plain(PROMPT)),
+                ("exact", lambda seed=repeat: exact(PROMPT, seed=seed)),
+            ):
+                start = time.perf_counter()
+                call()
+                if repeat > 1:
+                    times[kind].append(1e3 * (time.perf_counter() - start))
+        counts = exact.sample(PROMPT, seed=0, max_new_tokens=64).counts
+        median = {kind: statistics.median(values) for kind, values in times.items()}
+        report.add(
+            name, len(nodes or ()), counts.calls, median["plain"], median["exact"], median["exact"] / median["plain"]
+        )
+    report.write(repeats=repeats, prompt=PROMPT)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,55 @@
+"""What a benchmark prints and keeps."""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+VERSIONS = ("outlines", "outlines_core", "torch", "transformers", "numpy")
+
+
+class Report:
+    """A table of measurements that ends as ``results/<name>.json``."""
+
+    def __init__(self, name: str, title: str, columns: list[str]) -> None:
+        self.name, self.title, self.columns = name, title, columns
+        self.rows: list[list[Any]] = []
+
+    def add(self, *row: Any) -> None:
+        """Add a row, in the order of the columns."""
+        assert len(row) == len(self.columns)
+        self.rows.append([round(value, 4) if isinstance(value, float) else value for value in row])
+
+    def write(self, **settings: Any) -> None:
+        """Print the table and keep it as JSON, with the versions and the machine."""
+        table = Table(title=self.title)
+        for column in self.columns:
+            table.add_column(column)
+        for row in self.rows:
+            table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row))
+        Console().print(table)
+        RESULTS.mkdir(exist_ok=True)
+        kept = {
+            "title": self.title,
+            "columns": self.columns,
+            "rows": self.rows,
+            "settings": settings,
+            "machine": {
+                "python": platform.python_version(),
+                "processor": platform.machine(),
+                "threads": torch.get_num_threads(),
+                "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+                "date": date.today().isoformat(),
+            },
+            "versions": {name: version(name) for name in VERSIONS},
+        }
+        (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")

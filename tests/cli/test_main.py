@@ -1,0 +1,80 @@
+"""How the command line starts and ends."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import outlines_phi.cli
+from outlines_phi.cli import app as commands
+from outlines_phi.errors import BudgetError
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["outlines-phi", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            outlines_phi.cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"outlines-phi {outlines_phi.__version__}\n", "")
+
+
+def test_help_names_the_commands(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0 and "demo" in out
+
+
+@pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--n", "3"), ("demo", "--seed", "x")])
+def test_wrong_arguments_exit_with_2_and_no_traceback(run: Run, arguments: tuple[str, ...]) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2 and "Traceback" not in err
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_any_work(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, _, err = run("demo", "--out", str(tmp_path / "file"))
+    assert code == 2 and "--out" in err
+
+
+def test_an_error_of_the_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BudgetError("the effort\nran out [at 5 of 9]; " + "raise it " * 30)
+
+    monkeypatch.setattr(commands, "app", fail)
+    code, out, err = run()
+    assert code == commands.FAILURE == 2
+    assert out == ""
+    assert err.startswith("Error: the effort ran out [at 5 of 9]; raise it")
+    assert err.count("\n") == 1
+
+
+@pytest.fixture
+def without_rich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else find(name))
+    importlib.reload(outlines_phi.cli)
+    yield
+    monkeypatch.undo()
+    importlib.reload(outlines_phi.cli)
+
+
+@pytest.mark.usefixtures("without_rich")
+def test_a_missing_extra_is_named_with_the_line_that_installs_it() -> None:
+    with pytest.raises(SystemExit) as ended:
+        outlines_phi.cli.main()
+    assert "needs rich" in str(ended.value.code)
+    assert "pip install 'outlines_phi[cli]'" in str(ended.value.code)

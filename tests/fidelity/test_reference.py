@@ -1,0 +1,63 @@
+"""The exact reference, against brute force over all token sequences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import pytest
+
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.fidelity.reference import enumerate_language
+from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+
+SMALL = (Language("two", "(ab|ba|c){1,2}", 4, seed=4), Language("ends", "a*b?", 4, seed=9))
+small = pytest.mark.parametrize("language", SMALL, ids=str)
+
+
+def brute_force(language: Language, **options: object) -> dict[tuple[int, ...], float]:
+    """log p of every member, by matching the text of every token sequence."""
+    eos = VOCABULARY.eos_ids[0]
+    settings = language.settings(**options)
+    found = {}
+    for length in range(language.budget):
+        for ids in itertools.product(range(1, len(VOCABULARY)), repeat=length):
+            if re.fullmatch(language.pattern, VOCABULARY.decode(ids).decode()):
+                trees = language.lm.trees([PROMPT])
+                laws = [settings.log_p(trees.roots().logits, VOCABULARY)[0]]
+                for node, token in enumerate(ids):
+                    laws.append(settings.log_p(trees.extend([node], [token]).logits, VOCABULARY)[0])
+                found[(*ids, eos)] = sum(float(law[token]) for law, token in zip(laws, (*ids, eos), strict=True))
+    return {ids: log_p for ids, log_p in found.items() if log_p > -math.inf}
+
+
+@small
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"top_k": 6}], ids=str)
+def test_the_members_and_their_probabilities_are_those_of_brute_force(
+    language: Language, options: dict[str, object]
+) -> None:
+    reference = language.reference(**options)
+    expected = brute_force(language, **options)
+    assert set(reference.log_p) == set(expected)
+    assert all(reference.log_p[ids] == pytest.approx(log_p, abs=1e-6) for ids, log_p in expected.items())
+    assert reference.log_phi == pytest.approx(math.log(sum(map(math.exp, expected.values()))))
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_both_laws_are_laws_and_differ(language: Language) -> None:
+    reference = language.reference()
+    assert sum(reference.mu.values()) == pytest.approx(1)
+    assert sum(reference.mask.values()) == pytest.approx(1)
+    assert any(abs(reference.mu[ids] - reference.mask[ids]) > 0.01 for ids in reference.mu)
+
+
+def test_truncation_leaves_the_mask_less_than_one() -> None:
+    reference = LANGUAGES[0].reference(top_k=4)
+    assert 0 < sum(reference.mask.values()) < 0.999
+
+
+def test_a_language_that_is_too_large_is_refused() -> None:
+    language = LANGUAGES[0]
+    with pytest.raises(UnsupportedError, match="max_prefixes"):
+        enumerate_language(language.lm, language.table, PROMPT, language.settings(), language.budget, max_prefixes=3)

@@ -1,0 +1,105 @@
+"""Reports: the numbers, the page and the picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from outlines_phi.fidelity.certified import CertifiedLaw
+from outlines_phi.fidelity.page import page, write_page
+from outlines_phi.fidelity.plots import draw_reports
+from outlines_phi.fidelity.report import OUTSIDE, WHOLE, Report, Sample, compare, label
+
+
+def sample(name: str, texts: list[str]) -> Sample:
+    return Sample(name=name, texts=texts, calls=3, tokens=1_234, seconds=0.5)
+
+
+def truth(probabilities: Mapping[str, float]) -> CertifiedLaw:
+    return CertifiedLaw(
+        probabilities=dict(probabilities), tolerance=1e-3, phi_bounds=(0.25, 0.2502), calls=4, tokens=567
+    )
+
+
+def record(kind: str, level: int) -> str:
+    return json.dumps({"kind": kind, "level": level})
+
+
+@pytest.fixture
+def report() -> Report:
+    law = {record("elf", 10): 0.5, record("elf", 9): 0.25, record("<orc>", 9): 0.25}
+    plain = [record("elf", 9)] * 6 + [record("<orc>", 9)] * 2 + ['{"kind": "el'] * 2
+    exact = [record("elf", 10)] * 5 + [record("elf", 9)] * 2 + [record("<orc>", 9)] * 3
+    samples = [sample("plain", plain), sample("exact & fair", exact)]
+    costs = [sample("shared", exact)]
+    return compare("Title", "A <prompt>", "class T", truth(law), samples, json.loads, costs=costs)
+
+
+def test_each_field_has_its_law_and_its_frequencies(report: Report) -> None:
+    kind, level, whole = report.views
+    assert [view.name for view in report.views] == ["kind", "level", WHOLE]
+    assert kind.law == {"elf": 0.75, "<orc>": 0.25}
+    assert list(level.law.items()) == [(9, 0.5), (10, 0.5)]
+    assert kind.frequencies["plain"] == pytest.approx({"elf": 0.6, "<orc>": 0.2, OUTSIDE: 0.2})
+    assert kind.distances["plain"] == pytest.approx(0.2)
+    assert kind.distances["exact & fair"] == pytest.approx(0.05)
+    assert kind.values == ["elf", "<orc>", OUTSIDE]
+    assert whole.distances["plain"] == pytest.approx((0.5 + 0.35 + 0.05 + 0.2) / 2)
+    assert 0 < kind.floor < whole.floor < 0.3
+    assert report.n == 10
+
+
+def test_a_choice_has_one_view() -> None:
+    report = compare("Title", "p", "T", truth({"yes": 1.0}), [sample("plain", ["yes"])], lambda text: {"answer": text})
+    assert [view.name for view in report.views] == ["answer"]
+
+
+def test_label_writes_texts_as_they_are_and_values_as_json() -> None:
+    assert [label(value) for value in ("a b", True, None, 3)] == ["a b", "true", "null", "3"]
+
+
+class Tags(HTMLParser):
+    """Collects tags and attributes, and fails on tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_well_formed_and_self_contained(report: Report, tmp_path: Path) -> None:
+    write_page([report], tmp_path / "index.html", command="demo")
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open
+    assert not {name for name, _ in tags.attributes} & {"src", "href", "onload"}
+    assert "http" not in text and "@import" not in text and "url(" not in text
+
+
+def test_the_page_escapes_what_it_shows(report: Report) -> None:
+    text = page([report], command="demo")
+    assert "A &lt;prompt&gt;" in text and "&lt;orc&gt;" in text and "exact &amp; fair" in text
+    assert "<orc>" not in text and "<prompt>" not in text
+
+
+def test_the_page_shows_every_number(report: Report) -> None:
+    text = page([report], command="demo")
+    assert all(part in text for part in ("0.200", "0.050", "1,234", "567", "60.0%", "shared", "1.0e-03", "0.25"))
+
+
+def test_the_picture_is_written(report: Report, tmp_path: Path) -> None:
+    draw_reports([report, report], tmp_path / "demo.png", dpi=40)
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")

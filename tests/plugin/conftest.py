@@ -1,0 +1,56 @@
+"""The bundled model, as stock Outlines and as this package have it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import outlines
+import pytest
+import torch
+
+import outlines_phi
+from outlines_phi.lm import bundled
+from outlines_phi.sampling.draws import Draws
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _eager() -> Iterator[None]:
+    # The mask kernel of stock Outlines is compiled at its first use, which takes longer than all tests of this folder.
+    torch.compiler.set_stance("force_eager")
+    with warnings.catch_warnings():
+        # What torch's compiler imports warns about torch's own use of torch.jit.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import outlines_core.kernels.torch  # noqa: F401
+    yield
+    torch.compiler.set_stance("default")
+
+
+@pytest.fixture(scope="session")
+def model() -> outlines_phi.PhiTransformers:
+    """The wrapped model; tests that count or compare kept things make their own."""
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture
+def fresh() -> outlines_phi.PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture(scope="session")
+def stock() -> outlines.models.Transformers:
+    return outlines.from_transformers(*bundled.load())
+
+
+@pytest.fixture
+def drawn(model: outlines_phi.PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> list[Draws]:
+    """What the samplers of this package returned during the test, in order."""
+    record: list[Draws] = []
+    draw = model.draw
+
+    def recording(*arguments: object) -> list[Draws]:
+        record.extend(results := draw(*arguments))
+        return results
+
+    monkeypatch.setattr(model, "draw", recording)
+    return record

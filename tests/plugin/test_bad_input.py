@@ -1,0 +1,288 @@
+"""Bad input is a typed error that says what to do."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import outlines
+import pytest
+import torch
+import transformers
+from outlines.inputs import Chat
+from outlines.types import cfg, json_schema, regex
+from outlines.types.dsl import Choice, either, optional
+from pydantic import BaseModel, Field
+
+import outlines_phi
+from outlines_phi import Draws, PhiTransformers, errors
+from outlines_phi.errors import EmptyLanguageError, GrammarError, ModelError, UnsupportedError, VocabularyError
+from outlines_phi.lm import bundled
+from outlines_phi.phi.estimator import Phi
+
+PROMPT = "A person as JSON: "
+COLOUR = Literal["red", "green"]
+
+
+class Nothing(Enum):
+    pass
+
+
+class Unreadable(BaseModel):
+    call: type  # pydantic has no JSON schema for it
+
+
+class Bounds(BaseModel):
+    name: Annotated[str, Field(min_length=5, max_length=2)]
+
+
+class Ahead(BaseModel):
+    name: Annotated[str, Field(json_schema_extra={"pattern": "a(?=b)"})]
+
+
+def schema(**keywords: Any) -> Any:
+    return json_schema(keywords)
+
+
+TYPES: list[tuple[str, Any, type[Exception], str]] = [
+    ("text", "[a-z]+", UnsupportedError, r"is the str .* Wrap it: outlines\.types\.regex\(pattern\)"),
+    ("bytes", b"a", UnsupportedError, r"is the bytes .* Wrap it"),
+    ("dict", {"type": "object"}, UnsupportedError, r"is the dict .* outlines\.types\.json_schema\(schema\)"),
+    ("list", ["a", "b"], UnsupportedError, r"is the list .* typing\.Literal for fixed texts"),
+    ("not a type", object(), UnsupportedError, "is not an output type that Outlines reads"),
+    ("grammar", cfg('start: "a"'), UnsupportedError, "context-free grammar .* Give a JSON schema or a regex"),
+    ("any JSON", dict, UnsupportedError, "JSON of any shape, a grammar in Outlines"),
+    ("empty Literal", Literal[()], EmptyLanguageError, "choice of nothing; give at least one alternative"),
+    ("empty Enum", Nothing, EmptyLanguageError, "Nothing.* choice of nothing"),
+    ("empty Choice", Choice([]), EmptyLanguageError, "choice of nothing"),
+    ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
+    ("empty enum in a schema", schema(type="object", properties={"a": {"enum": []}}), EmptyLanguageError, "of nothing"),
+    ("matches nothing", regex(r"[^\s\S]"), EmptyLanguageError, "matches nothing"),
+    ("class not closed", regex("ab[c"), GrammarError, r"column \d+\n  \(?ab\[c\)?\n +\^"),
+    ("nothing to repeat", regex("a|*b"), GrammarError, r"\n +\^"),
+    ("group not closed", regex("(ab"), GrammarError, r"\n +\^"),
+    ("bounds out of order", regex("a{3,1}"), GrammarError, r"\n +\^"),
+    ("unknown class", regex(r"a\p{Foo}"), GrammarError, r"\n +\^"),
+    ("look-ahead", regex("a(?=b)"), UnsupportedError, "look-around is not supported"),
+    ("look-behind", regex("(?<!a)b"), UnsupportedError, "look-around is not supported"),
+    ("back-reference", regex(r"(a)\1"), UnsupportedError, "back-reference is not supported"),
+    ("word boundary", regex(r"\bfoo"), UnsupportedError, "not supported"),
+    ("too large", regex("a{99999999}"), UnsupportedError, "the automaton of the pattern"),
+    ("look-ahead in a schema", Ahead, UnsupportedError, "look-around is not supported"),
+    ("impossible bounds", Bounds, GrammarError, "maxLength must be greater than or equal to minLength"),
+    (
+        "impossible items",
+        schema(type="array", items={"type": "integer"}, minItems=3, maxItems=1),
+        GrammarError,
+        "repeat",
+    ),
+    ("schema keyword", schema(**{"not": {"type": "string"}}), GrammarError, "Unsupported JSON Schema structure"),
+    ("schema reference", schema(**{"$ref": "#/definitions/x"}), GrammarError, "reference"),
+    ("schema format", schema(type="string", format="hostname"), GrammarError, "Format hostname is not supported"),
+    ("no schema", Unreadable, UnsupportedError, "is not an output type that Outlines reads"),
+]
+
+
+@pytest.mark.parametrize(("output_type", "error", "message"), [c[1:] for c in TYPES], ids=[c[0] for c in TYPES])
+class TestOutputType:
+    def test_of_a_call(self, output_type: Any, error: type[Exception], message: str, model: PhiTransformers) -> None:
+        with pytest.raises(error, match=message) as caught:
+            model(PROMPT, output_type, phi="exact")
+        assert isinstance(caught.value, errors.OutlinesPhiError) and isinstance(caught.value, ValueError)
+
+    def test_of_a_generator(
+        self, output_type: Any, error: type[Exception], message: str, model: PhiTransformers
+    ) -> None:
+        with pytest.raises(error, match=message):
+            outlines_phi.Generator(model, output_type)
+
+
+def test_schema_text_that_is_not_json_is_refused_by_outlines_itself() -> None:
+    with pytest.raises(ValueError, match="Expecting property name"):
+        json_schema("{")
+
+
+class Foreign(Phi):
+    name = "foreign"
+    needs = frozenset()
+
+
+CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'exact'"),
+    ("phi of another kind", {"phi": Foreign()}, UnsupportedError, "expected 'exact', 'local', 'onestep', an estimator"),
+    ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used together with phi="),
+    ("greedy", {"do_sample": False}, UnsupportedError, "use phi=None for Hugging Face's step-by-step argmax"),
+    ("beams", {"num_beams": 2}, UnsupportedError, "num_beams=2"),
+    ("temperature", {"temperature": 0.0}, UnsupportedError, "temperature=0.0 was given; expected a positive number"),
+    ("no draws", {"num_return_sequences": 0}, UnsupportedError, "num_return_sequences=0"),
+    ("no tokens", {"max_new_tokens": 0}, UnsupportedError, "max_new_tokens=0"),
+    ("seed without phi", {"phi": None, "seed": 1}, UnsupportedError, r"torch\.manual_seed\(seed\)"),
+    ("backend", {"backend": "regex"}, UnsupportedError, "backend='regex' was given; expected one of outlines_core"),
+    ("backend without phi", {"backend": "regex", "phi": None}, UnsupportedError, "expected one of outlines_core"),
+    (
+        "unreadable backend",
+        {"backend": "llguidance"},
+        UnsupportedError,
+        "cannot read the language of backend='llguidance'",
+    ),
+    ("no type", {"output_type": None}, UnsupportedError, "phi= was given without an output type"),
+    ("truncation, exact", {"top_k": 1}, EmptyLanguageError, r"under top_k=1; .* Loosen the truncation"),
+    ("truncation, local", {"top_k": 1, "phi": "local"}, EmptyLanguageError, "top_k=1 leaves no allowed token"),
+    ("truncation, onestep", {"top_p": 0.01, "phi": "onestep"}, EmptyLanguageError, "top_p=0.01 leaves no allowed"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS])
+def test_call(options: dict[str, Any], error: type[Exception], message: str, model: PhiTransformers) -> None:
+    options = {"output_type": regex("☃{3}"), "phi": "exact", **options}  # nothing that the model would write
+    with pytest.raises(error, match=message) as caught:
+        model(PROMPT, **options)
+    assert isinstance(caught.value, errors.OutlinesPhiError)
+    with pytest.raises(error, match=message):
+        model.batch([PROMPT, "no"], **options)
+
+
+@pytest.mark.parametrize("output_type", [COLOUR, regex("[a-z]{9}"), bool, regex("")], ids=str)
+def test_a_budget_that_is_too_small_names_the_least_that_works(output_type: Any, model: PhiTransformers) -> None:
+    least = model.table(output_type).guide.min_tokens(model.table(output_type).start)
+    for phi in ("exact", "local"):
+        if least > 1:
+            with pytest.raises(EmptyLanguageError, match=f"Give max_new_tokens={least} or more") as caught:
+                model(PROMPT, output_type, phi=phi, max_new_tokens=least - 1)
+            assert caught.value.least_budget == least
+        generator = outlines_phi.Generator(model, output_type, phi=phi)
+        (draw,) = generator.sample(PROMPT, max_new_tokens=least)
+        assert len(draw.token_ids) == least
+
+
+def test_texts_of_a_set_with_failures_are_refused(model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = outlines_phi.Generator(model, COLOUR, phi="local").sample(PROMPT, 3)
+    incomplete = Draws(items=draws.items, counts=draws.counts, budget=draws.budget, failures=2)
+    monkeypatch.setattr(model, "draw", lambda *_: [incomplete])
+    with pytest.raises(EmptyLanguageError, match=r"2 of 5 trajectories .* sample\(prompt, n=\.\.\.\)"):
+        model(PROMPT, COLOUR, phi="local", top_k=5, num_return_sequences=5)
+
+
+PROMPTS: list[tuple[str, Any, type[Exception], str]] = [
+    ("empty", "", UnsupportedError, "A prompt has no tokens"),
+    ("none", None, UnsupportedError, "The prompt None cannot be read"),
+    ("number", 5, UnsupportedError, "The prompt 5 cannot be read"),
+    ("list", ["a", "b"], UnsupportedError, r"batch\(\) takes a list"),
+    ("surrogate", "\ud800", UnsupportedError, "Give a str of valid Unicode"),
+    ("chat without a template", Chat([{"role": "user", "content": "hi"}]), UnsupportedError, "has a chat template"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "error", "message"), [c[1:] for c in PROMPTS], ids=[c[0] for c in PROMPTS])
+@pytest.mark.parametrize("phi", ["exact", "local"])
+def test_prompt(prompt: Any, error: type[Exception], message: str, phi: str, model: PhiTransformers) -> None:
+    with pytest.raises(error, match=message):
+        model(prompt, COLOUR, phi=phi)
+    with pytest.raises(error, match=message):
+        model.batch(["fine", prompt], COLOUR, phi=phi)
+
+
+@pytest.mark.parametrize("phi", ["exact", None])
+def test_the_prompts_of_a_batch_are_a_list(phi: str | None, model: PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match="A str was given as the prompts of a batch; expected a list"):
+        model.batch("abc", COLOUR, phi=phi)  # type: ignore[arg-type]
+
+
+def test_a_prompt_longer_than_the_context(model: PhiTransformers) -> None:
+    limit = model.lm.max_length
+    assert limit is not None
+    ids = model.hf_tokenizer("a" + " a" * limit)["input_ids"]
+    with pytest.raises(
+        ModelError, match=rf"has {len(ids)} tokens and the model's context {limit}; .* Shorten the prompt"
+    ):
+        model("a" + " a" * limit, COLOUR, phi="exact")
+    least = model.table(COLOUR).guide.min_tokens(model.table(COLOUR).start)
+    longest = model.hf_tokenizer.decode(ids[: limit + 1 - least])
+    assert model(longest, COLOUR, phi="exact") in ("red", "green"), "the context holds exactly the shortest output"
+
+
+def tiny(config: type, architecture: type, **sizes: Any) -> Any:
+    return architecture(config(**sizes)).eval()
+
+
+def qwen(rows: int) -> Any:
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+    }
+    config = {"vocab_size": rows, "num_key_value_heads": 1, "eos_token_id": 0, "pad_token_id": 1, **sizes}
+    return tiny(transformers.Qwen3Config, transformers.Qwen3ForCausalLM, **config)
+
+
+class TestModel:
+    def test_an_encoder_decoder(self) -> None:
+        _, tokenizer = bundled.load()
+        sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": len(tokenizer)}
+        t5 = tiny(transformers.T5Config, transformers.T5ForConditionalGeneration, **sizes)
+        with pytest.raises(UnsupportedError, match="encoder-decoder"):
+            outlines_phi.from_transformers(t5, tokenizer)
+        with pytest.raises(UnsupportedError, match="encoder-decoder"):
+            outlines_phi.wrap(outlines.from_transformers(t5, tokenizer))
+
+    def test_an_encoder(self) -> None:
+        _, tokenizer = bundled.load()
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": len(tokenizer)}
+        for architecture in (transformers.BertModel, transformers.BertForMaskedLM):
+            with pytest.raises(UnsupportedError, match="AutoModelForCausalLM"):
+                outlines_phi.from_transformers(tiny(transformers.BertConfig, architecture, **sizes), tokenizer)
+
+    def test_a_processor_in_place_of_a_tokenizer(self) -> None:
+        hf_model, tokenizer = bundled.load()
+
+        class Processor:
+            def __init__(self) -> None:
+                self.tokenizer = tokenizer
+
+        with pytest.raises(UnsupportedError, match="Multimodal models, whose tokenizer is a processor"):
+            outlines_phi.from_transformers(hf_model, Processor())
+        with pytest.raises(UnsupportedError, match="expected a text tokenizer"):
+            outlines_phi.from_transformers(hf_model, None)
+
+    @pytest.mark.parametrize("given", ["gpt2", None, object()], ids=str)
+    def test_something_that_is_no_model(self, given: Any) -> None:
+        with pytest.raises(UnsupportedError, match=r"load one with AutoModelForCausalLM\.from_pretrained"):
+            outlines_phi.from_transformers(given, bundled.load()[1])
+        with pytest.raises(UnsupportedError, match=r"expected a model made by outlines\.from_transformers"):
+            outlines_phi.wrap(given)
+
+    def test_a_tokenizer_of_another_model(self) -> None:
+        _, tokenizer = bundled.load()
+        with pytest.raises(VocabularyError, match="do not belong together"):
+            outlines_phi.from_transformers(qwen(len(tokenizer) - 1), tokenizer)
+
+    def test_rows_beyond_the_tokenizer_are_never_drawn(self) -> None:
+        _, tokenizer = bundled.load()
+        hf_model = qwen(len(tokenizer) + 50)
+        with torch.no_grad():
+            hf_model.get_output_embeddings().weight[-50:] *= 1e3
+        draws = outlines_phi.Generator(outlines_phi.from_transformers(hf_model, tokenizer), COLOUR).sample("red", 9)
+        assert max(max(draw.token_ids) for draw in draws) < len(tokenizer)
+        assert draws.log_z > -50, "they have no mass either"
+
+    @pytest.mark.parametrize("phi", ["exact", "local", "onestep", None])
+    def test_nan(self, phi: str | None) -> None:
+        for called_before in (True, False):
+            model = outlines_phi.from_transformers(*bundled.load())
+            if called_before:
+                model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
+            with torch.no_grad():
+                model.model.model.norm.weight.fill_(torch.nan)
+            with pytest.raises((ModelError, UnsupportedError), match="NaN"):
+                model(PROMPT, COLOUR, phi=phi, max_new_tokens=9)
+
+    def test_training_mode(self) -> None:
+        hf_model, tokenizer = bundled.load()
+        with pytest.raises(UnsupportedError, match=r"call model\.eval\(\) first"):
+            outlines_phi.from_transformers(hf_model.train(), tokenizer)
+        model = outlines_phi.from_transformers(hf_model.eval(), tokenizer)
+        hf_model.train()
+        with pytest.raises(UnsupportedError, match=r"call model\.eval\(\) first"):
+            model(PROMPT, COLOUR, phi="exact")

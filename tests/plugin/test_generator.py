@@ -1,0 +1,111 @@
+"""Generators with their correction built in."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import outlines
+import pytest
+import torch
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import ExactPhi, Guarantee, PhiTransformers
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.plugin.generator import PhiGenerator
+
+PROMPT = "A person as JSON: "
+COLOUR = Literal["red", "green", "dark green"]
+NUMBER = regex("[0-9]{2,3}")
+
+
+@pytest.fixture(scope="module")
+def exact(model: PhiTransformers) -> PhiGenerator:
+    return outlines_phi.Generator(model, COLOUR)
+
+
+def test_it_is_a_generator_of_outlines(exact: PhiGenerator) -> None:
+    assert isinstance(exact, outlines.generator.SteerableGenerator)
+    assert exact.phi == ExactPhi()
+
+
+def test_calls_and_batches_are_those_of_the_model(exact: PhiGenerator, model: PhiTransformers) -> None:
+    prompts = [PROMPT, "no", "yes"]
+    assert exact(PROMPT, seed=3) == model(PROMPT, COLOUR, phi="exact", seed=3)
+    assert exact.batch(prompts, seed=3) == model.batch(prompts, COLOUR, phi="exact", seed=3)
+    several = exact(PROMPT, seed=3, num_return_sequences=2)
+    assert several == model(PROMPT, COLOUR, phi="exact", seed=3, num_return_sequences=2)
+    assert exact(PROMPT, phi="local", seed=3) == model(PROMPT, COLOUR, phi="local", seed=3)
+
+
+def test_without_phi_it_is_stock_outlines(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    generator = outlines_phi.Generator(model, NUMBER, phi=None)
+    torch.manual_seed(8)
+    text = generator(PROMPT, max_new_tokens=9)
+    torch.manual_seed(8)
+    assert text == stock(PROMPT, NUMBER, max_new_tokens=9)
+
+
+class TestSample:
+    def test_draws_are_those_of_a_call(self, exact: PhiGenerator) -> None:
+        draws = exact.sample(PROMPT, 5, seed=2)
+        assert draws.texts == exact(PROMPT, num_return_sequences=5, seed=2)
+        assert draws.guarantee == Guarantee.EXACT
+        assert (draws.counts.accepted, len(draws), draws.failures) == (5, 5, 0)
+        assert set(draws.texts) <= {"red", "green", "dark green"}
+
+    def test_one_is_a_sequence_of_one(self, exact: PhiGenerator) -> None:
+        assert len(exact.sample(PROMPT, seed=2)) == 1
+
+    def test_a_batch_has_one_result_for_each_prompt(self, exact: PhiGenerator) -> None:
+        results = exact.sample_batch([PROMPT, "no"], 3, phi="onestep", seed=2)
+        assert [(len(draws), draws.guarantee) for draws in results] == [(3, Guarantee.WEIGHTED)] * 2
+        assert exact.sample_batch([], 3) == []
+
+    def test_an_enumerated_tree_knows_phi(self, model: PhiTransformers) -> None:
+        certified = outlines_phi.Generator(model, COLOUR, phi=ExactPhi(tolerance=1e-6)).sample(PROMPT, 3)
+        lower, upper = certified.log_z_bounds
+        assert lower <= upper <= lower + 2e-6 and math.isfinite(lower)
+        assert certified.guarantee == Guarantee.CERTIFIED
+        # Weighted draws of plain masking estimate the same number.
+        weighted = outlines_phi.Generator(model, COLOUR, phi="local").sample(PROMPT, 2_000, seed=1)
+        w = np.exp(weighted.log_w - lower)
+        assert abs(w.mean() - 1) < 5 * w.std() / math.sqrt(len(w)) + 1e-5
+
+    def test_the_law_follows_the_settings(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, COLOUR, phi=ExactPhi(tolerance=1e-6))
+        z = {t: generator.sample(PROMPT, temperature=t).log_z for t in (0.5, 1.0, 2.0)}
+        assert len({round(value, 3) for value in z.values()}) == 3
+        draws = generator.sample(PROMPT, max_new_tokens=200)
+        assert draws.budget == 200
+
+    @pytest.mark.parametrize("n", [0, -1, 1.5, "3", True])
+    def test_n_is_a_count(self, n: object, exact: PhiGenerator) -> None:
+        with pytest.raises(UnsupportedError, match="expected a whole number of at least 1"):
+            exact.sample(PROMPT, n)  # type: ignore[arg-type]
+
+    def test_n_is_not_a_keyword_of_calls(self, exact: PhiGenerator) -> None:
+        with pytest.raises(UnsupportedError, match="the number of draws is its argument n"):
+            exact.sample(PROMPT, num_return_sequences=3)
+
+    def test_it_needs_an_estimator(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, COLOUR, phi=None)
+        with pytest.raises(UnsupportedError, match="phi='exact' or phi='local'"):
+            generator.sample(PROMPT)
+        assert len(generator.sample(PROMPT, 2, phi="exact")) == 2
+
+
+class TestRefused:
+    def test_a_model_that_is_not_wrapped(self, stock: outlines.models.Transformers) -> None:
+        with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):
+            outlines_phi.Generator(stock, COLOUR)  # type: ignore[arg-type]
+
+    def test_no_output_type(self, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
+            outlines_phi.Generator(model, None)
+
+    def test_streaming(self, exact: PhiGenerator) -> None:
+        with pytest.raises(UnsupportedError, match="Streaming is not offered"):
+            exact.stream(PROMPT)

@@ -1,0 +1,100 @@
+"""Keywords of a call under a correction: each is used, and the law follows it, or it is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import GenerationConfig
+
+from outlines_phi import ExactPhi, LocalPhi, OneStepPhi, SamplingSettings
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.plugin.options import NEUTRAL, CallOptions, resolve_phi
+
+READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
+    # keywords, generation_config, settings, n
+    ({}, {}, SamplingSettings(), 1),
+    ({"temperature": 0.5}, {"temperature": 0.7}, SamplingSettings(temperature=0.5), 1),
+    ({}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
+    ({"temperature": None}, {"temperature": 0.7}, SamplingSettings(temperature=0.7), 1),
+    ({"top_k": 5, "top_p": 0.9, "min_p": 0.1}, {}, SamplingSettings(top_k=5, top_p=0.9, min_p=0.1), 1),
+    ({"top_k": 0}, {}, SamplingSettings(), 1),
+    ({}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9}, SamplingSettings(), 1),
+    ({"max_new_tokens": 7, "seed": 3}, {"max_new_tokens": 9}, SamplingSettings(max_new_tokens=7, seed=3), 1),
+    ({"num_return_sequences": 4}, {}, SamplingSettings(), 4),
+    ({"num_return_sequences": None, "num_beams": None, "do_sample": None}, {}, SamplingSettings(), 1),
+    ({"do_sample": True, "num_beams": 1}, {"do_sample": False, "num_beams": 4}, SamplingSettings(), 1),
+    ({"repetition_penalty": 1.0}, {"repetition_penalty": 1.2}, SamplingSettings(), 1),
+    ({"bad_words_ids": None}, {"bad_words_ids": [[5]]}, SamplingSettings(), 1),
+]
+
+
+@pytest.mark.parametrize(("keywords", "configured", "settings", "n"), READ, ids=lambda value: str(value)[:50])
+def test_what_is_used(keywords: dict[str, Any], configured: dict[str, Any], settings: SamplingSettings, n: int) -> None:
+    assert CallOptions.read(keywords, GenerationConfig(**configured)) == CallOptions(settings, n)
+
+
+def test_a_model_without_a_generation_config_has_no_defaults() -> None:
+    assert CallOptions.read({}, None) == CallOptions(SamplingSettings(), 1)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"max_length": 20}, "max_length cannot be used together with phi=; expected any of temperature"),
+    ({"stop_strings": ["a"], "foo": 1}, "foo, stop_strings cannot be used"),
+    ({"do_sample": False}, r"do_sample=False .* phi=None for Hugging Face's step-by-step argmax"),
+    ({"num_beams": 3}, "num_beams=3 .* beam search has no sampling law"),
+    ({"temperature": 0}, "temperature=0 was given; expected a positive number"),
+    ({"temperature": "warm"}, "temperature='warm' was given"),
+    ({"temperature": float("nan")}, "temperature=nan was given"),
+    ({"top_p": 2}, r"top_p=2 was given; expected a number in \(0, 1\]"),
+    ({"top_p": 0}, "top_p=0 was given"),
+    ({"top_k": -1}, "top_k=-1 was given; expected a whole number of at least 1"),
+    ({"top_k": 1.5}, "top_k=1.5 was given"),
+    ({"min_p": -0.1}, "min_p=-0.1 was given"),
+    ({"seed": -1}, "seed=-1 was given; expected a whole number of at least 0"),
+    ({"seed": 1.5}, "seed=1.5 was given"),
+    ({"seed": True}, "seed=True was given"),
+    ({"max_new_tokens": 0}, "max_new_tokens=0 was given; expected a whole number of at least 1"),
+    ({"num_return_sequences": 0}, "num_return_sequences=0 was given; expected a whole number of at least 1"),
+    ({"num_return_sequences": "3"}, "num_return_sequences='3' was given"),
+    ({"repetition_penalty": 1.2}, r"repetition_penalty=1.2 in the call .* Give repetition_penalty=1.0"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "message"), REFUSED, ids=lambda value: str(value)[:30])
+def test_what_is_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        CallOptions.read(keywords, GenerationConfig())
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_a_configuration_that_changes_the_law_is_refused(name: str) -> None:
+    values = {"bad_words_ids": [[5]], "sequence_bias": [[[5], -1.0]], "exponential_decay_length_penalty": (5, 1.1)}
+    value = values.get(name, [5] if "tokens" in name and "min" not in name else 2)
+    configured = GenerationConfig()
+    setattr(configured, name, value)
+    with pytest.raises(UnsupportedError, match=rf"{name}=.* in the model's generation_config changes the model's law"):
+        CallOptions.read({}, configured)
+    assert CallOptions.read({name: NEUTRAL[name][-1]}, configured) == CallOptions(SamplingSettings(), 1)
+
+
+class TestPhi:
+    @pytest.mark.parametrize(
+        ("phi", "expected"),
+        [
+            (None, None),
+            ("exact", ExactPhi()),
+            ("local", LocalPhi()),
+            ("onestep", OneStepPhi()),
+            (ExactPhi(tolerance=0.1), ExactPhi(tolerance=0.1)),
+        ],
+    )
+    def test_what_it_may_be(self, phi: object, expected: object) -> None:
+        assert resolve_phi(phi) == expected
+
+    @pytest.mark.parametrize("phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=str)
+    def test_what_it_may_not_be(self, phi: object) -> None:
+        with pytest.raises(
+            UnsupportedError, match="expected 'exact', 'local', 'onestep', an estimator such as ExactPhi"
+        ):
+            resolve_phi(phi)

@@ -1,0 +1,102 @@
+"""Every block of Python in the README and the documentation runs, and every relative link leads somewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.plugin.options import ESTIMATORS, USED
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty working folder, a seed, and one thread: the bundled model is too small for more."""
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))], ids=name)
+def test_the_code_of_a_page_runs_in_order(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text(encoding="utf-8")
+    module = types.ModuleType("page")  # dataclasses and pydantic look their module up
+    monkeypatch.setitem(sys.modules, "page", module)
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * line + block[1], str(page), "exec", dont_inherit=True), vars(module))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{name(page)} links to {link}"
+        assert not anchor or anchor in anchors(path), f"{name(page)} links to {link}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(LINK.findall((ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"} <= linked
+
+
+def test_the_settings_page_names_every_keyword_and_option() -> None:
+    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert all(f"`{keyword}`" in text for keyword in USED)
+    assert all(f"`{field.name}`" in text for field in dataclasses.fields(ExactPhi))
+
+
+def test_the_readme_names_every_estimator_and_make_target() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f'`"{phi}"`' in text for phi in ESTIMATORS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target in re.findall(r"\bmake (\w+)\s+#", text + contributing):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_readme_names_the_tested_torch() -> None:
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    version = re.search(r"^torch==(\S+)", constraints, re.MULTILINE)
+    assert version and f"torch=={version[1]} --index-url" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_names_the_pythons_of_the_package() -> None:
+    assert 'requires-python = ">=3.10,<3.14"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert "Python 3.10 to 3.13" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_benchmark_table_has_its_place() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert text.index("<!-- benchmarks:start -->") < text.index("<!-- benchmarks:end -->")

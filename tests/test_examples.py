@@ -1,0 +1,40 @@
+"""Every example runs, with few draws."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent.parent / "examples"
+TRAINING = FOLDER / "train_bundled_model.py"  # takes half an hour
+
+EXPECTED = {
+    "character.py": "ranger captain",
+    "choice.py": "noise floor",
+    "orders_batch.py": "model calls",
+    "weighted.py": "captains",
+}
+"""What each example prints, among other things."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in FOLDER.glob("*.py")} == {*EXPECTED, TRAINING.name}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    runpy.run_path(str(FOLDER / name))["main"](20)
+    assert EXPECTED[name] in capsys.readouterr().out
