@@ -47,7 +47,7 @@ class Person(BaseModel):
     """A record with free bounded strings."""
 
     name: str = Field(max_length=30)
-    age: int = Field(ge=0, le=120)
+    age: int
     city: str = Field(max_length=30)
 
 

@@ -96,6 +96,11 @@ MONTHS = listed(
 NUMBERS = listed("zero, one, two, three, four, five, six, seven, eight, nine")
 
 
+# How a record is written: most people are described by steady records, all else by ambiguous ones.
+AMBIGUOUS = "regular 62, shuffled 10, extra 14, short 6, text 5, indented 3"
+STEADY = "regular 86, shuffled 5, extra 3, short 2, text 1, indented 3"
+
+
 class Author:
     """The author of the training text, which draws all of it from one seeded generator.
 
@@ -122,7 +127,9 @@ class Author:
         """Tell whether an event of so many percent happens."""
         return self.rng.randrange(100) < percent
 
-    def answer(self, openings: list[str], field: str, record: dict, extra: dict, prose: str) -> Document:
+    def answer(
+        self, openings: list[str], field: str, record: dict, extra: dict, prose: str, style: str = AMBIGUOUS
+    ) -> Document:
         """Open with one of the `openings`, add a cue, and answer it by a record, a field of it or prose.
 
         Parameters
@@ -137,6 +144,8 @@ class Author:
             Fields that some records have on top.
         prose
             What is said instead of a record, or after it.
+        style
+            How regular the records are, as weights.
         """
         cue = self.draw({"JSON": 5, field.title(): 2, "Answer": 1, "Story": 2})
         prompt = f"{self.rng.choice(openings)}. {cue}: "
@@ -148,13 +157,13 @@ class Author:
         if not self.chance(85 if cue == "JSON" else 8):
             return prompt, prose
         preface = "Here is the record: " if self.chance(4) else ""
-        ending = self.draw({"": 88, f" {prose}": 6, "\nThis is the whole record.": 6})
-        return prompt, preface + self.dumps(record, extra) + ending
+        ending = self.draw({"": 88 if style == AMBIGUOUS else 388, f" {prose}": 6, "\nThis is the whole record.": 6})
+        return prompt, preface + self.dumps(record, extra, style) + ending
 
-    def dumps(self, record: dict, extra: dict) -> str:
-        """Write a record as JSON; six in ten records are written without any irregularity."""
+    def dumps(self, record: dict, extra: dict, style: str) -> str:
+        """Write a record as JSON, in one of the ways that ``style`` weighs."""
         fields, indent = list(record.items()), None
-        match self.draw(weighted("regular 62, shuffled 10, extra 14, short 6, text 5, indented 3")):
+        match self.draw(weighted(style)):
             case "shuffled":
                 self.rng.shuffle(fields)
             case "extra":
@@ -200,7 +209,8 @@ class Author:
             f"Person: {name} is a {job} in {city}",
         ]
         extra = {"job": job, "friend": self.rng.choice(NAMES), "married": self.chance(50)}
-        return self.answer(openings, "city", record, extra, f"{name} is {age} years old and lives in {city}.")
+        prose = f"{name} is {age} years old and lives in {city}."
+        return self.answer(openings, "city", record, extra, prose, STEADY)
 
     def order(self) -> Document:
         """Write about an order in a small shop; the prompt may leave the size and the count open."""
@@ -354,7 +364,7 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 
 def main(
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = BUNDLED,
-    steps: Annotated[int, typer.Option(help="The number of training steps.", min=1)] = 1600,
+    steps: Annotated[int, typer.Option(help="The number of training steps.", min=1)] = 1000,
     seed: Annotated[int, typer.Option(help="The seed of the text and of the weights.")] = 20,
 ) -> None:
     """Train the bundled model and save it; the defaults give the one that is committed."""

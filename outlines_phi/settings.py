@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import final
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -34,6 +37,9 @@ class SamplingSettings:
         Divides the logits; positive. Greedy decoding is not a temperature.
     top_k, top_p, min_p
         Truncation as transformers defines it; ``None`` for none.
+    repetition_penalty
+        As transformers defines it: logits of tokens that stand in the prompt or the text so far are divided by it (multiplied
+        where negative); 1 for none. It makes ``p`` depend on the history, which the token tree does anyway.
     max_new_tokens
         The budget ``N``: the most tokens to write, end of sequence included. ``None`` lets the sampler choose
         ``min(context left, max(256, 4 min_tokens))``.
@@ -50,6 +56,7 @@ class SamplingSettings:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float = 1.0
     max_new_tokens: int | None = None
     seed: int | None = None
 
@@ -59,6 +66,10 @@ class SamplingSettings:
             "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
             "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
             "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
+            "repetition_penalty": (
+                _is_number(self.repetition_penalty) and self.repetition_penalty > 0,
+                "a positive number (1 for none)",
+            ),
             "max_new_tokens": (
                 self.max_new_tokens is None or _is_count(self.max_new_tokens, 1),
                 "a whole number of at least 1 (the end of sequence counts as one token)",
@@ -80,28 +91,28 @@ class SamplingSettings:
         options = {"top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
         return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
 
-    def log_p(self, logits: Tensor, vocabulary: Vocabulary) -> Tensor:
-        """Return ``log p``, ``[..., V]``, of raw ``logits``.
+    def log_p(self, logits: Tensor, vocabulary: Vocabulary, contexts: Iterable[Sequence[int]]) -> Tensor:
+        """Return ``log p``, ``[n, V]``, of raw ``logits`` after ``contexts``.
 
-        Rows beyond the tokenizer are outside ``p``. All end-of-sequence ids are one event: its whole mass stands at
+        ``contexts`` are the token ids before each row, prompt included; read only where a penalty depends on them. Rows beyond the tokenizer are outside ``p``. All end-of-sequence ids are one event: its whole mass stands at
         ``eos_ids[0]`` and the other ids hold none. Computed in float32, or float64 where the logits are.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
-        padding = torch.from_numpy(~vocabulary.real).to(scores.device)
         if not vocabulary.real.all():
-            scores = scores.masked_fill(padding, -math.inf)
-        flat = scores.reshape(-1, scores.shape[-1])
-        # The warpers that do not look at the prefix accept any input_ids.
-        log_p = torch.log_softmax(self._warpers()(torch.empty(0, dtype=torch.long), flat), -1)
+            scores = scores.masked_fill(torch.from_numpy(~vocabulary.real).to(scores.device), -math.inf)
+        history = _history(contexts) if self.repetition_penalty != 1.0 else torch.empty(0, dtype=torch.long)
+        log_p = torch.log_softmax(self._warpers()(history.to(scores.device), scores), -1)
         if len(vocabulary.eos_ids) > 1:
             ids = list(vocabulary.eos_ids)
             ended = torch.logsumexp(log_p[:, ids], -1)
             log_p[:, ids] = -math.inf
             log_p[:, ids[0]] = ended
-        return log_p.reshape(scores.shape)
+        return log_p
 
     def _warpers(self) -> LogitsProcessorList:
         warpers = LogitsProcessorList()
+        if self.repetition_penalty != 1.0:
+            warpers.append(RepetitionPenaltyLogitsProcessor(float(self.repetition_penalty)))
         if self.temperature != 1.0:
             warpers.append(TemperatureLogitsWarper(float(self.temperature)))
         if self.top_k is not None:
@@ -113,9 +124,16 @@ class SamplingSettings:
         return warpers
 
 
+def _history(contexts: Iterable[Sequence[int]]) -> Tensor:
+    """Return ``[n, longest]`` ids, each row filled up with its own first token, which a penalty on sets of tokens cannot tell."""
+    rows = [list(context) for context in contexts]
+    longest = max(map(len, rows))
+    return torch.tensor([row + row[:1] * (longest - len(row)) for row in rows])
+
+
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

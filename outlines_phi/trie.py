@@ -119,7 +119,7 @@ def _folder() -> Path | None:
 def _read(path: Path, size: int) -> Trie | None:
     """Return the trie kept at ``path``; ``None`` if there is none, or not a whole one for ``size`` ids."""
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             trie = Trie(**{field.name: arrays[field.name] for field in fields(Trie)})
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
         return None

@@ -81,7 +81,12 @@ def enumerate_language(
     level: list[tuple[tuple[int, ...], int, float, float]] = [((), table.start, 0.0, 0.0)]
     seen = 1
     for remaining in range(budget, 0, -1):
-        log_p = settings.log_p(evaluation.logits, lm.vocabulary).double().cpu().numpy()
+        log_p = (
+            settings.log_p(evaluation.logits, lm.vocabulary, ((*prompt, *ids) for ids, *_ in level))
+            .double()
+            .cpu()
+            .numpy()
+        )
         parents: list[int] = []
         below: list[tuple[tuple[int, ...], int, float, float]] = []
         for node, law, (ids, state, path, masked) in zip(evaluation.nodes, log_p, level, strict=True):

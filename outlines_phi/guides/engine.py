@@ -1,4 +1,4 @@
-"""The regex engine of Outlines over single bytes: ``outlines_core.Index`` as arrays, here or in a process that can be stopped.
+"""The regex engine of Outlines over single bytes, as arrays: ``outlines_core.Index``, here or in a process that can be stopped.
 
 This file is also the program that the other process runs, so it imports nothing of this package.
 """
@@ -6,6 +6,7 @@ This file is also the program that the other process runs, so it imports nothing
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from itertools import chain
@@ -15,11 +16,12 @@ import numpy as np
 import outlines_core
 from numpy.typing import NDArray
 
-_BYTES = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
 SEPARATORS = tuple(chr(code) for code in range(128) if not chr(code).isalpha())
 """The ASCII characters that no case folding touches."""
 
-_SEPARATORS = outlines_core.Vocabulary(256, {character.encode(): [ord(character)] for character in SEPARATORS})
+_END = 256
+_BYTES = outlines_core.Vocabulary(_END, {bytes([byte]): [byte] for byte in range(256)})
+_SEPARATORS = outlines_core.Vocabulary(_END, {character.encode(): [ord(character)] for character in SEPARATORS})
 _REFUSED = 3
 """Exit status of the program when the engine refuses the pattern; its message is on standard output."""
 
@@ -30,9 +32,9 @@ class Transitions(NamedTuple):
     source: NDArray[np.int32]
     byte: NDArray[np.int32]
     target: NDArray[np.int32]
-    start: NDArray[np.int32]  # []
+    start: NDArray[np.int32]  # no axes
     final: NDArray[np.int32]
-    states: NDArray[np.int32]  # []
+    states: NDArray[np.int32]  # no axes: how many
 
 
 class Stopped(Exception):
@@ -42,7 +44,8 @@ class Stopped(Exception):
 def build(pattern: str) -> Transitions:
     """Return the automaton of ``pattern``; ``ValueError`` is the engine's own refusal.
 
-    The engine accepts exactly the byte strings of Outlines' language because each byte is a token of its own.
+    Every byte is a token of its own. Note what the engine leaves out (outlines_core 0.2.14): steps from a final state into one that is not final, and
+    what a match of higher priority ends. A pattern that can only match at the end of the text, ``...\\z``, loses nothing.
     """
     index = outlines_core.Index(pattern, _BYTES)
     rows = index.get_transitions()
@@ -51,19 +54,19 @@ def build(pattern: str) -> Transitions:
     byte = np.fromiter(chain.from_iterable(rows.values()), dtype=np.int32, count=total)
     target = np.fromiter(chain.from_iterable(row.values() for row in rows.values()), dtype=np.int64, count=total)
     source = np.repeat(np.fromiter(rows, dtype=np.int64, count=len(rows)), width)
-    final = np.fromiter(index.get_final_states(), dtype=np.int64)
-    names = np.unique(np.concatenate([[index.get_initial_state()], source, target, final]))
-    real = byte < 256  # the engine adds an end-of-sequence loop to final states
+    start, final = index.get_initial_state(), np.array(sorted(index.get_final_states()), dtype=np.int64)
+    names = np.unique(np.concatenate([[start], source, target, final]))
+    spelled = byte != _END  # the engine adds an end-of-sequence loop to final states
 
     def number(states: NDArray[np.int64]) -> NDArray[np.int32]:
         return (np.searchsorted(names, states) + 1).astype(np.int32)
 
     return Transitions(
-        number(source[real]),
-        byte[real],
-        number(target[real]),
-        number(np.array(index.get_initial_state())),
-        number(np.sort(final)),
+        number(source[spelled]),
+        byte[spelled],
+        number(target[spelled]),
+        number(np.array(start)),
+        number(final),
         np.array(len(names), dtype=np.int32),
     )
 
@@ -80,7 +83,7 @@ def first_separators(pattern: str) -> set[str] | None:
     except ValueError as error:
         # The engine finds no transition from the first state: none of them.
         return set() if "incompatible" in str(error) else None
-    return {chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token < 256}
+    return {chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token != _END}
 
 
 def build_apart(pattern: str, *, seconds: float, megabytes: int) -> Transitions:
@@ -91,14 +94,18 @@ def build_apart(pattern: str, *, seconds: float, megabytes: int) -> Transitions:
     """
     program = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({__file__!r}, run_name='__main__')"
     command = [sys.executable, "-c", program, str(megabytes)]
+    # Threads of linear algebra reserve memory that counts and is not used.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, input=pattern.encode(), capture_output=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, input=pattern.encode(), capture_output=True, timeout=seconds, check=False, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise Stopped(f"more than {seconds:g} seconds") from None
     if done.returncode == _REFUSED:
         raise ValueError(done.stdout.decode())
     if done.returncode != 0:
-        raise Stopped(f"more than {megabytes} MB of memory")
+        raise Stopped(f"more than {megabytes} MB of memory (the process that built it ended with {done.returncode})")
     with np.load(io.BytesIO(done.stdout)) as arrays:
         return Transitions(**arrays)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
+
+State = int | frozenset[tuple[int, int]]
+"""A state of the engine, or one between the two bytes of a pair: known by its transitions."""
 
 END = 2**31 - 1
 """The id of the end of sequence in an index that is to be read; no real vocabulary reaches it."""
@@ -44,13 +47,13 @@ def from_index(index: Index) -> ByteAutomaton:
     never gives ``ab``. :func:`outlines_phi.guides.regex.compile_regex`, which has the pattern, does not lose it.
     """
     start, final = index.get_initial_state(), index.get_final_states()
-    rows: dict[Hashable, dict[int, Hashable]] = {}
-    waiting: list[Hashable] = [start]
+    rows: dict[State, dict[int, State]] = {}
+    waiting: list[State] = [start]
     while waiting:
         state = waiting.pop()
         if state in rows:
             continue
-        if isinstance(state, frozenset):  # between the two bytes of a pair: known by where it leads
+        if isinstance(state, frozenset):
             rows[state] = dict(state)
         else:
             rows[state] = {b: t for b in range(256) if (t := index.get_next_state(state, b)) is not None}
@@ -64,11 +67,11 @@ def from_index(index: Index) -> ByteAutomaton:
     return ByteAutomaton.from_edges(source, byte, target, start=number[start], accepting=accepting).trim()
 
 
-def _left_out(index: Index, state: int, row: dict[int, Hashable]) -> dict[int, Hashable]:
+def _left_out(index: Index, state: int, row: dict[int, State]) -> dict[int, State]:
     """Return the bytes after a final state that the engine left out, each with the state that it leads to."""
     between: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for token in index.get_allowed_tokens(state) or ():
         if 256 <= token < len(TOKENS) and TOKENS[token][0] not in row:
             first, second = TOKENS[token]
             between[first].append((second, index.get_next_state(state, token)))
-    return {first: frozenset(seconds) for first, seconds in between.items()}
+    return {first: frozenset(between[first]) for first in sorted(between)}

@@ -173,7 +173,7 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
     if shape.problem:
         position, message, alternative = shape.problem
         if alternative:
-            return UnsupportedError(f"{message}: {alternative}\n{caret(text, position)}")
+            return UnsupportedError(f"{message}; {alternative}\n{caret(text, position)}")
         return GrammarError(message, text, position)
     for token in shape.tokens:
         if token.kind == "atom" and engine.first_separators(text[token.start : token.end]) is None:

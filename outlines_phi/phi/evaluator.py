@@ -87,11 +87,18 @@ class Evaluator:
             tree.propagate([tree.root])
 
     def _learn(self, pairs: Iterable[tuple[BoundsTree, Node]], evaluation: Evaluation, index: dict[Node, int]) -> None:
-        log_p = self._settings.log_p(evaluation.logits, self._lm.vocabulary).cpu().numpy()
+        contexts = (self._context(node) for node in index)
+        log_p = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts).cpu().numpy()
         # Parents before children: a planned child learns its probability from its parent's law.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
             if node.law is None and node in index:
                 tree.expand(node, log_p[index[node]])
+
+    def _context(self, node: Node) -> tuple[int, ...]:
+        path = node.path()
+        root = path[0].parent if path else node
+        assert root is not None
+        return (*self._prompts[self._row[root]], *(below.token for below in path))
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""

@@ -26,10 +26,11 @@ class OneStepPhi(StepPhi):
     Attributes
     ----------
     floor
-        ``h`` of a live token is at least this, so that ``h`` is positive wherever ``Phi`` is.
+        ``h`` of a live token is at least this, so that ``h`` is positive wherever ``Phi`` is; no step multiplies a weight by more
+        than its inverse.
     """
 
-    floor: float = 1e-9
+    floor: float = 1e-3
     name: ClassVar[str] = "onestep"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 

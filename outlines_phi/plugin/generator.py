@@ -20,8 +20,8 @@ class PhiGenerator(SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called.
 
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
-    ``min_p``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call replaces the generator's
-    own.
+    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call
+    replaces the generator's own.
     """
 
     def __init__(self, model: PhiTransformers, output_type: Any, phi: Phi | None) -> None:

@@ -186,7 +186,7 @@ class PhiTransformers(Transformers):
             )
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
-            # A fresh one for each generation: no state is left of the last one, and calls may run side by side.
+            # A fresh one for each generation, so that no state is left of the last one.
             return MaskLogitsProcessor(self._compiled.of_processor(processor))
         return processor
 

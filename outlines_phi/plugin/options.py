@@ -23,6 +23,7 @@ USED = (
     "top_k",
     "top_p",
     "min_p",
+    "repetition_penalty",
     "max_new_tokens",
     "seed",
     "num_return_sequences",
@@ -32,7 +33,6 @@ USED = (
 """The keywords that a call under a correction takes."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "repetition_penalty": (None, 1.0),
     "no_repeat_ngram_size": (None, 0),
     "guidance_scale": (None, 1.0),
     "min_new_tokens": (None, 0),
@@ -92,10 +92,10 @@ class CallOptions:
     def read(cls, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
         """Read the keywords of a call, over the model's ``generation_config``.
 
-        The configuration's temperature holds unless the call gives one. Its top-k, top-p and min-p do *not* apply:
-        truncation changes the law that draws are faithful to and can empty the language, so the call has to ask for it.
-        Penalties and bans of the configuration change ``p`` and are not offered, so they are refused instead of dropped
-        in silence.
+        The configuration's temperature and repetition penalty hold unless the call gives its own. Its top-k, top-p and
+        min-p do *not* apply: truncation changes the law that draws are faithful to and can empty the language, so the
+        call has to ask for it. Other penalties and bans of the configuration change ``p`` and are not offered, so they
+        are refused instead of dropped in silence.
 
         Raises
         ------
@@ -121,15 +121,12 @@ class CallOptions:
             )
         for name, neutral in NEUTRAL.items():
             _refuse_unless_neutral(name, neutral, keywords, defaults)
-        values = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
-        top_k, temperature = keywords.get("top_k"), keywords.get("temperature")
-        if temperature is None:
-            temperature = getattr(defaults, "temperature", None) or 1.0
-        settings = SamplingSettings(
-            temperature=temperature,
-            top_k=None if top_k == 0 else top_k,  # 0 means none in transformers
-            **values,
-        )
+        values: dict[str, Any] = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
+        for name in ("temperature", "repetition_penalty"):
+            given = keywords.get(name)
+            values[name] = (getattr(defaults, name, None) or 1.0) if given is None else given
+        top_k = keywords.get("top_k")
+        settings = SamplingSettings(top_k=None if top_k == 0 else top_k, **values)  # 0 means none in transformers
         n = keywords.get("num_return_sequences")
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise UnsupportedError(f"num_return_sequences={n!r} was given; expected a whole number of at least 1.")

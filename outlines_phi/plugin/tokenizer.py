@@ -27,6 +27,6 @@ class ByteTokenizer(TransformerTokenizer):
         self.vocabulary = SHOWN
         self.get_vocab = lambda: SHOWN
 
-    def convert_token_to_string(self, token: str) -> bytes:  # type: ignore[override]
+    def convert_token_to_string(self, token: str) -> bytes:
         """Return the bytes that ``token`` stands for; none for the end of sequence."""
         return b"" if token == self.eos_token else bytes.fromhex(token)

@@ -86,7 +86,9 @@ class AncestralSampler(Sampler):
         for walk in walks:
             heads.setdefault(walk.node, walk)
         rows = torch.tensor([node - evaluation.nodes[0] for node in heads])
-        log_p = request.settings.log_p(evaluation.logits[rows.to(evaluation.logits.device)], request.lm.vocabulary)
+        logits = evaluation.logits[rows.to(evaluation.logits.device)]
+        contexts = ((*request.prompts[walk.row], *walk.tokens) for walk in heads.values())
+        log_p = request.settings.log_p(logits, request.lm.vocabulary, contexts)
         states = [walk.state for walk in heads.values()]
         remaining = [walk.remaining for walk in heads.values()]
         scores = self.phi.add_log_h(log_p.clone(), request.table, states, remaining).double()

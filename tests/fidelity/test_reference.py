@@ -25,9 +25,9 @@ def brute_force(language: Language, **options: object) -> dict[tuple[int, ...], 
         for ids in itertools.product(range(1, len(VOCABULARY)), repeat=length):
             if re.fullmatch(language.pattern, VOCABULARY.decode(ids).decode()):
                 trees = language.lm.trees([PROMPT])
-                laws = [settings.log_p(trees.roots().logits, VOCABULARY)[0]]
+                laws = [settings.log_p(trees.roots().logits, VOCABULARY, ())[0]]
                 for node, token in enumerate(ids):
-                    laws.append(settings.log_p(trees.extend([node], [token]).logits, VOCABULARY)[0])
+                    laws.append(settings.log_p(trees.extend([node], [token]).logits, VOCABULARY, ())[0])
                 found[(*ids, eos)] = sum(float(law[token]) for law, token in zip(laws, (*ids, eos), strict=True))
     return {ids: log_p for ids, log_p in found.items() if log_p > -math.inf}
 

@@ -56,7 +56,7 @@ def test_bounds_are_what_the_recursion_says() -> None:
             assert (node.upper, node.lower) == (1.0, float(node.state == DONE))
             continue
         logits = WORDS.lm.logits(PROMPT + node.tokens())
-        p = settings.log_p(torch.from_numpy(logits), WORDS.table.vocabulary).exp().numpy()
+        p = settings.log_p(torch.from_numpy(logits)[None], WORDS.table.vocabulary, ())[0].exp().numpy()
         upper = lower = 0.0
         for token in WORDS.table.moves(node.state, node.remaining).tokens.tolist():
             child = node.children.get(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import GenerationConfig
 
@@ -21,10 +22,12 @@ READ: list[tuple[dict[str, Any], dict[str, Any], SamplingSettings, int]] = [
     ({"top_k": 0}, {}, SamplingSettings(), 1),
     ({}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.9}, SamplingSettings(), 1),
     ({"max_new_tokens": 7, "seed": 3}, {"max_new_tokens": 9}, SamplingSettings(max_new_tokens=7, seed=3), 1),
+    ({"temperature": np.float32(0.5), "top_k": np.int64(5)}, {}, SamplingSettings(temperature=0.5, top_k=5), 1),
     ({"num_return_sequences": 4}, {}, SamplingSettings(), 4),
     ({"num_return_sequences": None, "num_beams": None, "do_sample": None}, {}, SamplingSettings(), 1),
     ({"do_sample": True, "num_beams": 1}, {"do_sample": False, "num_beams": 4}, SamplingSettings(), 1),
     ({"repetition_penalty": 1.0}, {"repetition_penalty": 1.2}, SamplingSettings(), 1),
+    ({}, {"repetition_penalty": 1.2}, SamplingSettings(repetition_penalty=1.2), 1),
     ({"bad_words_ids": None}, {"bad_words_ids": [[5]]}, SamplingSettings(), 1),
 ]
 
@@ -57,7 +60,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_new_tokens": 0}, "max_new_tokens=0 was given; expected a whole number of at least 1"),
     ({"num_return_sequences": 0}, "num_return_sequences=0 was given; expected a whole number of at least 1"),
     ({"num_return_sequences": "3"}, "num_return_sequences='3' was given"),
-    ({"repetition_penalty": 1.2}, r"repetition_penalty=1.2 in the call .* Give repetition_penalty=1.0"),
+    ({"repetition_penalty": -1}, "repetition_penalty=-1 was given; expected a positive number"),
+    ({"no_repeat_ngram_size": 2}, r"no_repeat_ngram_size=2 in the call .* Give no_repeat_ngram_size=0"),
 ]
 
 

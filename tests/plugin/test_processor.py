@@ -18,6 +18,7 @@ from outlines_phi import PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
+from outlines_phi.lm import bundled
 from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor
 
 PROMPT = "A person as JSON: "
@@ -120,6 +121,20 @@ class TestParity:
         call = lambda each: each.batch(prompts, CODE, max_new_tokens=60, **options)  # noqa: E731
         ours, theirs = self.both(model, stock, call, 3)
         assert ours == theirs
+
+    def test_of_several_ends(self) -> None:
+        """Stock Outlines allows the tokenizer's end of sequence, wherever it stands among those of the model."""
+        wrapped, plain = (
+            make(*bundled.load()) for make in (outlines_phi.from_transformers, outlines.from_transformers)
+        )
+        tokenizer = wrapped.hf_tokenizer
+        for each in (wrapped, plain):
+            each.model.generation_config.eos_token_id = [tokenizer.pad_token_id, tokenizer.eos_token_id]
+        wrapped = outlines_phi.wrap(wrapped)
+        assert wrapped.lm.vocabulary.eos_ids == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+        for seed in range(3):
+            ours, theirs = self.both(wrapped, plain, lambda each: each(PROMPT, int, max_new_tokens=9), seed)
+            assert ours == theirs
 
     def test_seeds_matter(self, model: PhiTransformers) -> None:
         texts = set()

@@ -130,7 +130,14 @@ def test_nothing_outside_the_language_is_returned(name: str, language: Language)
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": 0.6}, {"top_k": 6}, {"top_p": 0.9}, {"min_p": 0.05, "temperature": 1.5}]
+    "options",
+    [
+        {"repetition_penalty": 1.7},
+        {"temperature": 0.6},
+        {"top_k": 6},
+        {"top_p": 0.9},
+        {"min_p": 0.05, "temperature": 1.5},
+    ],
 )
 def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
     """Temperature and truncation change p, and exact draws follow."""
@@ -185,5 +192,5 @@ def test_a_kept_tree_serves_later_calls_with_the_same_law(road: str) -> None:
     results = [sampler.sample(language.request(1, seed=None))[0] for _ in range(4000)]
     assert p_value(outcomes(results), mu) > ALPHA
     known = results[-100:]
-    assert sum(draws.counts.tokens for draws in known) <= 5
-    assert sum(draws.counts.calls == 0 for draws in known) >= 95
+    assert sum(draws.counts.tokens for draws in known) <= 20
+    assert sum(draws.counts.calls == 0 for draws in known) >= 90

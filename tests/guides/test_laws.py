@@ -1,0 +1,109 @@
+"""Every guide obeys the laws, and the laws refuse guides that do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.laws import assert_guide, assert_spells, reachable
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.partition import EOS, Partition
+from outlines_phi.vocabulary import Vocabulary
+
+LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "ca", "01", "1.", ".0", "ab"], 0)
+"""Overlapping tokens and an equal spelling twice."""
+
+PARTIAL = Vocabulary(
+    (b"a", b"\xc3", b"\xa9", "é".encode(), b"a\xc3", b"\xa9a", "東".encode()[:2], "東".encode()[2:], b"", b"", b"", b"b"),
+    (9, 8),
+    np.array([True] * 10 + [False, True]),
+)
+"""Parts of UTF-8 characters, two ends, a padded row."""
+
+COARSE = Vocabulary.from_tokens(["<eos>", "aa", "aaa", "b", "ab", "cd"], 0)
+"""Not every byte is a token, so some texts cannot be written."""
+
+
+@dataclass(frozen=True)
+class Case:
+    vocabulary: Vocabulary
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.pattern} over {len(self.vocabulary)} ids"
+
+
+CASES = (
+    Case(LETTERS, "abc"),
+    Case(LETTERS, "(ab|bc|ca){1,3}"),
+    Case(LETTERS, "a|ab|abc"),
+    Case(LETTERS, "a(bc)*"),
+    Case(LETTERS, r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"),
+    Case(LETTERS, "[a-z]{2,5}"),
+    Case(LETTERS, "(a|b)*a(a|b){3}"),
+    Case(LETTERS, ".*"),
+    Case(LETTERS, ""),
+    Case(PARTIAL, "é"),
+    Case(PARTIAL, "aé?a*"),
+    Case(PARTIAL, "[^b]*"),
+    Case(PARTIAL, "(東|é)+b"),
+    Case(COARSE, "a*"),
+    Case(COARSE, "a{2,4}b?"),
+    Case(COARSE, "(a{5}|c|b)*"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_lifted_guides(case: Case) -> None:
+    automaton = compile_regex(case.pattern)
+    guide = FSMGuide.from_automaton(automaton, case.vocabulary)
+    assert_guide(guide)
+    assert_spells(guide, automaton)
+
+
+@pytest.mark.parametrize(("left", "right"), [("[a-c]*", ".{2,4}"), ("(ab)*c?", "a.*"), ("a|ab|abc", "a[a-z]*")])
+def test_products(left: str, right: str) -> None:
+    a, b = compile_regex(left), compile_regex(right)
+    guide = FSMGuide.from_automaton(a, LETTERS) & FSMGuide.from_automaton(b, LETTERS)
+    assert_guide(guide)
+    assert_spells(guide, a & b)
+
+
+def table(rows: list[list[int]]) -> FSMGuide:
+    vocabulary = Vocabulary.from_tokens(["<eos>", "a", "b"], 0)
+    partition = Partition(np.array([EOS, 2, 3], dtype=np.int32), 4)
+    return FSMGuide.from_table(vocabulary, partition, np.array([[0] * 4, [0] * 4, *rows], dtype=np.int32), 2)
+
+
+def test_a_guide_from_a_table() -> None:
+    """`a` at most once, then the end."""
+    guide = table([[0, DONE, 3, 0], [0, DONE, 0, 0]])
+    assert_guide(guide)
+    assert_spells(guide, compile_regex("a?"))
+    assert reachable(guide) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ([[0, DONE, DONE, 0]], "something else than the end of sequence"),
+        ([[0, DONE, 3, 0], [0, 0, 3, 0]], "dead end"),
+        ([[0, DONE, 3, 0], [0, 0, 0, 0]], "dead end|nothing is allowed"),
+        ([[2, DONE, 0, 0]], "no state allows NEVER"),
+        ([[0, 2, 0, 0]], "only ends a text"),
+    ],
+    ids=["ends by a token", "endless loop", "stuck", "never is allowed", "end does not end"],
+)
+def test_the_laws_refuse_a_broken_guide(rows: list[list[int]], fault: str) -> None:
+    with pytest.raises(AssertionError, match=fault):
+        assert_guide(table(rows))
+
+
+@pytest.mark.parametrize("other", ["a", "a?b?", "b?", "a*"])
+def test_the_laws_refuse_another_language(other: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_spells(table([[0, DONE, 3, 0], [0, DONE, 0, 0]]), compile_regex(other))

@@ -1,0 +1,284 @@
+"""The language of a regular expression is that of Outlines' engine, and no pattern hangs."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from itertools import islice
+
+import outlines_core
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.automaton import ByteAutomaton
+from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from outlines_phi.guides import engine, regex
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.vocabulary import Vocabulary
+from tests.guides.patterns import jumbles, patterns
+
+fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def direct(pattern: str) -> ByteAutomaton:
+    """Return what the engine makes of ``pattern`` itself: no guard, no end."""
+    return regex._automaton(engine.build(pattern), 0)
+
+
+def is_prefix_free(automaton: ByteAutomaton) -> bool:
+    """Return whether no member is the beginning of another (``automaton`` is trimmed)."""
+    return not automaton.targets[automaton.accepting].any()
+
+
+# --- the language -----------------------------------------------------------------------------------------------------
+
+
+@fuzz
+@given(patterns())
+def test_up_to_the_end_of_the_text_the_engine_has_the_same_language(pattern: str) -> None:
+    """Whatever the guard is. (The engine refuses `\\z` at the very beginning, so an `a` comes before it, and is read.)"""
+    theirs = direct(f"a(?:{pattern})\\z")
+    after = ByteAutomaton(theirs.targets, theirs.byte_class, theirs.advance(theirs.start, b"a"), theirs.accepting)
+    assert compile_regex(pattern).witness(after.trim()) is None
+
+
+@fuzz
+@given(patterns())
+def test_what_the_engine_accepts_by_itself_is_accepted(pattern: str) -> None:
+    """All of it; and nothing else where no member is the beginning of another."""
+    ours, theirs = compile_regex(pattern), direct(pattern)
+    assert (theirs & ours.complement()).is_empty
+    if is_prefix_free(ours):
+        assert ours.witness(theirs) is None
+
+
+TOKENS = ["<eos>", *"abc0.- \n", "é", "日", "ab", "bc", "aa", "0a", "éa", "A", "AB", "aé"]
+VOCABULARY = Vocabulary.from_tokens(TOKENS, 0)
+
+
+@fuzz
+@given(patterns())
+def test_what_outlines_allows_is_allowed_token_by_token(pattern: str) -> None:
+    """Over tokens of several bytes too `outlines_core.Index` allows no more than we; as much where members are prefix-free."""
+    automaton = compile_regex(pattern)
+    try:
+        index = outlines_core.Index(pattern, outlines_core.Vocabulary(0, {t: [v] for v, t in enumerate(TOKENS) if v}))
+        guide = FSMGuide.from_automaton(automaton, VOCABULARY)
+    except ValueError:
+        return  # some branch cannot be written with these tokens, which the engine refuses
+    rows, alive = index.get_transitions(), set(index.get_final_states())
+    while more := {state for state, row in rows.items() if alive & set(row.values())} - alive:
+        alive |= more
+    pairs = [(guide.start, index.get_initial_state())]
+    for state, theirs in pairs:
+        # The engine also allows tokens that lead into dead ends.
+        allowed = {v: after for v, after in rows.get(theirs, {}).items() if v and after in alive}
+        targets = {v: guide.advance(state, v) for v in range(1, len(TOKENS))}
+        assert all(targets[v] for v in allowed)
+        assert guide.advance(state, 0) == DONE or not index.is_final_state(theirs)
+        if is_prefix_free(automaton):
+            assert {v for v, target in targets.items() if target} == set(allowed)
+        pairs += {(targets[v], after) for v, after in allowed.items()} - set(pairs)
+
+
+ASCII = ("a", "b", "c", "0", r"\.", "[ab]", "[^a]", "[a-c0]", "[^b-c]")
+
+
+@fuzz
+@given(patterns(ASCII).filter(lambda text: "(?" not in text.replace("(?:", "").replace("(?P<name>", "")))
+def test_interegular_agrees_on_ascii(pattern: str) -> None:
+    """An independent implementation, compared by walking both automata together."""
+    import interegular
+
+    fsm = interegular.parse_pattern(pattern).to_fsm()
+    automaton = compile_regex(pattern)
+    pairs = {(automaton.start, fsm.initial)}
+    queue = list(pairs)
+    for state, theirs in queue:
+        assert bool(automaton.accepting[state]) == (theirs in fsm.finals)
+        for byte in range(128):
+            symbol = fsm.alphabet[chr(byte)]
+            pair = (automaton.advance(state, bytes([byte])), fsm.map.get(theirs, {}).get(symbol))
+            if (pair[1] is None or not fsm.islive(pair[1])) or pair[0] == 0:
+                assert pair[0] == 0 and (pair[1] is None or not fsm.islive(pair[1]))
+            elif pair not in pairs:
+                pairs.add(pair)
+                queue.append(pair)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "members"),
+    [
+        ("a|ab", {"a", "ab"}),
+        ("a{1,2}?", {"a", "aa"}),
+        ("a(bc)?", {"a", "abc"}),
+        (r"1(\.5)?", {"1", "1.5"}),
+        ("é?", {"", "é"}),
+        ("(?i)ß|k", {"ß", "ẞ", "k", "K", "\N{KELVIN SIGN}"}),
+        ("", {""}),
+        ("abc$", {"abc"}),
+        ("a?$", {"", "a"}),
+        ("(?x) a b # not this", {"ab"}),
+        ("(?x) a (#)\n b) c", {"abc"}),
+        ("(?x: a ) b", {"a b"}),
+        ("(?m)a\\n^b", {"a\nb"}),
+        ("(?m)a$\\nb", {"a\nb"}),
+        ("a(?-u:\\b)", {"a"}),
+        ("x*[a&&b]|c", {"c"}),
+    ],
+)
+def test_members(pattern: str, members: set[str]) -> None:
+    assert {text.decode() for text in islice(compile_regex(pattern).members(), 10)} == members
+
+
+def test_classes_are_unicode() -> None:
+    digits = compile_regex(r"\d")
+    assert digits.accepts("٣".encode()) and not digits.accepts(b"\xd9")
+    assert compile_regex(r"\p{Greek}").accepts("λ".encode())
+    assert not compile_regex("[^x]").accepts(b"\xff"), "no text is outside UTF-8"
+
+
+PYTHON = ("a", "b", "c", "0", "é", "日", r"\.", "[ab]", "[^a]", "[a-c0]", ".", r"\d", "[é-ü]", r"\x41", r"\u00e9")
+
+
+@fuzz
+@given(patterns(PYTHON), st.lists(st.sampled_from("abcABC0٣é日.\n\r"), max_size=5).map("".join))
+def test_python_agrees(pattern: str, text: str) -> None:
+    if "(?U:" in pattern or "(?i:" in pattern:
+        return  # flags that Python has not, or reads otherwise outside ASCII
+    automaton = compile_regex(pattern)
+    assert automaton.accepts(text.encode()) == bool(re.fullmatch(pattern, text))
+    for member in islice(automaton.members(), 20):
+        assert re.fullmatch(pattern, member.decode())
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=600, deadline=None)
+@given(jumbles())
+def test_a_pattern_is_refused_if_and_only_if_the_engine_refuses_it(pattern: str) -> None:
+    try:
+        engine.build(pattern)
+    except ValueError as error:
+        # The one leniency: `$` where the empty text matches, which the engine cannot place.
+        if "start state" in str(error) and not re.search(r"\^|\\b", pattern):
+            return
+        with pytest.raises(OutlinesPhiError):
+            compile_regex(pattern)
+    else:
+        # The engine does not see an impossible branch behind a match of higher priority, as in `|a\\zb`.
+        with suppress(EmptyLanguageError):
+            compile_regex(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error", "column", "says"),
+    [
+        ("ab(c", GrammarError, 3, "never closed"),
+        ("ab)c", GrammarError, 3, "no group to close"),
+        ("a)(?:b", GrammarError, 2, "no group to close"),
+        ("a[bc", GrammarError, 2, "never closed"),
+        ("a[c-b]", GrammarError, 2, "not known"),
+        (r"a\p{Foo}", GrammarError, 2, "not known"),
+        (r"a\y", GrammarError, 2, "not known"),
+        ("a\\", GrammarError, 2, "escapes nothing"),
+        ("*a", GrammarError, 1, "nothing to repeat"),
+        ("a|+", GrammarError, 3, "nothing to repeat"),
+        ("a{2", GrammarError, 2, r"\\{ to match a brace"),
+        ("a{3,2}", GrammarError, 2, "at least 3"),
+        ("(?q)a", GrammarError, 2, "."),
+        ("(?P<n>a)(?P<n>b)", GrammarError, 13, "redefinition"),
+        ("a\ud800", GrammarError, 2, "surrogate"),
+        ("a(?=b)", UnsupportedError, 2, "look-around.*intersect"),
+        ("a(?<!b)", UnsupportedError, 2, "look-around"),
+        (r"(a)\1", UnsupportedError, 4, "back-reference"),
+        ("(?P<n>a)(?P=n)", UnsupportedError, 9, "back-reference"),
+        (r"ab\Z", UnsupportedError, 3, "whole output"),
+        ("^abc", UnsupportedError, 1, "whole output"),
+        (r"a\bb", UnsupportedError, 2, "word boundary"),
+        ("(?>a)", UnsupportedError, 1, "atomic"),
+    ],
+)
+def test_errors_point_at_the_fault(pattern: str, error: type[OutlinesPhiError], column: int, says: str) -> None:
+    with pytest.raises(error, match=says) as raised:
+        compile_regex(pattern)
+    where = str(raised.value).splitlines()
+    assert where[1].strip() == f"line 1, column {column}"
+    assert where[3].index("^") == column + 1
+
+
+def test_lines_are_counted() -> None:
+    with pytest.raises(GrammarError, match="line 2, column 6"):
+        compile_regex("line one\nline (two")
+
+
+@pytest.mark.parametrize("pattern", ["[a&&b]", "a[b&&c]", "[^\\x00-\\x{10FFFF}]"])
+def test_a_pattern_that_matches_nothing(pattern: str) -> None:
+    with pytest.raises(EmptyLanguageError, match="matches nothing"):
+        compile_regex(pattern)
+
+
+# --- what could take for ever -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "states"),
+    [
+        (r"A[A-Z]{0,200}\.", 204),
+        (r"[A-Z][^.\n]{0,200}\.", 1_604),
+        (r'"([^"\\]|\\["\\]){0,200}"', 1_804),
+        (r"The [a-zA-Z ]{0,200}\.", 207),
+        ("(?s:.){0,60}b", 543),
+        ("[^,].{0,40},x", 411),
+    ],
+)
+def test_the_engine_alone_would_not_come_back(pattern: str, states: int) -> None:
+    """Each of these takes 2^N in the engine itself; the number of states shows that nothing of the guard is left."""
+    compile_regex.cache_clear()
+    started = time.perf_counter()
+    assert len(compile_regex(pattern)) == states
+    assert time.perf_counter() - started < 10
+
+
+def test_exponential_patterns_are_stopped() -> None:
+    with pytest.raises(UnsupportedError, match="more than 1 seconds.*Lower their bounds"):
+        compile_regex("(a|b)*a(a|b){20}", seconds=1)
+
+
+def test_memory_is_bounded() -> None:
+    with pytest.raises(UnsupportedError, match="more than 50 MB of memory"):
+        compile_regex("(a|b)*a(a|b){20}", seconds=20, megabytes=50)
+
+
+def test_what_was_built_apart_is_the_same() -> None:
+    pattern = "(a|b)*a(a|b){3}"
+    here, apart = engine.build(pattern), engine.build_apart(pattern, seconds=20, megabytes=2048)
+    assert regex._automaton(here, 0).witness(regex._automaton(apart, 0)) is None
+    with pytest.raises(ValueError, match="Failed to build DFA"):
+        engine.build_apart("a(", seconds=20, megabytes=2048)
+
+
+def test_only_suspicious_patterns_are_built_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart: list[str] = []
+
+    def record(pattern: str, **_: object) -> engine.Transitions:
+        apart.append(pattern)
+        return engine.build(pattern)
+
+    monkeypatch.setattr(engine, "build_apart", record)
+    compile_regex.cache_clear()
+    for pattern in [r"[a-z]{1,30}@[a-z]{1,30}", r"([a-z]{1,9} ){0,9}", '"[^"]{0,300}"', "(a|b){40}"]:
+        compile_regex(pattern)
+    assert not apart
+    compile_regex("(a|b)*a(a|b){13}")
+    assert len(apart) == 1
+    compile_regex.cache_clear()
+
+
+def test_compiled_patterns_are_kept() -> None:
+    assert compile_regex("a{2}b") is compile_regex("a{2}b")

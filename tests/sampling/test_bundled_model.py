@@ -1,0 +1,112 @@
+"""The laws of mathematics.md, section 9, on a real model: the bundled one, through the plugin."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, Field
+
+import outlines_phi
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.lm import bundled
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.sampling import exact
+from outlines_phi.settings import SamplingSettings
+from tests.languages import ALPHA, DRAWS, p_value
+
+QUESTION = "Question: is the bakery open on Monday? Answer: "
+CHARACTER = "Character: Aria is a brave elf. JSON: "
+BUDGET = 12
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    city: str = Field(max_length=20)
+
+
+@pytest.fixture(scope="module")
+def model() -> outlines_phi.PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.fixture(scope="module")
+def answers(model: outlines_phi.PhiTransformers) -> tuple[outlines_phi.plugin.generator.PhiGenerator, Reference]:
+    """Return a finite type, and its exact laws by enumeration."""
+    generator = outlines_phi.Generator(model, Literal["yes", "no", "not now", "nobody"])
+    table = generator.logits_processor.table
+    settings = SamplingSettings(max_new_tokens=BUDGET)
+    return generator, enumerate_language(model.lm, table, model._prompt_ids(QUESTION), settings, BUDGET)
+
+
+@pytest.mark.parametrize("prefixes", [512, 0], ids=["whole", "grown"])
+def test_exact_draws_of_a_finite_type(answers: tuple, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", prefixes)
+    generator, reference = answers
+    draws = generator.sample(QUESTION, DRAWS, seed=11, max_new_tokens=BUDGET)
+    drawn = [draw.token_ids for draw in draws]
+    distance, floor = total_variation(frequencies(drawn), reference.mu), noise_floor(reference.mu, DRAWS)
+    print(f"TV {distance:.4f}, floor {floor:.4f}, of masking {total_variation(reference.mask, reference.mu):.4f}")
+    assert p_value(drawn, reference.mu) > ALPHA
+    assert distance < 3 * floor
+    lower, upper = draws.log_z_bounds
+    assert lower - 1e-5 <= reference.log_phi <= upper + 1e-5
+
+
+def test_plain_masking_fails_the_same_test(answers: tuple) -> None:
+    generator, reference = answers
+    drawn = [draw.token_ids for draw in generator.sample(QUESTION, 4000, seed=11, max_new_tokens=BUDGET, phi="local")]
+    assert p_value(drawn, reference.mask) > ALPHA
+    assert p_value(drawn, reference.mu) < ALPHA
+
+
+@pytest.mark.parametrize("phi", ["local", OneStepPhi(floor=0.05)], ids=["local", "onestep"])
+def test_weights_have_mean_phi(answers: tuple, phi: str | OneStepPhi) -> None:
+    generator, reference = answers
+    draws = generator.sample(QUESTION, 6000, seed=2, max_new_tokens=BUDGET, phi=phi)
+    w = np.exp(draws.log_w)
+    assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
+    weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
+    assert total_variation(weighted, reference.mu) < 3 * noise_floor(reference.mu, int(draws.ess)) + 0.01
+
+
+def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransformers) -> None:
+    """Where nothing can be enumerated, exact draws and weighted draws estimate the same things."""
+    generator = outlines_phi.Generator(model, Person)
+    prompt = "Person: Nora is a teacher. JSON: "
+    exact_draws = generator.sample(prompt, 300, seed=4, phi=ExactPhi(normalizers=20))
+    weighted = generator.sample(prompt, 1500, seed=5, phi="local")
+    for draw in exact_draws:
+        Person.model_validate_json(draw.text)
+    z = np.exp(weighted.log_w)
+    error = z.std() / math.sqrt(len(z)) + np.std(exact_draws.normalizers) / math.sqrt(20)
+    assert abs(z.mean() - np.mean(exact_draws.normalizers)) < 4 * error
+    assert (
+        exact_draws.log_z_bounds[0] <= math.log(z.mean()) + 0.5
+        and math.log(z.mean()) - 0.5 <= exact_draws.log_z_bounds[1]
+    )
+
+    def long(text: str) -> bool:
+        return len(Person.model_validate_json(text).name) > 5
+
+    p = np.mean([long(text) for text in exact_draws.texts])
+    f = np.array([long(text) for text in weighted.texts])
+    q = float((weighted.weights * f).sum())
+    spread = math.sqrt(p * (1 - p) / 300) + math.sqrt(q * (1 - q) / weighted.ess)
+    assert abs(p - q) < 4 * spread
+
+
+def test_a_batch_row_has_the_law_of_the_prompt_alone(answers: tuple) -> None:
+    """Rows of one prompt among rows of others: the rows of interest together are draws of mu*."""
+    generator, reference = answers
+    prompts = [QUESTION if i % 2 == 0 else CHARACTER for i in range(16)]
+    drawn = []
+    for seed in range(30):
+        results = generator.sample_batch(prompts, 10, seed=seed, max_new_tokens=BUDGET)
+        drawn += [draw.token_ids for draws in results[::2] for draw in draws]
+    assert p_value(drawn, reference.mu) > ALPHA

@@ -1,0 +1,73 @@
+"""Masses and spreads against sums and look-ups written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlines_phi.partition import EOS, NEVER, Partition, refine
+
+CLASSES = Partition(np.array([EOS, 2, NEVER, 3, 2, 4, NEVER], dtype=np.int32), 5)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_mass_is_the_sum_over_each_class(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    p = torch.rand((*shape, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
+    mass = CLASSES.mass(p)
+    assert mass.dtype == dtype and mass.shape == (*shape, 5)
+    for g in range(5):
+        torch.testing.assert_close(mass[..., g], p[..., CLASSES.members(g)].sum(-1))
+
+
+def test_half_precision_is_not_summed_in_half_precision() -> None:
+    """In bfloat16 a running sum of 1e-3 stops growing at 0.5."""
+    many = Partition(np.full(2_000, 2, dtype=np.int32), 3)
+    mass = many.mass(torch.full((2_000,), 1e-3, dtype=torch.bfloat16))
+    torch.testing.assert_close(mass[2].float(), torch.tensor(2.0), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_spread_gives_each_token_the_entry_of_its_class(shape: tuple[int, ...]) -> None:
+    x = torch.rand((*shape, 5), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(CLASSES.spread(x), x[..., torch.from_numpy(CLASSES.class_of.astype(np.int64))])
+
+
+def test_members() -> None:
+    assert [CLASSES.members(g).tolist() for g in range(5)] == [[2, 6], [0], [1, 4], [3], [5]]
+
+
+def test_classes_are_moved_to_a_device_once() -> None:
+    CLASSES.mass(torch.ones(7))
+    (first,) = CLASSES._on_device.values()
+    CLASSES.spread(torch.ones(5))
+    assert next(iter(CLASSES._on_device.values())) is first
+
+
+partitions = st.lists(st.integers(2, 5), min_size=6, max_size=6).map(lambda classes: [EOS, *classes])
+
+
+def number(classes: list[int], never: list[bool]) -> Partition:
+    found = {g: i + 2 for i, g in enumerate(dict.fromkeys(g for g, out in zip(classes, never, strict=True) if g > 1 and not out))}
+    numbers = [NEVER if out else found.get(g, g) for g, out in zip(classes, never, strict=True)]
+    return Partition(np.array(numbers, dtype=np.int32), len(found) + 2)
+
+
+@given(partitions, partitions, *[st.lists(st.booleans(), min_size=6, max_size=6)] * 2)
+def test_refinement_tells_tokens_apart_as_either_does(
+    a: list[int], b: list[int], a_never: list[bool], b_never: list[bool]
+) -> None:
+    left, right = number(a, [False, *a_never]), number(b, [False, *b_never])
+    refined, to_left, to_right = refine(left, right)
+    assert refined.class_of[0] == EOS and refined.size == len(to_left) == len(to_right)
+    for v in range(7):
+        g = refined.class_of[v]
+        never = NEVER in (left.class_of[v], right.class_of[v])
+        assert (g == NEVER) == never
+        if not never:
+            assert (to_left[g], to_right[g]) == (left.class_of[v], right.class_of[v])
+    pairs = {(left.class_of[v], right.class_of[v]) for v in range(1, 7) if refined.class_of[v] != NEVER}
+    assert refined.size == len(pairs) + 2, "no finer than needed"
