@@ -142,19 +142,35 @@ class ByteAutomaton:
         """Return whether ``text`` is a member."""
         return bool(self.accepting[self.advance(self.start, text)])
 
+    def shortest(self) -> bytes:
+        """Return the first of the shortest members; ``ValueError`` if there is none."""
+        if self.is_empty:
+            raise ValueError("the automaton accepts nothing")
+        text, state = bytearray(), self.start
+        while not self.accepting[state]:
+            successors = self.targets[state, self.byte_class]
+            text.append(int(self.distances[successors].argmin()))
+            state = int(successors[text[-1]])
+        return bytes(text)
+
     def members(self) -> Iterator[bytes]:
-        """Yield the members, shortest first and in the order of their bytes; without end if there are infinitely many."""
-        level = [(b"", self.start)] if not self.is_empty else []
-        while level:
-            yield from (text for text, state in level if self.accepting[state])
-            level = [
-                (text + bytes([byte]), int(target))
-                for text, state in level
-                for byte, target in enumerate(self.targets[state, self.byte_class])
-                if self.distances[target] != UNREACHABLE
-            ]
+        """Yield the members, shortest first and in the order of their bytes; without end for an infinite language."""
+        useful = self.trim()
+        exactly = [useful.accepting]  # per length: the states from which some text of that length is accepted
+        while exactly[-1].any():
+            length = len(exactly) - 1
+            stack = [(b"", useful.start)] if exactly[length][useful.start] else []
+            while stack:
+                text, state = stack.pop()
+                if len(text) == length:
+                    yield text
+                    continue
+                successors = useful.targets[state, useful.byte_class]
+                live = np.flatnonzero(exactly[length - len(text) - 1][successors])[::-1]
+                stack += [(text + bytes([byte]), int(successors[byte])) for byte in live]
+            exactly.append(np.asarray(exactly[-1][useful.targets].any(axis=1)))
 
     def witness(self, other: ByteAutomaton) -> bytes | None:
         """Return a shortest text that exactly one of the two accepts; ``None`` when the languages are equal."""
         differences = (self & other.complement(), other & self.complement())
-        return min((next(only.members()) for only in differences if not only.is_empty), key=len, default=None)
+        return min((only.shortest() for only in differences if not only.is_empty), key=len, default=None)

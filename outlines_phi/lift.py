@@ -25,8 +25,8 @@ class Lift(NamedTuple):
     partition
         The vocabulary classes: tokens with the same transformation share one.
     transformations
-        Transformation ``g - FIRST`` is that of class ``g``. Classes NEVER and EOS have none: what the end of sequence does is the guide's
-        business.
+        Transformation ``g - FIRST`` is that of class ``g``. Classes NEVER and EOS have none: what the end of sequence
+        does is the guide's business.
     """
 
     partition: Partition
@@ -36,9 +36,10 @@ class Lift(NamedTuple):
 def lift(automaton: ByteAutomaton, vocabulary: Vocabulary) -> Lift:
     """Return the vocabulary classes of ``automaton`` and what each does to its states.
 
-    A token ``b_1 .. b_n`` acts on the states as ``delta(b_n) o .. o delta(b_1)``, with ``delta(b)`` the automaton's column of byte ``b``. The
-    walk goes down the byte trie level by level. It carries the transformation of each node, composes every pair (transformation of the
-    parent, byte class) that occurs once, numbers equal results alike, and never goes below a node that leaves every state dead.
+    A token ``b_1 .. b_n`` acts on the states as ``delta(b_n) o .. o delta(b_1)``, with ``delta(b)`` the automaton's
+    column of byte ``b``. The walk goes down the byte trie level by level. It carries the transformation of each node,
+    composes every pair (transformation of the parent, byte class) that occurs once, numbers equal results alike, and
+    never goes below a node that leaves every state dead.
     """
     trie = Trie.of(vocabulary)
     columns = np.ascontiguousarray(automaton.targets.T)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 NEVER = 0
-"""The class of tokens that no state allows: those without bytes, those that lead nowhere, and every end-of-sequence id but the first."""
+"""The class of ids that no state allows: without bytes, leading nowhere, or an end of sequence but not the first."""
 
 EOS = 1
 """The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone."""
@@ -20,7 +20,7 @@ EOS = 1
 @final
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A map from the ``V`` token ids to ``G`` classes. :data:`NEVER` and :data:`EOS` mean the same in every partition.
+    """A map from the ``V`` token ids to ``G`` classes; :data:`NEVER` and :data:`EOS` mean the same in all of them.
 
     Attributes
     ----------
@@ -37,8 +37,9 @@ class Partition:
     def mass(self, p: Tensor) -> Tensor:
         """Return ``mass[..., g]``, the sum of ``p[..., v]`` over the tokens ``v`` of class ``g``.
 
-        Has the dtype and device of ``p``; half precision is summed in single. On a CPU it takes 0.2 ms per row of 131,072 tokens, as long as adding them
-        up (sorting by class, segment sums and sparse products took 5 to 100 times longer).
+        Has the dtype and device of ``p``; half precision is summed in single. On a CPU it takes 0.2 ms per row of
+        131,072 tokens, as long as adding them up (sorting by class, segment sums and sparse products took 5 to 100
+        times longer).
         """
         wide = p.float() if p.element_size() < 4 else p
         mass = torch.zeros((*p.shape[:-1], self.size), dtype=wide.dtype, device=p.device)
@@ -59,7 +60,7 @@ class Partition:
 
 
 class Refinement(NamedTuple):
-    """The coarsest partition finer than two others, and where each of its classes lies in them: ``left[g]``, ``right[g]``."""
+    """The coarsest partition finer than two others; its class ``g`` lies in ``left[g]`` and in ``right[g]``."""
 
     partition: Partition
     left: NDArray[np.int32]

@@ -14,8 +14,8 @@ def distances(
 ) -> NDArray[np.int32]:
     """Return ``int32[states]``: the least number of edges from each state to one of ``goals``.
 
-    Breadth-first search backwards from the goals, one round per distance; every edge is looked at once. Swap ``source`` and ``target``
-    for the distances from the goals.
+    Breadth-first search backwards from the goals, one round per distance; every edge is looked at once. Swap
+    ``source`` and ``target`` for the distances from the goals.
     """
     # Narrow keys make NumPy's stable sort a radix sort: 7 times faster.
     order = np.argsort(target.astype(np.min_scalar_type(states)), kind="stable")

@@ -27,8 +27,9 @@ _BYTE_METHODS = (
 def spell(tokenizer: Any) -> dict[int, bytes]:
     """Return what each id of ``tokenizer`` writes; special tokens write ``b""``.
 
-    The generated part of a text follows a prompt, so an id is spelled as the decoder writes it *after another token*. Where a decoder drops
-    the space in front of the very first token (SentencePiece) or of the very first word (WordPiece), the spelling has that space.
+    The generated part of a text follows a prompt, so an id is spelled as the decoder writes it *after another token*.
+    Where a decoder drops the space in front of the very first token (SentencePiece) or of the very first word
+    (WordPiece), the spelling has that space.
 
     Raises
     ------
@@ -41,7 +42,7 @@ def spell(tokenizer: Any) -> dict[int, bytes]:
 
 
 def decode(tokenizer: Any, ids: Iterable[int]) -> str:
-    """Return the text of ``ids`` as the tokenizer's own decoder has it, without special tokens and with nothing cleaned up."""
+    """Return the text of ``ids`` by the tokenizer's own decoder, special tokens left out and nothing cleaned up."""
     return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -78,9 +79,10 @@ def _ids(tokenizer: Any) -> set[int]:
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    added = getattr(tokenizer, "added_tokens_decoder", None)
-    named = added.items() if isinstance(added, dict) else ()  # mistral-common has no added tokens
-    return set(tokenizer.all_special_ids) | {v for v, token in named if token.special}
+    added: Any = getattr(tokenizer, "added_tokens_decoder", None)
+    if not isinstance(added, dict):  # mistral-common has no added tokens, and a method of this name
+        added = {}
+    return set(tokenizer.all_special_ids) | {v for v, token in added.items() if token.special}
 
 
 def _reader(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
@@ -140,8 +142,8 @@ def _by_decoding(tokenizer: Any, ids: list[int]) -> Callable[[int], bytes]:
             if byte_of.keys() >= set(piece):
                 return bytes(map(byte_of.__getitem__, piece))
         raise VocabularyError(
-            f"the bytes of token {v}, {piece!r}, cannot be known: after {text_before!r} the tokenizer decodes it as {text!r}. "
-            "Use the fast version of this tokenizer, or build the vocabulary with Vocabulary.from_tokens"
+            f"the bytes of token {v}, {piece!r}, cannot be known: after {text_before!r} the tokenizer decodes it as "
+            f"{text!r}. Use the fast version of this tokenizer, or build the vocabulary with Vocabulary.from_tokens"
         )
 
     return read

@@ -22,10 +22,10 @@ class Distinct(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Transformations:
-    """Partial maps from states to states, each kept as its live pairs; a state that it sends to 0, the dead one, has no pair.
+    """Partial maps from states to states, each kept as its live pairs; a state sent to 0, the dead one, has no pair.
 
-    Few states survive a byte (10 % on JSON schemas with bounded strings, fewer after each further byte), so pairs are several times less work than
-    whole columns, and the memory of a large automaton is that of its live part.
+    Few states survive a byte (10 % on JSON schemas with bounded strings, fewer after each further byte), so pairs are
+    several times less work than whole columns, and the memory of a large automaton is that of its live part.
 
     Attributes
     ----------
@@ -85,14 +85,17 @@ class Transformations:
             return parts[0]
         distinct, again = Transformations.concatenate([part.transformations for part in parts]).distinct()
         first = np.cumsum([0, *(len(part.transformations) for part in parts[:-1])])
-        numbers = [np.append(again, -1)[np.where(p.number_of < 0, -1, p.number_of + f)] for p, f in zip(parts, first, strict=True)]
+        numbers = [
+            np.append(again, -1)[np.where(p.number_of < 0, -1, p.number_of + f)]
+            for p, f in zip(parts, first, strict=True)
+        ]
         return Distinct(distinct, np.concatenate(numbers))
 
     def distinct(self) -> Distinct:
         """Return the distinct transformations with live pairs, in order of appearance.
 
-        Equal ones are found by a hash and then compared pair by pair, so a collision costs another hash and never a wrong
-        answer.
+        Equal ones are found by a hash and then compared pair by pair, so a collision costs another hash and never a
+        wrong answer.
         """
         counts = np.diff(self.offsets)
         live = np.flatnonzero(counts)

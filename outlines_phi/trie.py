@@ -128,7 +128,7 @@ def _read(path: Path, size: int) -> Trie | None:
 
 
 def _write(trie: Trie, path: Path) -> None:
-    """Keep ``trie`` at ``path``. Another process sees the whole file or none; a folder that cannot be written is no error."""
+    """Keep ``trie`` at ``path``; another process sees all of it or nothing. A folder that refuses is no error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:

@@ -28,8 +28,8 @@ class Vocabulary:
     Attributes
     ----------
     tokens
-        The bytes of each id, one entry per row of the model's output; ``b""`` for special tokens and for rows without a token. No
-        guide ever allows an id without bytes, except the end of sequence.
+        The bytes of each id, one entry per row of the model's output; ``b""`` for special tokens and for rows without
+        a token. No guide ever allows an id without bytes, except the end of sequence.
     eos_ids
         The end-of-sequence ids, at least one. ``eos_ids[0]`` stands for the class of all of them.
     real
@@ -51,8 +51,8 @@ class Vocabulary:
         for v in self.eos_ids:
             if not 0 <= v < len(self.tokens):
                 raise VocabularyError(
-                    f"the end-of-sequence id {v} is not one of the {len(self.tokens)} ids; the tokenizer or the generation config "
-                    "belongs to another model"
+                    f"the end-of-sequence id {v} is not one of the {len(self.tokens)} ids; the tokenizer or the "
+                    "generation config belongs to another model"
                 )
             if self.tokens[v]:
                 raise VocabularyError(f"the end-of-sequence id {v} writes {self.tokens[v]!r}; it must write nothing")
@@ -61,7 +61,8 @@ class Vocabulary:
         return len(self.tokens)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} ids, {int(self.real.sum())} real, ends {list(self.eos_ids)}, {self.fingerprint[:8]})"
+        real, ends = int(self.real.sum()), list(self.eos_ids)
+        return f"Vocabulary({len(self)} ids, {real} real, ends {ends}, {self.fingerprint[:8]})"
 
     def decode(self, ids: Iterable[int]) -> bytes:
         """Return the bytes that ``ids`` write; special tokens write nothing."""
@@ -78,7 +79,7 @@ class Vocabulary:
 
     @classmethod
     def from_tokens(cls, tokens: Sequence[bytes | str], eos: int) -> Vocabulary:
-        """Return the vocabulary of ``tokens`` by id (``str`` is written in UTF-8); what stands at ``eos`` ends a text."""
+        """Return the vocabulary of ``tokens`` by id (``str`` is UTF-8); what stands at ``eos`` ends a text."""
         spelled = [token.encode() if isinstance(token, str) else bytes(token) for token in tokens]
         if not 0 <= eos < len(spelled):
             raise VocabularyError(f"the end-of-sequence id {eos} is not one of the {len(spelled)} ids")
@@ -89,30 +90,34 @@ class Vocabulary:
     def from_tokenizer(cls, tokenizer: Any, *, size: int | None = None, eos_ids: Sequence[int] = ()) -> Vocabulary:
         """Return the vocabulary of a Hugging Face tokenizer.
 
-        Covers byte-level BPE, SentencePiece with byte fallback, WordPiece, and tokenizers that give bytes (tiktoken). An id is spelled as
-        it is decoded after a prompt, see :func:`outlines_phi.spelling.spell`. Tokens added as special write nothing; other
-        added tokens write their text. Random texts are decoded by the tokenizer itself to check the result.
+        Covers byte-level BPE, SentencePiece with byte fallback, WordPiece, and tokenizers that give bytes (tiktoken).
+        An id is spelled as it is decoded after a prompt, see :func:`outlines_phi.spelling.spell`. Tokens added as
+        special write nothing; other added tokens write their text. Random texts are decoded by the tokenizer itself
+        to check the result.
 
         Parameters
         ----------
         tokenizer
             A ``transformers`` tokenizer, fast or slow.
         size
-            Rows of the model's output; more than the tokenizer has ids where the model is padded. By default, as many as ids.
+            Rows of the model's output; more than the tokenizer has ids where the model is padded. By default, as many
+            as ids.
         eos_ids
             End-of-sequence ids of the model's generation config; the tokenizer's own is added.
 
         Raises
         ------
         VocabularyError
-            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends a text.
+            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends
+            a text.
         """
         spelled = spelling.spell(tokenizer)
         highest = max(spelled)
         if size is not None and size <= highest:
             raise VocabularyError(
-                f"the model gives probabilities to {size} ids, but the tokenizer's highest id is {highest}: they do not belong "
-                "together, or the model's embeddings were not resized after tokens were added (`model.resize_token_embeddings`)"
+                f"the model gives probabilities to {size} ids, but the tokenizer's highest id is {highest}: they do not "
+                "belong together, or the model's embeddings were not resized after tokens were added "
+                "(`model.resize_token_embeddings`)"
             )
         ends = dict.fromkeys([*eos_ids, *_tokenizer_eos(tokenizer)])
         tokens = [spelled.get(v, b"") for v in range(size or highest + 1)]
@@ -135,8 +140,9 @@ class Vocabulary:
             theirs = spelling.decode(tokenizer, [before, *chosen])
             if ours != theirs and spelling.REPLACEMENT not in ours + theirs:
                 raise VocabularyError(
-                    f"the bytes of this tokenizer cannot be known: it decodes the ids {[before, *chosen]} as {theirs!r}, but its tokens, one after "
-                    f"the other, as {ours!r}. Its decoder changes text across tokens; use a tokenizer without such a decoder"
+                    f"the bytes of this tokenizer cannot be known: it decodes the ids {[before, *chosen]} as {theirs!r}, "
+                    f"but its tokens, one after the other, as {ours!r}. Its decoder changes text across tokens; use a "
+                    "tokenizer without such a decoder"
                 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import transformations
@@ -15,6 +15,8 @@ from outlines_phi.lift import FIRST, lift
 from outlines_phi.partition import EOS, NEVER
 from outlines_phi.vocabulary import Vocabulary
 from tests.test_automaton import automata
+
+fixed = settings(derandomize=True, deadline=None)
 
 vocabularies = st.lists(st.text("ab\xff", max_size=4).map(lambda t: t.encode("latin-1")), min_size=1, max_size=40).map(
     lambda tokens: Vocabulary.from_tokens([b"", *tokens, b"", "c"], 0)
@@ -40,11 +42,13 @@ def assert_lifted(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     assert list(by_action.values()) == list(range(FIRST, partition.size))
 
 
+@fixed
 @given(automata, vocabularies)
 def test_classes_are_the_distinct_actions(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     assert_lifted(automaton, vocabulary)
 
 
+@fixed
 @given(automata, vocabularies)
 def test_small_chunks_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -52,6 +56,7 @@ def test_small_chunks_change_nothing(automaton: ByteAutomaton, vocabulary: Vocab
         assert_lifted(automaton, vocabulary)
 
 
+@fixed
 @given(automata, vocabularies)
 def test_hash_collisions_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     """The first weights are all alike, so transformations with as many pairs collide."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.partition import EOS, NEVER, Partition, refine
+
+fixed = settings(derandomize=True, deadline=None)
 
 CLASSES = Partition(np.array([EOS, 2, NEVER, 3, 2, 4, NEVER], dtype=np.int32), 5)
 
@@ -51,11 +53,15 @@ partitions = st.lists(st.integers(2, 5), min_size=6, max_size=6).map(lambda clas
 
 
 def number(classes: list[int], never: list[bool]) -> Partition:
-    found = {g: i + 2 for i, g in enumerate(dict.fromkeys(g for g, out in zip(classes, never, strict=True) if g > 1 and not out))}
+    found = {
+        g: i + 2
+        for i, g in enumerate(dict.fromkeys(g for g, out in zip(classes, never, strict=True) if g > 1 and not out))
+    }
     numbers = [NEVER if out else found.get(g, g) for g, out in zip(classes, never, strict=True)]
     return Partition(np.array(numbers, dtype=np.int32), len(found) + 2)
 
 
+@fixed
 @given(partitions, partitions, *[st.lists(st.booleans(), min_size=6, max_size=6)] * 2)
 def test_refinement_tells_tokens_apart_as_either_does(
     a: list[int], b: list[int], a_never: list[bool], b_never: list[bool]

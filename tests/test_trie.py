@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import trie as module
 from outlines_phi.trie import CACHE_VARIABLE, Trie
 from outlines_phi.vocabulary import Vocabulary
+
+fixed = settings(derandomize=True, deadline=None)
 
 TOKENS = [b"", b"a", b"ab", b"a", b"b\x00", b"b", "é".encode(), b"\xc3", b"abc", b"\xff\xff\xff"]
 
@@ -24,6 +26,7 @@ def spelling(trie: Trie, node: int) -> bytes:
     return text
 
 
+@fixed
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
 def test_every_token_ends_where_its_bytes_lead(tokens: list[bytes]) -> None:
     trie = Trie.build(tuple(tokens))
@@ -33,6 +36,7 @@ def test_every_token_ends_where_its_bytes_lead(tokens: list[bytes]) -> None:
     assert {spelling(trie, int(node)) for node in np.flatnonzero(trie.is_end)} == {token for token in tokens if token}
 
 
+@fixed
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
 def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> None:
     trie = Trie.build(tuple(tokens))
@@ -71,9 +75,7 @@ def test_memory_is_bounded(vocabulary: Vocabulary) -> None:
     assert Trie.of(vocabulary) is not first
 
 
-def test_a_trie_is_read_back_from_disk(
-    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trie_is_read_back_from_disk(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = Trie.of(vocabulary)
     assert [path.name for path in kept(tmp_path)] == [f"trie-1-{vocabulary.fingerprint}.npz"]
     module._memory.clear()
@@ -100,9 +102,7 @@ def test_a_file_for_another_vocabulary_is_not_used(vocabulary: Vocabulary, tmp_p
     assert same(Trie.of(other), Trie.build(other.tokens))
 
 
-def test_the_cache_can_be_turned_off(
-    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_can_be_turned_off(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "")
     Trie.of(vocabulary)
     assert not kept(tmp_path)

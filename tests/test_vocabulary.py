@@ -15,7 +15,11 @@ from outlines_phi import spelling
 from outlines_phi.errors import VocabularyError
 from outlines_phi.vocabulary import Vocabulary
 
-TEXT = ["the quick brown fox, jumps over 12 lazy dogs.\n", "ça coûte 5 €, naïve façade 東京 日本語 🙂🙃\n", "don't stop"] * 20
+TEXT = [
+    "the quick brown fox, jumps over 12 lazy dogs.\n",
+    "ça coûte 5 €, naïve façade 東京 日本語 🙂🙃\n",
+    "don't stop",
+] * 20
 
 
 def fast(tokenizer: Tokenizer, **special: str) -> PreTrainedTokenizerFast:
@@ -36,7 +40,18 @@ def byte_level() -> PreTrainedTokenizerFast:
 
 def sentencepiece_bpe() -> PreTrainedTokenizerFast:
     """Llama 2, Mistral 7B, Gemma: `▁` for the space and `<0xE9>` for bytes that no piece covers."""
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), *"▁abcdefghé", "▁a", "▁ab", "ab", "cd", "▁▁"]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{b:02X}>" for b in range(256)),
+        *"▁abcdefghé",
+        "▁a",
+        "▁ab",
+        "ab",
+        "cd",
+        "▁▁",
+    ]
     merges = [("▁", "a"), ("a", "b"), ("▁a", "b"), ("c", "d"), ("▁", "▁")]
     tokenizer = Tokenizer(
         models.BPE({p: i for i, p in enumerate(pieces)}, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
@@ -73,7 +88,16 @@ def wordpiece() -> PreTrainedTokenizerFast:
 class Encoding:
     """The two methods of ``tiktoken.Encoding`` that tokenizers with remote code use."""
 
-    tokens = [*(bytes([b]) for b in range(256)), b"ab", "é".encode(), b" ab", b"\xe6\x97", "日".encode(), b"ab", b"<end>"]
+    tokens = [
+        *(bytes([b]) for b in range(256)),
+        b"ab",
+        "é".encode(),
+        b" ab",
+        b"\xe6\x97",
+        "日".encode(),
+        b"ab",
+        b"<end>",
+    ]
 
     def decode_single_token_bytes(self, token: int) -> bytes:
         return self.tokens[token]

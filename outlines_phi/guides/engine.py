@@ -1,4 +1,4 @@
-"""The regex engine of Outlines over single bytes, as arrays: ``outlines_core.Index``, here or in a process that can be stopped.
+"""The regex engine of Outlines, ``outlines_core.Index``, over single bytes: here, or in a process that can be stopped.
 
 This file is also the program that the other process runs, so it imports nothing of this package.
 """
@@ -44,8 +44,9 @@ class Stopped(Exception):
 def build(pattern: str) -> Transitions:
     """Return the automaton of ``pattern``; ``ValueError`` is the engine's own refusal.
 
-    Every byte is a token of its own. Note what the engine leaves out (outlines_core 0.2.14): steps from a final state into one that is not final, and
-    what a match of higher priority ends. A pattern that can only match at the end of the text, ``...\\z``, loses nothing.
+    Every byte is a token of its own. Note what the engine leaves out (outlines_core 0.2.14): steps from a final state
+    into one that is not final, and what a match of higher priority ends. A pattern that can only match at the end of
+    the text, ``...\\z``, loses nothing.
     """
     index = outlines_core.Index(pattern, _BYTES)
     rows = index.get_transitions()
@@ -77,7 +78,7 @@ def size(pattern: str) -> int:
 
 
 def first_separators(pattern: str) -> set[str] | None:
-    """Return which of :data:`SEPARATORS` a text that ``pattern`` matches may begin with; ``None`` if it cannot be read."""
+    """Return which of :data:`SEPARATORS` a match of ``pattern`` may begin with; ``None`` if it cannot be read."""
     try:
         index = outlines_core.Index(pattern, _SEPARATORS)
     except ValueError as error:
@@ -89,8 +90,8 @@ def first_separators(pattern: str) -> set[str] | None:
 def build_apart(pattern: str, *, seconds: float, megabytes: int) -> Transitions:
     """Return :func:`build` of ``pattern``, made in another process that is stopped past ``seconds`` or ``megabytes``.
 
-    A native build cannot be interrupted, so a pattern whose automaton may be exponentially large is built here. Raises
-    :class:`Stopped`, or ``ValueError`` as :func:`build` does.
+    A native build cannot be interrupted, so a pattern whose automaton may be exponentially large is built here.
+    Raises :class:`Stopped`, or ``ValueError`` as :func:`build` does.
     """
     program = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({__file__!r}, run_name='__main__')"
     command = [sys.executable, "-c", program, str(megabytes)]
@@ -102,10 +103,12 @@ def build_apart(pattern: str, *, seconds: float, megabytes: int) -> Transitions:
         )
     except subprocess.TimeoutExpired:
         raise Stopped(f"more than {seconds:g} seconds") from None
+    except OSError as error:
+        raise Stopped(f"another process, which could not be started ({error})") from None
     if done.returncode == _REFUSED:
         raise ValueError(done.stdout.decode())
     if done.returncode != 0:
-        raise Stopped(f"more than {megabytes} MB of memory (the process that built it ended with {done.returncode})")
+        raise Stopped(f"more than {megabytes} MB of memory (status {done.returncode})")
     with np.load(io.BytesIO(done.stdout)) as arrays:
         return Transitions(**arrays)
 

@@ -27,8 +27,9 @@ _DENSE = 1 << 28
 class FSMGuide(Guide):
     """A guide with finitely many states: those of a byte automaton, moved up by one to make room for :data:`DONE`.
 
-    Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence. A state is live only if
-    :data:`DONE` can be reached from it *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
+    Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence. A state is
+    live only if :data:`DONE` can be reached from it *with tokens of the vocabulary*; transitions into other states
+    are :data:`DEAD`.
 
     Attributes
     ----------
@@ -62,15 +63,16 @@ class FSMGuide(Guide):
             The automaton accepts nothing, or nothing that tokens of ``vocabulary`` can write.
         """
         if automaton.is_empty:
-            raise EmptyLanguageError("the output type allows no text at all; see that its parts do not contradict each other")
+            raise EmptyLanguageError(
+                "the output type allows no text at all; see that its parts do not contradict each other"
+            )
         partition, moves = lift(automaton, vocabulary)
         guide = cls._from_moves(automaton, vocabulary, partition, moves)
         alive = guide.distances != UNREACHABLE
         if not alive[guide.start]:
-            shortest = next(automaton.members())
             raise EmptyLanguageError(
-                f"no text of the output type can be written with this vocabulary; the shortest one, {shortest!r}, needs bytes that no "
-                "sequence of its tokens writes"
+                "no text of the output type can be written with this vocabulary; the shortest one, "
+                f"{automaton.shortest()!r}, needs bytes that no sequence of its tokens writes"
             )
         if alive[2:].all():
             return guide
@@ -106,9 +108,7 @@ class FSMGuide(Guide):
         states = len(automaton) + 1
         order = np.argsort(state.astype(np.min_scalar_type(states)), kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
-        return cls(
-            vocabulary, partition, offsets, classes[order], successors[order], automaton.start + 1, automaton
-        )
+        return cls(vocabulary, partition, offsets, classes[order], successors[order], automaton.start + 1, automaton)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -121,7 +121,9 @@ class FSMGuide(Guide):
         if self.vocabulary.fingerprint != other.vocabulary.fingerprint:
             raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
         if self.automaton is None or other.automaton is None:
-            raise UnsupportedError("only guides of byte automata can be intersected; this one was made from a token table")
+            raise UnsupportedError(
+                "only guides of byte automata can be intersected; this one was made from a token table"
+            )
         product = self.automaton & other.automaton
         if product.is_empty:
             raise EmptyLanguageError("the intersection is empty: no text is allowed by both guides")

@@ -29,7 +29,9 @@ def assert_guide(guide: Guide, *, limit: int = 10_000) -> None:
         assert row.targets.shape == (row.partition.size,), here
         assert row.partition.class_of.shape == (len(guide.vocabulary),), here
         assert row.partition.members(EOS).tolist() == [guide.vocabulary.eos_ids[0]], here
-        silent = [v for v, token in enumerate(guide.vocabulary.tokens) if not token and v != guide.vocabulary.eos_ids[0]]
+        silent = [
+            v for v, token in enumerate(guide.vocabulary.tokens) if not token and v != guide.vocabulary.eos_ids[0]
+        ]
         assert not row.targets[row.partition.class_of[silent]].any(), f"an id that writes nothing is allowed: {here}"
         assert row.targets[NEVER] == DEAD, f"no state allows NEVER: {here}"
         assert row.targets[EOS] in (DEAD, DONE), f"the end of sequence only ends a text: {here}"
@@ -44,8 +46,9 @@ def assert_guide(guide: Guide, *, limit: int = 10_000) -> None:
 def assert_spells(guide: Guide, automaton: ByteAutomaton, *, limit: int = 10_000) -> None:
     """Assert that ``guide`` allows exactly the token sequences whose bytes ``automaton`` accepts.
 
-    In every state that tokens reach, each token is tried by itself: it is allowed if and only if the automaton, run on its bytes, stays
-    in a state from which tokens can complete a member, and ``min_tokens`` is the least number of tokens that does.
+    In every state that tokens reach, each token is tried by itself: it is allowed if and only if the automaton, run
+    on its bytes, stays in a state from which tokens can complete a member, and ``min_tokens`` is the least number of
+    tokens that does.
     """
     tokens_to_go = _tokens_to_go(automaton, guide.vocabulary)
     pairs = {(guide.start, automaton.start)}
@@ -81,7 +84,7 @@ def reachable(guide: Guide, *, limit: int = 10_000) -> list[int]:
 
 
 def _tokens_to_go(automaton: ByteAutomaton, vocabulary: Vocabulary) -> Callable[[int], int]:
-    """Return the least number of tokens, end of sequence included, from a state of ``automaton`` to the end: value iteration."""
+    """Return the least number of tokens, the end included, from a state of ``automaton`` on, by value iteration."""
     spelled = [token for token in vocabulary.tokens if token]
     after = [[automaton.advance(state, token) for token in spelled] for state in range(len(automaton))]
     to_go = {state: 1 for state in range(len(automaton)) if automaton.accepting[state]}

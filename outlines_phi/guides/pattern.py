@@ -11,7 +11,8 @@ from typing import NamedTuple, final
 class Token(NamedTuple):
     """A piece of a pattern, ``pattern.text[start:end]``.
 
-    ``kind`` is ``atom`` (matches one character), ``look`` (an assertion), ``open``, ``close``, ``or``, ``flags`` or ``repeat``.
+    ``kind`` is ``atom`` (matches one character), ``look`` (an assertion), ``open``, ``close``, ``or``, ``flags`` or
+    ``repeat``.
     """
 
     kind: str
@@ -20,7 +21,7 @@ class Token(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a pattern cannot be read, and where. ``alternative`` is set where the feature exists elsewhere but is not offered."""
+    """Why a pattern cannot be read, and where; ``alternative`` is set for a feature that other engines offer."""
 
     position: int
     message: str
@@ -32,8 +33,9 @@ class Problem(NamedTuple):
 class Pattern:
     """What can be known of a pattern without building it.
 
-    The engine alone decides which patterns are read and what they mean. This only finds the position of an error, which the engine does
-    not tell, and what makes a build fast. Both are tested against the engine on random patterns.
+    The engine alone decides which patterns are read and what they mean. This only finds the position of an error,
+    which the engine does not tell, and what makes a build fast. Both are tested against the engine on random
+    patterns.
 
     Attributes
     ----------
@@ -85,7 +87,7 @@ class Pattern:
 
     @cached_property
     def largest_repeat(self) -> int:
-        """The largest number of times that a piece is written out: the bounds of repeats, multiplied where they nest."""
+        """How often a piece is written out at most: the bounds of repeats, multiplied where they nest."""
         inside = [1]  # per open group: the largest repeat in it
         last = 1  # that of what a repeat would apply to
         for token in self.tokens:
@@ -115,7 +117,8 @@ class Pattern:
 _BOUND = re.compile(r"\d+")
 _REPEAT = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
 _ESCAPE = re.compile(
-    r"\\(?:[pP](?:\{[^}]*\}|[^{])|[xuU]\{[^}]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|b\{[^}]*\}|.)", re.DOTALL
+    r"\\(?:[pP](?:\{[^}]*\}|[^{])|[xuU]\{[^}]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|b\{[^}]*\}|.)",
+    re.DOTALL,
 )
 _LOOK = re.compile(r"\\[bB<>Az]")
 _GROUP = re.compile(r"\((?:\?(?:P?<[^>]*>|(?P<flags>[a-zA-Z-]*)(?P<end>[:)]))|(?!\?))")

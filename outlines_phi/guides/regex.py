@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from functools import lru_cache, partial
 
 import numpy as np
@@ -27,18 +28,21 @@ _GUARD = "".join(map(chr, (*range(128), *range(0x10F000, 0x10F000 + _GUARD_LENGT
 
 @lru_cache(maxsize=128)
 def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048) -> ByteAutomaton:
-    """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the engine and dialect of Outlines.
+    """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the dialect of Outlines.
 
-    The engine is ``outlines_core.Index`` over the 256 single bytes. It is given ``GUARD(?:pattern)\\z``, for three reasons:
+    The engine is ``outlines_core.Index`` over the 256 single bytes. It is given ``GUARD(?:pattern)\\z``, for three
+    reasons:
 
-    - It also builds the automaton of an *unanchored* search, which is exponentially large where the pattern's beginning can occur again inside
-      a bounded repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. Behind a literal that cannot occur inside the pattern no search begins again.
-    - It resolves alternatives *leftmost first*: ``a|ab`` alone never gives ``ab``. With ``\\z`` nothing has matched before the end.
-    - It drops a step from a final state into one that is not: ``a(bc)?`` alone gives ``a`` only, unless one token writes ``bc``. With ``\\z``
-      the engine sees no final state on the way.
+    - It also builds the automaton of an *unanchored* search, which is exponentially large where the pattern's
+      beginning can occur again inside a bounded repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. Behind a literal that
+      cannot occur inside the pattern no search begins again.
+    - It resolves alternatives *leftmost first*: ``a|ab`` alone never gives ``ab``. With ``\\z`` nothing has matched
+      before the end.
+    - It drops a step from a final state into one that is not: ``a(bc)?`` alone gives ``a`` only, unless one token
+      writes ``bc``. With ``\\z`` the engine sees no final state on the way.
 
-    The states of the guard are dropped afterwards. So the language contains what Outlines can write with any vocabulary, and is equal to it
-    where no member is the beginning of another, as with JSON objects.
+    The states of the guard are dropped afterwards. So the language contains what Outlines can write with any
+    vocabulary, and is equal to it where no member is the beginning of another, as with JSON objects.
 
     Parameters
     ----------
@@ -46,7 +50,8 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
         A regular expression in the syntax of the Rust crate ``regex``.
     seconds, megabytes
         What the engine is given when the automaton seems to grow exponentially with the pattern's repeats, as that of
-        ``(a|b)*a(a|b){20}`` does. It then works in another process, because a native build cannot be interrupted in this one.
+        ``(a|b)*a(a|b){20}`` does. It then works in another process, because a native build cannot be interrupted in
+        this one.
 
     Raises
     ------
@@ -82,16 +87,18 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
         raise _explain(str(error), shape) from None
     except engine.Stopped as error:
         raise UnsupportedError(
-            f"the automaton of the pattern {_short(pattern)} takes {error}, as if it grew exponentially with its repeats. Lower their bounds, "
-            "make what follows a repeat differ from what it repeats, or raise `seconds` and `megabytes`"
+            f"the automaton of the pattern {_short(pattern)} takes {error}, as if it grew exponentially with its "
+            "repeats. Lower their bounds, make what follows a repeat differ from what it repeats, or raise `seconds` and "
+            "`megabytes`"
         ) from None
 
 
 def _guard(shape: Pattern) -> str:
     """Return a literal that cannot occur inside the pattern, or that is longer than what can hold it.
 
-    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. Where none is left, a search that
-    begins again needs as many repeats as the guard has characters, all different, before it can multiply.
+    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. Where none is
+    left, a search that begins again needs as many repeats as the guard has characters, all different, before it can
+    multiply.
     """
     least, most = _GUARD_LENGTHS
     if shape.problem or shape.verbose:
@@ -114,8 +121,9 @@ def _whole(pattern: str, guard: str) -> str:
 def _may_explode(shape: Pattern, guard: str) -> bool:
     """Return whether the automaton may be too large to be built where it cannot be stopped.
 
-    Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is extrapolated, a degree that
-    rises from one pair to the next is exponential growth. A false alarm costs a fraction of a second.
+    Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is
+    extrapolated, a degree that rises from one pair to the next is exponential growth. A false alarm costs a fraction
+    of a second.
     """
     if shape.verbose:
         return "{" in shape.text
@@ -153,7 +161,7 @@ def _automaton(built: Transitions, skipped: int) -> ByteAutomaton:
         start=int(number[start]),
         accepting=accepting[kept],
     )
-    # The engine builds reachable states only, but not only those that lead to a member: `x*[a&&b]|c` has one that reads x for ever.
+    # All states are reachable, but not all lead to a member: `x*[a&&b]|c` has one that reads x for ever.
     dead_ends = np.count_nonzero(automaton.distances == UNREACHABLE) > 1
     return automaton.trim() if dead_ends else automaton
 
@@ -167,8 +175,9 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
     if "start state" in refusal or "word boundar" in refusal:
         at = look.start if look else 0
         return UnsupportedError(
-            "this assertion is not supported in a regular expression for generation; a match always covers the whole output, so `^` and "
-            f"`$` can be left out, and a word boundary can be written as the characters around it\n{caret(text, at)}"
+            "this assertion is not offered in a regular expression for generation; a match always covers the whole "
+            "output, so `^` and `$` can be left out, and a word boundary can be written as the characters around it\n"
+            f"{caret(text, at)}"
         )
     if shape.problem:
         position, message, alternative = shape.problem
@@ -179,7 +188,9 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
         if token.kind == "atom" and engine.first_separators(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(text)
     except (re.error, OverflowError) as error:
         return GrammarError(str(getattr(error, "msg", error)), text, getattr(error, "pos", None))
     return GrammarError(f"the regular expression {_short(text)} cannot be read: {refusal}", text)

@@ -5,7 +5,23 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 LITERALS = ("a", "b", "c", "0", "é", "日", r"\.", r"\n", " ", "-")
-CLASSES = ("[ab]", "[^a]", "[a-c0]", ".", r"\d", r"\w", r"\s", r"\p{Lu}", r"[^\W\d]", "[[:alpha:]]", "[a-z&&[^b]]", r"[\]\-]", "[é-ü]", r"\x41", r"\u00e9")
+CLASSES = (
+    "[ab]",
+    "[^a]",
+    "[a-c0]",
+    ".",
+    r"\d",
+    r"\w",
+    r"\s",
+    r"\p{Lu}",
+    r"[^\W\d]",
+    "[[:alpha:]]",
+    "[a-z&&[^b]]",
+    r"[\]\-]",
+    "[é-ü]",
+    r"\x41",
+    r"\u00e9",
+)
 REPEATS = ("*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "{1,2}?", "??")
 FLAGS = ("(?i:", "(?s:", "(?s-i:", "(?P<name>", "(?U:")
 
@@ -28,5 +44,24 @@ def patterns(atoms: tuple[str, ...] = LITERALS + CLASSES) -> st.SearchStrategy[s
 
 def jumbles() -> st.SearchStrategy[str]:
     """Return random strings of the pieces that patterns are made of; most of them cannot be read."""
-    pieces = [*r"ab()[]{}?*+|^$.,-&~:x12<>=!#\ " + "\n", "(?:", "(?i)", "(?s:", "(?x)", "(?P<n>", "[^", "[[:alpha:]", r"\p{L}", r"\b", r"\z", r"\]", r"\d", "{1,2}", "(?=", r"\1", "&&", "--"]
+    pieces = [
+        *r"ab()[]{}?*+|^$.,-&~:x12<>=!#\ " + "\n",
+        "(?:",
+        "(?i)",
+        "(?s:",
+        "(?x)",
+        "(?P<n>",
+        "[^",
+        "[[:alpha:]",
+        r"\p{L}",
+        r"\b",
+        r"\z",
+        r"\]",
+        r"\d",
+        "{1,2}",
+        "(?=",
+        r"\1",
+        "&&",
+        "--",
+    ]
     return st.lists(st.sampled_from(pieces), max_size=9).map("".join)

@@ -18,7 +18,20 @@ LETTERS = Vocabulary.from_tokens(["<eos>", *"abcxyz019.-", "ab", "bc", "abc", "c
 """Overlapping tokens and an equal spelling twice."""
 
 PARTIAL = Vocabulary(
-    (b"a", b"\xc3", b"\xa9", "é".encode(), b"a\xc3", b"\xa9a", "東".encode()[:2], "東".encode()[2:], b"", b"", b"", b"b"),
+    (
+        b"a",
+        b"\xc3",
+        b"\xa9",
+        "é".encode(),
+        b"a\xc3",
+        b"\xa9a",
+        "東".encode()[:2],
+        "東".encode()[2:],
+        b"",
+        b"",
+        b"",
+        b"b",
+    ),
     (9, 8),
     np.array([True] * 10 + [False, True]),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from gardens import SIZE, VOCABULARY, Gardener, build, evaluate
+from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
 from torch import Tensor
 
 from outlines_phi.errors import ModelError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
+from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
 from outlines_phi.lm.transformers.mask import TreeMask

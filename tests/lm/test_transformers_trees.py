@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from gardens import CONFIGS, SIZE, Gardener, build, evaluate
+from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
 
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.mask import TreeMask
