@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from .automaton import ByteAutomaton
 from .partition import EOS, NEVER, Partition
-from .transformations import Transformations
+from .transformations import Compositions, Transformations
 from .trie import Trie
 from .vocabulary import Vocabulary
 
@@ -42,52 +43,36 @@ def lift(automaton: ByteAutomaton, vocabulary: Vocabulary) -> Lift:
     never goes below a node that leaves every state dead.
     """
     trie = Trie.of(vocabulary)
-    columns = np.ascontiguousarray(automaton.targets.T)
-    width = len(columns)
+    compositions = Compositions(automaton.targets)
+    width = automaton.targets.shape[1]
     byte_class = automaton.byte_class.astype(np.int64)
-    here = Transformations.identity(len(automaton))
-    action = np.zeros(1, dtype=np.int64)  # per node of the level above: its transformation in `here`, -1 if dead
-    ends, seen = [], 0
-    end_of = np.full(len(trie.parent), -1, dtype=np.int64)
-    for above, low, high in zip(trie.levels, trie.levels[1:], trie.levels[2:], strict=False):
-        parent = action[trie.parent[low:high] - above]
-        live = np.flatnonzero(parent >= 0)
-        if not len(live):
+    action = np.zeros(len(trie), dtype=np.int64)  # per node, the number of its transformation
+    action[0] = 1
+    for low, high in pairwise(trie.levels[1:].tolist()):
+        keys = action[trie.parent[low:high]] * width + byte_class[trie.byte[low:high]]
+        after = compositions.after.ravel()
+        unknown = keys[after[keys] == Compositions.UNKNOWN]
+        if len(unknown):
+            # A table over all keys instead of a sort: there are few transformations and few byte classes.
+            occurs = np.zeros(after.size, dtype=bool)
+            occurs[unknown] = True
+            compositions.find(np.flatnonzero(occurs))
+            after = compositions.after.ravel()
+        action[low:high] = after[keys]
+        if not action[low:high].any():
             break
-        key = parent[live] * width + byte_class[trie.byte[low:high][live]]
-        # A table over all keys instead of a sort: there are few transformations and few byte classes.
-        occurs = np.zeros(len(here) * width, dtype=bool)
-        occurs[key] = True
-        keys = np.flatnonzero(occurs)
-        here, number_of = here.then(*np.divmod(keys, width), columns)
-        number = np.full(len(occurs), -1, dtype=np.int64)
-        number[keys] = number_of
-        action = np.full(high - low, -1, dtype=np.int64)
-        action[live] = number[key]
-
-        final = np.zeros(len(here) + 1, dtype=bool)
-        final[action[trie.is_end[low:high]]] = True
-        kept = np.flatnonzero(final[:-1])
-        place = np.full(len(here) + 1, -1, dtype=np.int64)
-        place[kept] = np.arange(seen, seen + len(kept))
-        end_of[low:high] = place[action]
-        ends.append(here.take(kept))
-        seen += len(kept)
-    found = Transformations.concatenate([Transformations.identity(1).take(np.zeros(0, np.int64)), *ends])
-    found, number_of = found.distinct()
-    number = np.append(number_of, -1)[end_of[trie.node_of]]
-    return _number_by_first_token(number, found, vocabulary)
+    action[0] = 0  # where ids end that write nothing
+    return _classes(action[trie.node_of], compositions.known, vocabulary)
 
 
-def _number_by_first_token(number: NDArray[np.int64], found: Transformations, vocabulary: Vocabulary) -> Lift:
-    """Return the classes in the order of their first token ids, so that numbers do not depend on hashes."""
-    spelled = np.flatnonzero(number >= 0)[::-1]
-    first = np.zeros(len(found), dtype=np.int64)
+def _classes(number: NDArray[np.int64], known: Transformations, vocabulary: Vocabulary) -> Lift:
+    """Return the classes of tokens with these transformations, in the order of their first ids."""
+    spelled = np.flatnonzero(number)[::-1]
+    first = np.full(len(known) + 1, len(number))
     first[number[spelled]] = spelled  # the last write wins, and ids descend
-    order = np.argsort(first)
-    rank = np.empty(len(found) + 1, dtype=np.int32)
-    rank[order] = np.arange(FIRST, FIRST + len(found))
-    rank[-1] = NEVER
-    class_of = rank[number]
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(number))]
+    class_of_number = np.full(len(known) + 1, NEVER, dtype=np.int32)
+    class_of_number[order] = np.arange(FIRST, FIRST + len(order))
+    class_of = class_of_number[number]
     class_of[vocabulary.eos_ids[0]] = EOS
-    return Lift(Partition(class_of, FIRST + len(found)), found.take(order))
+    return Lift(Partition(class_of, FIRST + len(order)), known.take(order - 1))

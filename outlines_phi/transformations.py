@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK = 1 << 21
-"""How many pairs are worked on at a time: it bounds the memory of a step, not its result."""
+"""How many pairs are composed at a time: it bounds the memory of a step, not its result."""
 
 
 class Distinct(NamedTuple):
@@ -48,16 +48,21 @@ class Transformations:
         live = np.arange(1, states, dtype=np.int32)
         return cls(np.array([0, len(live)], dtype=np.int64), live, live)
 
-    @classmethod
-    def concatenate(cls, parts: list[Transformations]) -> Transformations:
-        """Return the transformations of all ``parts``, in order."""
-        counts = np.concatenate([np.diff(part.offsets) for part in parts])
-        source = np.concatenate([part.source for part in parts])
-        return cls(_offsets(counts), source, np.concatenate([part.target for part in parts]))
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """``int64[U]``: how many states each leaves alive."""
+        return np.diff(self.offsets)
+
+    def plus(self, other: Transformations) -> Transformations:
+        """Return these transformations and then the ``other`` ones."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]])
+        source = np.concatenate([self.source, other.source])
+        return Transformations(offsets, source, np.concatenate([self.target, other.target]))
 
     def take(self, chosen: NDArray[np.int64]) -> Transformations:
         """Return the ``chosen`` transformations, in that order."""
-        counts, pairs = self._pairs(chosen)
+        counts = self.counts[chosen]
+        pairs = _spans(self.offsets[chosen], counts)
         return Transformations(_offsets(counts), self.source[pairs], self.target[pairs])
 
     def where(self, kept: NDArray[np.bool_]) -> Transformations:
@@ -65,74 +70,127 @@ class Transformations:
         before = np.concatenate([[0], np.cumsum(kept)])
         return Transformations(before[self.offsets], self.source[kept], self.target[kept])
 
-    def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Distinct:
-        """Return each ``chosen[i]`` followed by ``columns[column[i]]``.
-
-        Parameters
-        ----------
-        chosen, column
-            ``int64[P]``: what is composed with what.
-        columns
-            ``int32[C, S]``: the second transformations, whole.
-        """
-        sizes = np.cumsum(self.offsets[chosen + 1] - self.offsets[chosen])
-        cuts = np.searchsorted(sizes, np.arange(CHUNK, sizes[-1], CHUNK)) + 1
-        parts = [
-            self._compose(some, along, columns)
-            for some, along in zip(np.split(chosen, cuts), np.split(column, cuts), strict=True)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        distinct, again = Transformations.concatenate([part.transformations for part in parts]).distinct()
-        first = np.cumsum([0, *(len(part.transformations) for part in parts[:-1])])
-        numbers = [
-            np.append(again, -1)[np.where(p.number_of < 0, -1, p.number_of + f)]
-            for p, f in zip(parts, first, strict=True)
-        ]
-        return Distinct(distinct, np.concatenate(numbers))
+    def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Transformations:
+        """Return each ``chosen[i]`` followed by ``columns[column[i]]``, a row of the whole maps ``int32[C, S]``."""
+        counts = self.counts[chosen]
+        pairs = _spans(self.offsets[chosen], counts)
+        target = columns[np.repeat(column, counts), self.target[pairs]]
+        return Transformations(_offsets(counts), self.source[pairs], target).where(target != 0)
 
     def distinct(self) -> Distinct:
-        """Return the distinct transformations with live pairs, in order of appearance.
-
-        Equal ones are found by a hash and then compared pair by pair, so a collision costs another hash and never a
-        wrong answer.
-        """
-        counts = np.diff(self.offsets)
-        live = np.flatnonzero(counts)
+        """Return the distinct transformations with live pairs, in order of appearance."""
+        live = np.flatnonzero(self.counts)
+        alive = self.take(live)
+        seed = 0
+        while (twin := alive.twins(alive.hashes(seed))) is None:
+            seed += 1
+        first = np.flatnonzero(twin == np.arange(len(alive)))
         number_of = np.full(len(self), -1, dtype=np.int64)
-        if not len(live):
-            return Distinct(self.take(live), number_of)
-        counts, offsets = counts[live], self.offsets[live]
-        random = np.random.default_rng(0)
-        states = int(max(self.source.max(), self.target.max())) + 1
-        while True:
-            # A transformation is a set of pairs, so the sum of a random weight of each pair is a hash of it.
-            weights = random.integers(0, 2**64, size=(2, states), dtype=np.uint64)
-            sums = np.add.reduceat(weights[0][self.source] * weights[1][self.target], offsets)
-            _, first, group = np.unique(sums, return_index=True, return_inverse=True)
-            twin = first[group]
-            if np.array_equal(counts, counts[twin]) and self._equal(offsets, offsets[twin], counts):
-                order = np.argsort(first)
-                rank = np.empty_like(order)
-                rank[order] = np.arange(len(order))
-                number_of[live] = rank[group]
-                return Distinct(self.take(live[first[order]]), number_of)
+        number_of[live] = np.searchsorted(first, twin)
+        return Distinct(alive.take(first), number_of)
 
-    def _equal(self, at: NDArray[np.int64], other: NDArray[np.int64], counts: NDArray[np.int64]) -> bool:
-        """Return whether the ``counts[i]`` pairs from ``at[i]`` on equal those from ``other[i]`` on, for all ``i``."""
-        here, there = _spans(at, counts), _spans(other, counts)
-        return bool((self.source[here] == self.source[there]).all() and (self.target[here] == self.target[there]).all())
+    def hashes(self, seed: int) -> NDArray[np.uint64]:
+        """Return ``uint64[U]``: equal for equal transformations. None of them may be without pairs.
 
-    def _compose(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Distinct:
-        counts, pairs = self._pairs(chosen)
-        target = columns[np.repeat(column, counts), self.target[pairs]]
-        return Transformations(_offsets(counts), self.source[pairs], target).where(target != 0).distinct()
+        A transformation is a set of pairs, so the sum of a random weight of each pair is a hash of it.
+        """
+        if not len(self):
+            return np.zeros(0, dtype=np.uint64)
+        return np.add.reduceat(_weights(seed, self.source) * _weights(~seed, self.target), self.offsets[:-1])
 
-    def _pairs(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return how many pairs each of ``chosen`` has, and where they are, one after the other."""
-        starts = self.offsets[chosen]
-        counts = self.offsets[chosen + 1] - starts
-        return counts, _spans(starts, counts)
+    def twins(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64] | None:
+        """Return the first equal transformation of each; ``None`` if a hash is shared by two that differ.
+
+        Equal hashes are only a guess: the pairs are compared.
+        """
+        _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+        twin = first[group]
+        return twin if self.take(twin).equals(self) else None
+
+    def equals(self, other: Transformations) -> bool:
+        """Return whether these are the ``other`` transformations, in order."""
+        return (
+            np.array_equal(self.offsets, other.offsets)
+            and np.array_equal(self.source, other.source)
+            and np.array_equal(self.target, other.target)
+        )
+
+
+@final
+class Compositions:
+    """The transformations that come up on a walk, each once, and what each becomes after one more byte.
+
+    Number 0 leaves every state dead, number 1 is the identity, and number ``n`` is ``known[n - 1]``.
+
+    Attributes
+    ----------
+    known
+        The transformations found so far.
+    after
+        ``int32[at least U + 1, C]``: the number of each transformation after a byte of each class, or ``UNKNOWN``.
+    """
+
+    UNKNOWN = -1
+
+    def __init__(self, targets: NDArray[np.int32]) -> None:
+        self.known = Transformations.identity(len(targets))
+        self._columns = np.ascontiguousarray(targets.T)
+        self._seed = 0
+        self._hashes = self.known.hashes(self._seed)
+        self.after = np.full((64, len(self._columns)), self.UNKNOWN, dtype=np.int32)
+        self.after[0] = 0
+
+    def find(self, keys: NDArray[np.int64]) -> None:
+        """Fill ``after`` at the flat positions ``keys``, ascending."""
+        number, column = np.divmod(keys, len(self._columns))
+        sizes = np.cumsum(self.known.counts[number - 1])
+        cuts = np.searchsorted(sizes, np.arange(CHUNK, sizes[-1], CHUNK)) + 1
+        for some, along in zip(np.split(number, cuts), np.split(column, cuts), strict=True):
+            self.after[some, along] = self._numbers(self.known.then(some - 1, along, self._columns))
+            missing = len(self.known) + 1 - len(self.after)
+            if missing > 0:
+                more = np.full((max(missing, len(self.after)), len(self._columns)), self.UNKNOWN, dtype=np.int32)
+                self.after = np.concatenate([self.after, more])
+
+    def _numbers(self, found: Transformations) -> NDArray[np.int64]:
+        """Return the number of each of ``found``, those that are new added to the known ones."""
+        live = np.flatnonzero(found.counts)
+        numbers = np.zeros(len(found), dtype=np.int64)
+        if len(live):
+            alive = found.take(live)
+            while (matched := self._match(alive)) is None:
+                self._seed += 1
+                self._hashes = self.known.hashes(self._seed)
+            numbers[live] = matched
+        return numbers
+
+    def _match(self, alive: Transformations) -> NDArray[np.int64] | None:
+        """Return the numbers of ``alive``; ``None``, with nothing changed, if a hash is shared by two that differ."""
+        hashes = alive.hashes(self._seed)
+        twin = alive.twins(hashes)
+        if twin is None:
+            return None
+        first = np.flatnonzero(twin == np.arange(len(alive)))
+        fresh, hashes = alive.take(first), hashes[first]
+        order = np.argsort(self._hashes)
+        place = np.searchsorted(self._hashes, hashes, sorter=order).clip(max=len(order) - 1)
+        candidate = order[place]
+        same = self._hashes[candidate] == hashes
+        if not self.known.take(candidate[same]).equals(fresh.take(np.flatnonzero(same))):
+            return None
+        number = np.where(same, candidate, len(self.known) + np.cumsum(~same) - 1) + 1
+        if not same.all():
+            self.known = self.known.plus(fresh.take(np.flatnonzero(~same)))
+            self._hashes = np.concatenate([self._hashes, hashes[~same]])
+        return number[np.searchsorted(first, twin)]
+
+
+def _weights(seed: int, states: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """Return a pseudo-random odd number for each state: the finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
+    table = np.arange(int(states.max()) + 1, dtype=np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    table = (table ^ (table >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    table = (table ^ (table >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (table ^ (table >> np.uint64(31)))[states] | np.uint64(1)
 
 
 def _spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

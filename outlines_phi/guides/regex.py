@@ -123,7 +123,7 @@ def _may_explode(shape: Pattern, guard: str) -> bool:
 
     Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is
     extrapolated, a degree that rises from one pair to the next is exponential growth. A false alarm costs a fraction
-    of a second.
+    of a second. What is written out a dozen times, instead of repeated, is not seen.
     """
     if shape.verbose:
         return "{" in shape.text
@@ -171,6 +171,10 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
     text = shape.text
     if "incompatible" in refusal:
         return EmptyLanguageError(f"the pattern {_short(text)}, or a branch of it, matches nothing at all")
+    if "exceeds" in refusal:
+        return UnsupportedError(
+            f"the automaton of the pattern {_short(text)} is too large; lower the bounds of its repeats"
+        )
     look = next((t for t in shape.tokens if t.kind == "look"), None)
     if "start state" in refusal or "word boundar" in refusal:
         at = look.start if look else 0

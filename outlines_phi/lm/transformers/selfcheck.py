@@ -97,6 +97,7 @@ class Example:
 
     def fault(self, trees: Trees) -> str | None:
         """Return what is wrong with the model on this road, ``None`` when nothing is."""
+        plain = self.plain  # first: a model that gives NaN by itself says so, and no road is blamed for it
         try:
             logits = self._grown(trees(self.forward, self.prompts))
         except torch.OutOfMemoryError:
@@ -105,7 +106,7 @@ class Example:
             return str(error)
         except Exception as error:  # whatever an unknown architecture makes of masks and caches it does not know
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        distance = float((logits - self.plain).square().mean().sqrt() / self.plain.std())
+        distance = float((logits - plain).square().mean().sqrt() / plain.std())
         if distance <= TOLERANCE.get(self.forward.dtype, TOLERANCE[torch.bfloat16]):
             return None
         return f"in a trial its logits are off by {distance:.2g} of their standard deviation"
@@ -127,7 +128,8 @@ class Example:
         logits = torch.empty(len(forest), self.forward.size, dtype=torch.float64)
         for leaf in sorted(set(range(len(forest))) - set(forest.parent.tolist())):
             sequence = torch.tensor([forest.sequence(leaf)], device=self.forward.device)
-            answer = self.forward(sequence, mask=torch.ones_like(sequence), positions=None)[0][0].double().cpu()
+            answer, _ = self.forward(sequence, mask=torch.ones_like(sequence), positions=None)
+            answer = self.forward.checked(answer[0]).double().cpu()
             node, place = leaf, -1
             while node >= 0:
                 logits[node] = answer[place]
