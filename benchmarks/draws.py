@@ -36,10 +36,12 @@ NAMES = (
     "Mara",
     "Nora",
 )
-JOBS = ("baker", "teacher", "nurse", "painter", "farmer", "driver", "singer", "carpenter", "pilot", "tailor", "lawyer")
+JOBS = ("baker", "teacher", "nurse", "painter", "farmer", "driver", "singer", "carpenter")
+SHOPS = ("bakery", "library", "museum", "market", "bank", "garden", "station", "school")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 PROMPTS = {
-    "on-prompt": "Person: {name} is a {job}. JSON: ",
-    "off-prompt": "Person: {name} is a {job}. Story: ",
+    "on-prompt": [f"Person: {name} is a {job}. JSON: " for name in NAMES for job in JOBS],
+    "off-prompt": [f"Question: is the {shop} open on {day}? Answer: " for shop in SHOPS for day in DAYS],
 }
 
 
@@ -57,7 +59,7 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def main(
-    prompts: Annotated[int, typer.Option(help="Distinct prompts, each a cold tree.")] = 100,
+    prompts: Annotated[int, typer.Option(help="Distinct prompts, each a cold tree.")] = 50,
     n: Annotated[int, typer.Option(help="Draws of one prompt.")] = 400,
 ) -> None:
     """Measure and write ``first_draw.json``, ``many_draws.json`` and ``batch.json``."""
@@ -77,8 +79,8 @@ def main(
     batch = Report(
         "batch", "A batch of 32 cold prompts", ["prompts", "calls of the longest alone", "calls of the batch", "ratio"]
     )
-    for kind, form in PROMPTS.items():
-        texts = [form.format(name=name, job=job) for job in JOBS for name in NAMES][:prompts]
+    for kind, texts in PROMPTS.items():
+        texts = texts[:prompts]
         pairs, phis = [], []
         for seed, text in enumerate(track(texts, description=f"{kind}: first draws")):
             exact, plain = generator.sample(text, seed=seed), generator.sample(text, 8, phi="local", seed=seed)

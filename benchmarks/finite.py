@@ -47,12 +47,9 @@ def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in
         nodes = live_prefixes(BoundsTree(table, 64), 100_000)
         times: dict[str, list[float]] = {"plain": [], "exact": []}
         for repeat in range(repeats + 2):
-            for kind, call in (
-                ("plain", lambda: plain(PROMPT)),
-                ("exact", lambda seed=repeat: exact(PROMPT, seed=seed)),
-            ):
+            for kind, generator, options in (("plain", plain, {}), ("exact", exact, {"seed": repeat})):
                 start = time.perf_counter()
-                call()
+                generator(PROMPT, **options)
                 if repeat > 1:
                     times[kind].append(1e3 * (time.perf_counter() - start))
         counts = exact.sample(PROMPT, seed=0, max_new_tokens=64).counts

@@ -27,7 +27,7 @@ class Report:
     def add(self, *row: Any) -> None:
         """Add a row, in the order of the columns."""
         assert len(row) == len(self.columns)
-        self.rows.append([round(value, 4) if isinstance(value, float) else value for value in row])
+        self.rows.append([float(f"{value:.4g}") if isinstance(value, float) else value for value in row])
 
     def write(self, **settings: Any) -> None:
         """Print the table and keep it as JSON, with the versions and the machine."""

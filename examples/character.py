@@ -26,7 +26,7 @@ class Character(BaseModel):
     alive: bool
 
 
-def main(n: int = 300) -> None:
+def main(n: int = 200) -> None:
     """Draw ``n`` characters each way and compare their roles."""
     model = outlines_phi.from_transformers(*bundled.load())
 

@@ -28,12 +28,12 @@ class Character(BaseModel):
     alive: bool
 
 
-def main(n: int = 1000) -> None:
+def main(n: int = 400) -> None:
     """Estimate the mean level and the share of captains from ``n`` draws, three ways."""
     model = outlines_phi.from_transformers(*bundled.load())
     generator = outlines_phi.Generator(model, Character, phi="local")
     masked = generator.sample(PROMPT, n, seed=0, max_new_tokens=100)
-    exact = generator.sample(PROMPT, n, seed=0, max_new_tokens=100, phi=outlines_phi.ExactPhi(normalizers=200))
+    exact = generator.sample(PROMPT, n, seed=0, max_new_tokens=100, phi=outlines_phi.ExactPhi(normalizers=50))
 
     print(f"{'':24}{'mean level':>12}{'captains':>10}{'ESS':>8}{'log Phi':>9}")
     equal = [1 / n] * n

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
@@ -32,9 +33,22 @@ def noise_floor(law: Mapping[Outcome, float], n: int, *, repeats: int = 200, see
 
     A measured TV means something only beside it.
     """
+    return float(_noise(law, n, repeats, seed).mean())
+
+
+def noise_limit(
+    law: Mapping[Outcome, float], n: int, *, share: float = 0.95, repeats: int = 2000, seed: int = 0
+) -> float:
+    """Return the TV to ``law`` that ``n`` draws from ``law`` itself stay under in this ``share`` of all cases."""
+    return float(np.quantile(_noise(law, n, repeats, seed), share))
+
+
+def _noise(law: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> NDArray[np.float64]:
+    """Return ``[repeats]``: the TV to ``law`` of as many samples of ``n`` draws."""
     p = np.array(list(law.values()))
-    draws = np.random.default_rng(seed).multinomial(n, p / p.sum(), size=repeats) / n
-    return float(np.abs(draws - p / p.sum()).sum(axis=1).mean() / 2)
+    p = p / p.sum()
+    draws = np.random.default_rng(seed).multinomial(n, p, size=repeats) / n
+    return np.abs(draws - p).sum(axis=1) / 2
 
 
 @final

@@ -95,8 +95,9 @@ def _section(report: Report) -> str:
 <dt>type</dt><dd><pre>{escape(report.output_type)}</pre></dd></dl>
 {fields}
 <div class="field"><h3>Distance to the truth</h3>
-<p class="soft">Total variation (TV), beside the noise floor: the mean TV of {report.n:,} draws from the truth.</p>
-{_table(["", *(sample.name for sample in report.samples), "noise floor"], _distances(report))}</div>
+<p class="soft">Total variation (TV), beside the TV of {report.n:,} draws from the truth: its mean, and what it stays under
+in 95 of 100 cases.</p>
+{_table(["", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %"], _distances(report))}</div>
 <div class="field"><h3>Cost</h3>
 {_table(["", "model calls", "model tokens", "seconds"], _costs(report))}</div>
 <p class="soft">The truth was computed by enumeration of the token tree with {truth.tokens:,} model tokens,
@@ -137,7 +138,12 @@ def _bar(kind: str, share: float, truth: float, scale: float) -> str:
 
 def _distances(report: Report) -> list[list[str]]:
     return [
-        [view.name, *(f"{view.distances[sample.name]:.3f}" for sample in report.samples), f"{view.floor:.3f}"]
+        [
+            view.name,
+            *(f"{view.distances[sample.name]:.3f}" for sample in report.samples),
+            f"{view.floor:.3f}",
+            f"{view.limit:.3f}",
+        ]
         for view in report.views
     ]
 

@@ -84,7 +84,10 @@ def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
     axis.set_axisbelow(True)
     axis.spines[:].set_visible(False)
     axis.set_title(
-        f"TV {view.distances[sample.name]:.3f}  (noise floor {view.floor:.3f})", loc="right", fontsize=9, color=INK
+        f"TV {view.distances[sample.name]:.3f}  (noise {view.floor:.3f}, up to {view.limit:.3f})",
+        loc="right",
+        fontsize=9,
+        color=INK,
     )
 
 

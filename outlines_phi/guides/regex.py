@@ -6,6 +6,7 @@ import math
 import re
 import warnings
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +24,8 @@ _SHORT = 12
 """No pattern explodes beyond reason whose repeats are written out at most this many times."""
 
 _GUARD_LENGTHS = (64, 512)
-_GUARD = "".join(map(chr, (*range(128), *range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1] - 128))))
+_PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))
+"""Characters of a private plane, for guards longer than ASCII."""
 
 
 @lru_cache(maxsize=128)
@@ -76,13 +78,13 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
         if shape.must_be_read_alone:
             build(pattern)
         try:
-            built = build(_whole(pattern, guard))
+            built = build(guard.before(pattern))
         except ValueError:
             if not shape.verbose:
                 raise
             # A comment at the end of a verbose pattern swallows what closes the group; a line break ends it.
-            built = build(_whole(pattern + "\n", guard))
-        return _automaton(built, len(guard.encode()))
+            built = build(guard.before(pattern + "\n"))
+        return _automaton(built, guard.text.encode())
     except ValueError as error:
         raise _explain(str(error), shape) from None
     except engine.Stopped as error:
@@ -93,32 +95,55 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
         ) from None
 
 
-def _guard(shape: Pattern) -> str:
-    """Return a literal that cannot occur inside the pattern, or that is longer than what can hold it.
+class Guard(NamedTuple):
+    """What comes before a pattern: a pattern itself, and a text that it matches.
 
-    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. Where none is
-    left, a search that begins again needs as many repeats as the guard has characters, all different, before it can
-    multiply.
+    A guard is ``firm`` if no character class of the pattern matches how it begins.
+    """
+
+    pattern: str
+    text: str
+    firm: bool = True
+
+    @classmethod
+    def literal(cls, text: str, firm: bool = True) -> Guard:
+        """Return the guard that matches ``text`` only."""
+        return cls("".join(f"\\x{{{ord(character):X}}}" for character in text), text, firm)
+
+    def before(self, pattern: str) -> str:
+        """Return ``pattern`` behind the guard, up to the end of the text."""
+        return f"{self.pattern}(?:{pattern})\\z"
+
+
+def _guard(shape: Pattern) -> Guard:
+    """Return what keeps the search for the pattern from beginning again at some places and not at others.
+
+    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. If all pieces
+    match everything, so may the guard: a search that begins again everywhere multiplies nothing. Otherwise a literal
+    that is longer than the repeats that could hold it, of characters that are all different, first those that no class
+    matches.
     """
     least, most = _GUARD_LENGTHS
-    if shape.problem or shape.verbose:
-        return _GUARD[:most]
-    free = set(engine.SEPARATORS).difference(shape.atoms)
-    classes = "|".join(sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == "."))
-    if classes:
-        # Flags may widen a class wherever they stand, so both readings count.
-        taken = engine.first_separators(f"{classes}|(?is:{classes})" if shape.has_flags else classes)
-        free = set() if taken is None else free - taken
-    return min(free) if free else _GUARD[: min(max(least, shape.largest_repeat + 1), most)]
+    classes = sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == ".")
+    either = "|".join(classes)
+    # Flags may widen a class wherever they stand, so both readings count.
+    taken = engine.first_separators(f"{either}|(?is:{either})" if shape.has_flags else either) if classes else set()
+    if shape.problem or shape.verbose or taken is None:
+        return Guard.literal(_PRIVATE[:least], firm=False)
+    outside = sorted(set(engine.SEPARATORS) - taken)
+    if free := [character for character in outside if character not in shape.atoms]:
+        return Guard.literal(free[0])
+    if len(classes) == len(shape.atoms) and all(map(_matches_everything, classes)):
+        return Guard("(?s:.)", "a")
+    distinct = "".join(dict.fromkeys([*outside, *engine.SEPARATORS])) + _PRIVATE
+    return Guard.literal(distinct[: min(max(least, shape.largest_repeat + 1), most)], firm=bool(outside))
 
 
-def _whole(pattern: str, guard: str) -> str:
-    """Return the pattern behind the guard, up to the end of the text."""
-    literal = "".join(f"\\x{{{ord(character):X}}}" for character in guard)
-    return f"{literal}(?:{pattern})\\z"
+def _matches_everything(atom: str) -> bool:
+    return engine.first_separators(f"(?s:{atom})") == set(engine.SEPARATORS)
 
 
-def _may_explode(shape: Pattern, guard: str) -> bool:
+def _may_explode(shape: Pattern, guard: Guard) -> bool:
     """Return whether the automaton may be too large to be built where it cannot be stopped.
 
     Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is
@@ -129,27 +154,29 @@ def _may_explode(shape: Pattern, guard: str) -> bool:
         return "{" in shape.text
     if shape.problem or shape.largest_repeat <= _SHORT:
         return False
-    if shape.looks_behind or shape.largest_repeat >= _GUARD_LENGTHS[1] <= len(guard):
+    if shape.looks_behind or (not guard.firm and shape.largest_repeat > _GUARD_LENGTHS[1] // 2):
         return True
     sizes: list[int] = []
     for cap in (3, 6, 9):
-        sizes.append(engine.size(_whole(shape.with_repeats_at_most(cap), guard)))
+        sizes.append(engine.size(guard.before(shape.with_repeats_at_most(cap))))
         if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[max(0, len(sizes) - 2)]:
             return True
     early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
     return (late > 1.5 and late > 1.3 * early) or sizes[2] * (shape.largest_bound / 9) ** late > SMALL
 
 
-def _automaton(built: Transitions, skipped: int) -> ByteAutomaton:
-    """Return the automaton after the first ``skipped`` bytes, each of which is the only transition of its state."""
+def _automaton(built: Transitions, skipped: bytes = b"") -> ByteAutomaton:
+    """Return the trimmed automaton of what comes after ``skipped``."""
     order = np.argsort(built.source, kind="stable")
     source, byte, target = built.source[order], built.byte[order], built.target[order]
-    start, prefix = int(built.start), []
-    for _ in range(skipped):
-        prefix.append(start)
-        start = int(target[np.searchsorted(source, start)])
+    start, before, only = int(built.start), [], True
+    for read in skipped:
+        low, high = np.searchsorted(source, [start, start + 1])
+        only = only and high == low + 1
+        before.append(start)
+        start = int(target[low:high][byte[low:high] == read].item())
     kept = np.ones(int(built.states) + 1, dtype=bool)
-    kept[prefix] = False
+    kept[before] = False
     number = np.cumsum(kept) - 1
     accepting = np.zeros(int(built.states) + 1, dtype=bool)
     accepting[built.final] = True
@@ -161,9 +188,10 @@ def _automaton(built: Transitions, skipped: int) -> ByteAutomaton:
         start=int(number[start]),
         accepting=accepting[kept],
     )
-    # All states are reachable, but not all lead to a member: `x*[a&&b]|c` has one that reads x for ever.
+    # All states are reachable where the guard had one text, but not all lead to a member: `x*[a&&b]|c` has one that
+    # reads x for ever.
     dead_ends = np.count_nonzero(automaton.distances == UNREACHABLE) > 1
-    return automaton.trim() if dead_ends else automaton
+    return automaton.trim() if dead_ends or not only else automaton
 
 
 def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:

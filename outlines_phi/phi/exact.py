@@ -22,8 +22,8 @@ class Effort:
         Model tokens per requested draw, prompts excluded, counted for each prompt alone when an attempt is launched.
     """
 
-    attempts: int = 20_000
-    tokens: int = 100_000
+    attempts: int = 5_000
+    tokens: int = 20_000
 
     def __post_init__(self) -> None:
         for name in ("attempts", "tokens"):

@@ -40,11 +40,11 @@ class OneStepPhi(StepPhi):
 
     def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Add ``log h`` in place; see :meth:`StepPhi.add_log_h`. One segmented sum, one small product and one gather a row."""
-        p = torch.softmax(log_p, -1)
-        for row, (state, left) in enumerate(zip(states, remaining, strict=True)):
+        # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
+        for scores, state, left in zip(log_p, states, remaining, strict=True):
             partition = table.partition(state)
             live_after, ends, live = table.one_step(state, left, log_p.device)  # [G, G], [G], [G]
-            h = (live_after @ partition.mass(p[row]).float()).clamp_min(self.floor)
+            h = (live_after @ partition.mass(torch.softmax(scores, -1)).float()).clamp_min(self.floor)
             log_h = torch.where(ends, 0.0, h.log()).masked_fill(~live, -torch.inf)
-            log_p[row].add_(partition.spread(log_h))
+            scores.add_(partition.spread(log_h))
         return log_p

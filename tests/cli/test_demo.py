@@ -28,8 +28,8 @@ def report(request: pytest.FixtureRequest, model: PhiTransformers) -> Report:
 
 def test_the_bias_is_visible_and_exact_draws_have_none(report: Report) -> None:
     worst = max((view for view in report.views if view.name != WHOLE), key=lambda view: view.distances[PLAIN])
-    assert worst.distances[PLAIN] > 5 * worst.floor
-    assert all(view.distances[EXACT] < 3 * view.floor for view in report.views)
+    assert worst.distances[PLAIN] > 3 * worst.limit
+    assert all(view.distances[EXACT] < 1.5 * view.limit for view in report.views)
 
 
 def test_the_truth_is_certified(report: Report) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.divergence import ChiSquare, frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.divergence import ChiSquare, frequencies, noise_floor, noise_limit, total_variation
 
 LAW = {"a": 0.5, "b": 0.3, "c": 0.2}
 
@@ -28,6 +28,16 @@ def test_noise_floor_is_the_distance_that_draws_from_the_law_itself_show(n: int)
     """Against the normal limit: E|share - p| = sqrt(2 p (1 - p) / (pi n))."""
     expected = sum(np.sqrt(2 * p * (1 - p) / (np.pi * n)) for p in LAW.values()) / 2
     assert noise_floor(LAW, n, repeats=4_000) == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_limit_is_passed_by_one_honest_sample_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    limit = noise_limit(LAW, 500)
+    distances = [
+        total_variation(LAW, frequencies(rng.choice(list(LAW), size=500, p=list(LAW.values())))) for _ in range(600)
+    ]
+    assert np.mean([distance > limit for distance in distances]) == pytest.approx(0.05, abs=0.025)
+    assert noise_floor(LAW, 500) < limit
 
 
 def test_a_biased_sampler_stands_out_of_the_noise_floor() -> None:

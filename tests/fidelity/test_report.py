@@ -50,6 +50,7 @@ def test_each_field_has_its_law_and_its_frequencies(report: Report) -> None:
     assert kind.values == ["elf", "<orc>", OUTSIDE]
     assert whole.distances["plain"] == pytest.approx((0.5 + 0.35 + 0.05 + 0.2) / 2)
     assert 0 < kind.floor < whole.floor < 0.3
+    assert all(view.floor < view.limit for view in report.views)
     assert report.n == 10
 
 

@@ -26,7 +26,7 @@ fuzz = settings(derandomize=True, deadline=None, max_examples=150, suppress_heal
 
 def direct(pattern: str) -> ByteAutomaton:
     """Return what the engine makes of ``pattern`` itself: no guard, no end."""
-    return regex._automaton(engine.build(pattern), 0)
+    return regex._automaton(engine.build(pattern)).trim()
 
 
 def is_prefix_free(automaton: ByteAutomaton) -> bool:
@@ -234,6 +234,9 @@ def test_a_pattern_that_matches_nothing(pattern: str) -> None:
         (r'"([^"\\]|\\["\\]){0,200}"', 1_804),
         (r"The [a-zA-Z ]{0,200}\.", 207),
         ("(?s:.){0,60}b", 543),
+        (r'"[^"]{0,300}"', 2_404),
+        (r"[\s\S]{0,900}", 7_202),
+        (r"(?s)(.{0,30}){0,20}", 4_802),
         ("[^,].{0,40},x", 411),
     ],
 )
@@ -258,7 +261,7 @@ def test_memory_is_bounded() -> None:
 def test_what_was_built_apart_is_the_same() -> None:
     pattern = "(a|b)*a(a|b){3}"
     here, apart = engine.build(pattern), engine.build_apart(pattern, seconds=20, megabytes=2048)
-    assert regex._automaton(here, 0).witness(regex._automaton(apart, 0)) is None
+    assert regex._automaton(here).witness(regex._automaton(apart)) is None
     with pytest.raises(ValueError, match="Failed to build DFA"):
         engine.build_apart("a(", seconds=20, megabytes=2048)
 
