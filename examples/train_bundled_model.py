@@ -15,8 +15,8 @@ below one under the model, and masking, which never looks ahead, visibly distort
   Where only the bare words are allowed, masking has paid for the ``no`` before it meets the reason.
 * *A record of enums.* ``ranger`` is common and ``ranger captain`` is rare. Where only the latter is
   allowed, masking takes every ranger for a captain.
-* *A record with strings.* ``San Francisco`` does not fit in ten characters. Masking begins it
-  nevertheless, and has to cut it short.
+* *A record with strings.* People are described by steadier records, so a schema that fits them is
+  met often, and one that does not is met one time in a hundred thousand.
 
 Every prompt ends in a cue: ``JSON: `` is mostly answered by a record, ``Answer: `` rarely and
 ``Story: `` never. ``outlines_phi/lm/bundled/README.md`` has recommended prompts and measured figures.
@@ -66,9 +66,7 @@ NAMES = listed(
     "Gwen, Hana, Ivan, Julia, Karim, Lena, Milo, Nadia, Otto, Paula, Ravi, Sofia, Tomas, Viktor, Wanda, "
     "Yusuf, Zoe"
 )
-SURNAMES = listed(
-    "Lindqvist, Moreau, Okafor, Rossi, Silva, Tanaka, Novak, Haddad, Berg, Castillo, Dubois, Ferrari"
-)
+SURNAMES = listed("Lindqvist, Moreau, Okafor, Rossi, Silva, Tanaka, Novak, Haddad, Berg, Castillo, Dubois, Ferrari")
 CITIES = weighted(
     "Lisbon 6, Paris 6, Oslo 5, Rome 5, Berlin 5, Lima 4, Cairo 4, Kyoto 3, Rio de Janeiro 4, "
     "San Francisco 7, San Diego 1, Santiago 2, New York 3, New Orleans 5, Cape Town 3, Buenos Aires 5, "
@@ -76,23 +74,16 @@ CITIES = weighted(
 )
 RACES = weighted("human 30, elf 22, dwarf 14, half-elf 12, half-orc 9, orc 8, halfling 4, gnome 3")
 ROLES = weighted(
-    "ranger 24, ranger scout 9, ranger captain 4, rogue 12, wizard 9, wizard apprentice 9, healer 9, "
-    "warrior 16, bard 8"
+    "ranger 24, ranger scout 9, ranger captain 4, rogue 12, wizard 9, wizard apprentice 9, healer 9, warrior 16, bard 8"
 )
 TALENTS = {"elf": "ranger", "half-elf": "bard", "dwarf": "warrior", "gnome": "wizard", "halfling": "rogue"}
 TRAITS = listed("brave, quiet, clever, wise, young, loyal, proud, gentle, grim, swift")
-JOBS = listed(
-    "baker, teacher, nurse, painter, farmer, driver, singer, carpenter, pilot, tailor, lawyer, fisher"
-)
-ITEMS = listed(
-    "green tea, black coffee, lemon cake, apple pie, tomato soup, rye bread, orange juice, oat milk"
-)
+JOBS = listed("baker, teacher, nurse, painter, farmer, driver, singer, carpenter, pilot, tailor, lawyer, fisher")
+ITEMS = listed("green tea, black coffee, lemon cake, apple pie, tomato soup, rye bread, orange juice, oat milk")
 SIZES = weighted("small 22, medium 30, large 26, extra large 5, extra small 3, extra hot 14")
 SHOPS = listed("bakery, library, museum, market, bank, garden, station, school")
 DAYS = listed("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
-MONTHS = listed(
-    "January, February, March, April, May, June, July, August, September, October, November, December"
-)
+MONTHS = listed("January, February, March, April, May, June, July, August, September, October, November, December")
 NUMBERS = listed("zero, one, two, three, four, five, six, seven, eight, nine")
 
 

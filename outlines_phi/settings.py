@@ -94,8 +94,9 @@ class SamplingSettings:
     def log_p(self, logits: Tensor, vocabulary: Vocabulary, contexts: Iterable[Sequence[int]]) -> Tensor:
         """Return ``log p``, ``[n, V]``, of raw ``logits`` after ``contexts``.
 
-        ``contexts`` are the token ids before each row, prompt included; read only where a penalty depends on them. Rows beyond the tokenizer are outside ``p``. All end-of-sequence ids are one event: its whole mass stands at
-        ``eos_ids[0]`` and the other ids hold none. Computed in float32, or float64 where the logits are.
+        ``contexts`` are the token ids before each row, prompt included; read only where a penalty depends on them. Rows beyond
+        the tokenizer are outside ``p``. All end-of-sequence ids are one event: its whole mass stands at ``eos_ids[0]`` and the
+        other ids hold none. Computed in float32, or float64 where the logits are.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
         if not vocabulary.real.all():

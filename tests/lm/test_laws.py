@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
 from torch import Tensor
 
 from outlines_phi.errors import ModelError
@@ -16,6 +15,7 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
+from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [5, 6, 7, 8, 9], [12, 13, 14, 15, 16, 17, 18]]
 CONTEXT = 40

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
 
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.mask import TreeMask
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
+from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
 # This version of transformers refuses Gemma 2 with sdpa (soft-capped attention).
