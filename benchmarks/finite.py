@@ -31,7 +31,7 @@ TYPES: dict[str, Any] = {
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 
 
-def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in turn.")] = 30) -> None:
+def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in turn.")] = 100) -> None:
     """Measure and write ``finite.json``."""
     torch.set_num_threads(1)
     model = outlines_phi.from_transformers(*bundled.load())

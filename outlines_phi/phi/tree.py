@@ -42,7 +42,7 @@ class Law:
 
     def take(self, token: int) -> float:
         """Remove ``token`` from the free part and return its ``log p``."""
-        index = int(np.searchsorted(self.moves.tokens, token))
+        index = int(self.moves.tokens.searchsorted(token))
         share = float(self.free[index]) if self.free.size else 0.0
         self.free[index : index + 1] = 0.0
         return self.log_scale + math.log(share) if share > 0 else -math.inf
@@ -53,13 +53,13 @@ class Law:
 
     def draw(self, rng: np.random.Generator) -> int:
         """Draw a free token in proportion to its probability."""
-        cumulative = np.cumsum(self.free, dtype=np.float64)
-        index = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        cumulative = self.free.cumsum(dtype=np.float64)
+        index = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
         return int(self.moves.tokens[min(index, int(np.flatnonzero(self.free)[-1]))])
 
     def target(self, token: int) -> int:
         """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""
-        index = int(np.searchsorted(self.moves.tokens, token))
+        index = int(self.moves.tokens.searchsorted(token))
         live = index < self.moves.tokens.size and self.moves.tokens[index] == token
         return int(self.moves.targets[index]) if live else DEAD
 

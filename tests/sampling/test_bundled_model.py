@@ -16,8 +16,10 @@ from outlines_phi.lm import bundled
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling import exact
+from outlines_phi.sampling.rejection import Attempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
+from tests.sampling.variants import cut_by_length, first_to_finish, without_coin
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 CHARACTER = "Character: Aria is a brave elf. JSON: "
@@ -110,3 +112,27 @@ def test_a_batch_row_has_the_law_of_the_prompt_alone(answers: tuple) -> None:
         results = generator.sample_batch(prompts, 10, seed=seed, max_new_tokens=BUDGET)
         drawn += [draw.token_ids for draws in results[::2] for draw in draws]
     assert p_value(drawn, reference.mu) > ALPHA
+
+
+def cold_answers(generator: outlines_phi.plugin.generator.PhiGenerator) -> list[tuple[int, ...]]:
+    """Return one draw each of 2,000 trees that start from nothing."""
+    options = {"max_new_tokens": BUDGET, "phi": ExactPhi(width=8)}
+    batches = [generator.sample_batch([QUESTION] * 500, 1, seed=seed, **options) for seed in range(4)]
+    return [draws[0].token_ids for batch in batches for draws in batch]
+
+
+WRONG = {
+    "no thinning coin": ("_walk", without_coin),
+    "first to finish": ("_read_in_order", first_to_finish),
+    "attempts cut by a token budget": ("_walk", cut_by_length),
+}
+
+
+@pytest.mark.parametrize("name", ["right", *WRONG])
+def test_cold_trees_on_a_real_model_with_controls(answers: tuple, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adaptive rejection has the law from the first draw of a tree; each wrong variant fails the same test."""
+    generator, reference = answers
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    if name in WRONG:
+        monkeypatch.setattr(Attempts, *WRONG[name])
+    assert (p_value(cold_answers(generator), reference.mu) > ALPHA) == (name == "right")

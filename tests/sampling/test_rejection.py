@@ -15,6 +15,7 @@ from outlines_phi.sampling import exact, rejection
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.rejection import Attempt, Attempts
 from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+from tests.sampling.variants import WALK, cut_by_length, first_to_finish, without_coin
 
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES
 LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
@@ -43,30 +44,6 @@ def test_cold_draws_have_the_law_and_pairs_are_independent(language: Language) -
     assert p_value(pairs, joint) > ALPHA  # type: ignore[arg-type]
 
 
-def without_coin(self: Attempts, attempt: Attempt) -> None:
-    """Walk as if an attempt had always carried the bound of now."""
-    attempt.bound = attempt.node.upper if attempt.node.law is not None else attempt.bound
-    WALK(self, attempt)
-
-
-def first_to_finish(self: Attempts) -> None:
-    """Read successes as they come, whatever was launched before them."""
-    for number in list(self._finished):
-        node = self._finished.pop(number)
-        self.read += 1
-        if node is not None and not self.satisfied:
-            self.accepted.append(node)
-
-
-def cut_by_length(self: Attempts, attempt: Attempt) -> None:
-    """Give up an attempt that is long under way."""
-    WALK(self, attempt)
-    if attempt in self._waiting and len(attempt.node.tokens()) >= 2:
-        self._waiting.remove(attempt)
-        self._finished[attempt.number] = None
-
-
-WALK = Attempts._walk
 WRONG = {
     "no thinning coin": ("_walk", without_coin, WORDS),
     "first to finish": ("_read_in_order", first_to_finish, LENGTHS),
