@@ -14,9 +14,10 @@ from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree, Node
+from .attempts import Attempts
 from .certified import CertifiedAttempts
 from .draws import Draw, DrawCounts, Draws, Guarantee, middle
-from .rejection import Attempts
+from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
 
@@ -57,7 +58,7 @@ class ExactSampler(Sampler):
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
         self._expand_finite(trees, evaluator)
         certified = self.phi.tolerance > 0 and self._certify(request, trees, evaluator)
-        kind = CertifiedAttempts if certified else Attempts
+        kind = CertifiedAttempts if certified else RejectionAttempts
         rows = [
             kind(
                 tree,
@@ -68,11 +69,9 @@ class ExactSampler(Sampler):
             )
             for row, tree in enumerate(trees)
         ]
-        waiting = [row.start() for row in rows]
-        while any(waiting):
+        while any(waiting := [row.advance() for row in rows]):
             self._evict(trees, waiting)
             evaluator.expand((tree, node) for tree, nodes in zip(trees, waiting, strict=True) for node in nodes)
-            waiting = [row.advance() for row in rows]
         complete = all(row.satisfied for row in rows)
         normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
         guarantee = Guarantee.CERTIFIED if certified else Guarantee.EXACT
@@ -131,7 +130,7 @@ class ExactSampler(Sampler):
             evaluator.expand((tree, node) for tree, nodes in zip(trees, waiting, strict=True) for node in nodes)
         return [row.estimates for row in rows]
 
-    def _refuse(self, request: Request, rows: Sequence[Attempts | CertifiedAttempts], results: list[Draws]) -> None:
+    def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
         if rows[index].impossible:
@@ -152,7 +151,7 @@ class ExactSampler(Sampler):
 
 def _draws(
     request: Request,
-    row: Attempts | CertifiedAttempts,
+    row: Attempts,
     tree: BoundsTree,
     evaluator: Evaluator,
     estimates: tuple[float, ...],

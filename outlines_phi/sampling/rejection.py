@@ -2,149 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import final
 
-import numpy as np
-
 from ..guides.guide import DONE
-from ..phi.exact import Effort
-from ..phi.tree import BoundsTree, Node
+from ..phi.tree import Node
+from .attempts import Attempt, Attempts
 
 
 @final
-class Attempt:
-    """One walk from the root.
-
-    Attributes
-    ----------
-    number
-        Its place in the launch order.
-    node
-        Where it stands.
-    bound
-        The upper bound that ``node`` had when the walk chose it.
-    """
-
-    __slots__ = ("bound", "node", "number", "rng")
-
-    def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
-        self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
-
-
-@final
-class Attempts:
-    """The attempts of one prompt: launched in order, read in order, sharing and tightening one tree.
+class RejectionAttempts(Attempts):
+    """Walks that return each member with probability ``p(y) / U_launch(root)``: i.i.d. ``mu*``.
 
     An attempt arrives at ``y`` with the bound ``u`` of the moment it was chosen. With probability ``1 - U_now(y) / u`` it fails;
-    else it draws ``v ~ p(v|y) U_now(yv) / U_now(y)`` and carries ``U_now(yv)`` on. So ``Pr(return y) = p(y) / U_launch(root)``
-    whatever the others expand meanwhile, and attempts that finish, read strictly in launch order, are i.i.d. ``mu*``. What was
-    launched after the last one read is dropped as a whole, finished or not: dropping by outcome would favour short texts.
-
-    Parameters
-    ----------
-    tree
-        The bounds, which may know anything from earlier calls.
-    wanted
-        Draws to make.
-    stream
-        The random stream of each attempt, by its number.
-    width
-        Attempts in flight at most.
-    effort
-        When to stop launching, counted over this prompt alone.
+    else it draws ``v ~ p(v|y) U_now(yv) / U_now(y)`` and carries ``U_now(yv)`` on. That holds whatever other attempts expand
+    meanwhile, so they may share and tighten one tree and run as one batch.
     """
 
-    def __init__(
-        self,
-        tree: BoundsTree,
-        wanted: int,
-        stream: Callable[[int], np.random.Generator],
-        *,
-        width: int,
-        effort: Effort,
-    ) -> None:
-        self._tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._effort = width, effort
-        self._spent_before = tree.expansions
-        self._launched = 0
-        self._waiting: list[Attempt] = []
-        self._finished: dict[int, Node | None] = {}
-        self._successes = 0
-        self.read = 0
-        self.accepted: list[Node] = []
-
-    @property
-    def satisfied(self) -> bool:
-        """Whether all wanted draws have been read."""
-        return len(self.accepted) >= self._wanted
-
-    @property
-    def impossible(self) -> bool:
-        """Whether the tree knows by now that nothing in the language has any probability."""
-        return self._tree.root.upper <= 0
-
-    def advance(self) -> list[Node]:
-        """Walk every attempt as far as it goes without the model, launch new ones, and return the nodes they wait for.
-
-        Empty when the draws are complete, when nothing is possible, or when the effort is spent.
-        """
-        moving, self._waiting = self._waiting, []
-        while moving:
-            for attempt in moving:
-                self._walk(attempt)
-            moving = []
-            self._read_in_order()
-            while self._may_launch(len(self._waiting) + len(moving)):
-                moving.append(Attempt(self._launched, self._tree.root, self._stream(self._launched)))
-                self._launched += 1
-        if self.satisfied:
-            self._waiting = []
-        return [attempt.node for attempt in self._waiting]
-
-    def start(self) -> list[Node]:
-        """Launch the first attempts; then as :meth:`advance`."""
-        if self._may_launch(0):
-            self._waiting = [Attempt(0, self._tree.root, self._stream(0))]
-            self._launched = 1
-        return self.advance()
-
-    def _may_launch(self, in_flight: int) -> bool:
-        """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
-        if self.satisfied or self.impossible or in_flight >= self._width:
-            return False
-        spent = self._tree.expansions - self._spent_before
-        if self._launched >= self._effort.attempts * self._wanted or spent >= self._effort.tokens * self._wanted:
-            return False
-        missing = self._wanted - self._successes
-        return missing > 0 and in_flight * self._success_rate() < missing
-
-    def _success_rate(self) -> float:
-        """Return the share of attempts that succeeded lately, a guess that decides only how many to launch."""
-        return max(1 / 4, self._successes / max(1, len(self._finished) + self.read))
-
     def _walk(self, attempt: Attempt) -> None:
-        """Walk until the end, a failure, or a node whose law is not known."""
         while attempt.node.state != DONE:
             node = attempt.node
             node.touched = self._tree.clock
             if node.law is None:
-                self._waiting.append(attempt)
-                return
+                return self._wait(attempt)
             if attempt.rng.random() * attempt.bound >= node.upper:
-                self._finished[attempt.number] = None
-                return
+                return self._finish(attempt, success=False)
             attempt.node = self._tree.choose(node, _upper, attempt.rng)
             attempt.bound = attempt.node.upper
-        self._finished[attempt.number] = attempt.node
-        self._successes += 1
-
-    def _read_in_order(self) -> None:
-        while self.read in self._finished and not self.satisfied:
-            node = self._finished.pop(self.read)
-            self.read += 1
-            if node is not None:
-                self.accepted.append(node)
+        self._finish(attempt, success=True)
 
 
 def _upper(node: Node) -> float:

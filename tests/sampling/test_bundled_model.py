@@ -16,7 +16,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling import exact
-from outlines_phi.sampling.rejection import Attempts
+from outlines_phi.sampling.rejection import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, without_coin
@@ -134,5 +134,5 @@ def test_cold_trees_on_a_real_model_with_controls(answers: tuple, name: str, mon
     generator, reference = answers
     monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
     if name in WRONG:
-        monkeypatch.setattr(Attempts, *WRONG[name])
+        monkeypatch.setattr(RejectionAttempts, *WRONG[name])
     assert (p_value(cold_answers(generator), reference.mu) > ALPHA) == (name == "right")

@@ -12,8 +12,9 @@ from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.phi.tree import BoundsTree, Node
 from outlines_phi.sampling import exact, rejection
+from outlines_phi.sampling.attempts import Attempt, Attempts
 from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.sampling.rejection import Attempt, Attempts
+from outlines_phi.sampling.rejection import RejectionAttempts
 from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.variants import WALK, cut_by_length, first_to_finish, without_coin
 
@@ -57,7 +58,7 @@ def test_the_same_test_fails_for_wrong_variants(name: str, monkeypatch: pytest.M
     mu = language.reference().mu
     right = [first for first, *_ in cold_pairs(language, seeds=2, n=1)]
     assert p_value(right, mu) > ALPHA
-    monkeypatch.setattr(Attempts, method, wrong)
+    monkeypatch.setattr(RejectionAttempts, method, wrong)
     drawn = [first for first, *_ in cold_pairs(language, seeds=2, n=1)]
     assert p_value(drawn, mu) < ALPHA
 
@@ -88,7 +89,7 @@ def test_a_bound_kept_after_eviction_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(BoundsTree, "_forget", forget)
     monkeypatch.setattr(Node, "recompute", recompute)
-    monkeypatch.setattr(Attempts, "_walk", raw_at_fresh_nodes)
+    monkeypatch.setattr(RejectionAttempts, "_walk", raw_at_fresh_nodes)
     sampler = ExactSampler(ExactPhi(width=4))
     sampler.store.max_bytes = 3_000
     draws = sampler.sample(WORDS.request(2000, seed=1))[0]
@@ -140,14 +141,12 @@ def test_bounds_tighten_with_every_draw_and_never_cross_phi() -> None:
     tree = BoundsTree(LOOP.table, LOOP.budget)
     evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
     request = LOOP.request(40, seed=2)
-    attempts = Attempts(tree, 40, lambda i: request.stream(0, i), width=3, effort=Effort())
+    attempts = RejectionAttempts(tree, 40, lambda i: request.stream(0, i), width=3, effort=Effort())
     history = [tree.bounds]
-    waiting = attempts.start()
-    while waiting:
+    while waiting := attempts.advance():
         evaluator.expand((tree, node) for node in waiting)
         tree.evict(8_000, pinned=waiting)
         history.append(tree.bounds)
-        waiting = attempts.advance()
     lowers, uppers = zip(*history, strict=True)
     assert len(history) > 5 and uppers[-1] < 0.9
     assert list(lowers) == sorted(lowers) and list(uppers) == sorted(uppers, reverse=True)

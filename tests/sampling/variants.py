@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from outlines_phi.sampling.rejection import Attempt, Attempts
+from outlines_phi.sampling.attempts import Attempt, Attempts
+from outlines_phi.sampling.rejection import RejectionAttempts
 
-WALK = Attempts._walk
+WALK = RejectionAttempts._walk
 
 
 def without_coin(self: Attempts, attempt: Attempt) -> None:

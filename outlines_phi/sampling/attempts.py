@@ -1,0 +1,135 @@
+"""Walks over a token tree: launched in order, read in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+
+from ..phi.exact import Effort
+from ..phi.tree import BoundsTree, Node
+
+
+@final
+class Attempt:
+    """One walk from the root.
+
+    Attributes
+    ----------
+    number
+        Its place in the launch order.
+    node
+        Where it stands.
+    bound
+        The upper bound that ``node`` had when the walk chose it.
+    """
+
+    __slots__ = ("bound", "node", "number", "rng")
+
+    def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
+        self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
+
+
+class Attempts(ABC):
+    """The walks of one prompt: launched in order, read in order, sharing and growing one tree.
+
+    How a walk goes down, and when it fails, is the subclass's. Walks that finish are read strictly in launch order, so one that
+    is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
+    is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
+
+    Parameters
+    ----------
+    tree
+        The bounds, which may know anything from earlier calls.
+    wanted
+        Draws to make.
+    stream
+        The random stream of each attempt, by its number.
+    width
+        Attempts in flight at most.
+    effort
+        When to stop launching, counted over this prompt alone.
+    """
+
+    def __init__(
+        self,
+        tree: BoundsTree,
+        wanted: int,
+        stream: Callable[[int], np.random.Generator],
+        *,
+        width: int,
+        effort: Effort,
+    ) -> None:
+        self._tree, self._wanted, self._stream = tree, wanted, stream
+        self._width, self._effort = width, effort
+        self._spent_before = tree.expansions
+        self._launched = 0
+        self._waiting: list[Attempt] = []
+        self._finished: dict[int, Node | None] = {}
+        self._successes = 0
+        self.read = 0
+        self.accepted: list[Node] = []
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether all wanted draws have been read."""
+        return len(self.accepted) >= self._wanted
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the tree knows by now that nothing in the language has any probability."""
+        return self._tree.root.upper <= 0
+
+    def advance(self) -> list[Node]:
+        """Launch walks, take every walk as far as it goes without the model, and return the nodes they wait for.
+
+        Empty when the draws are complete, when nothing is possible, or when the effort is spent.
+        """
+        moving, self._waiting = self._waiting, []
+        while True:
+            while self._may_launch(len(self._waiting) + len(moving)):
+                moving.append(Attempt(self._launched, self._tree.root, self._stream(self._launched)))
+                self._launched += 1
+            if not moving:
+                break
+            for attempt in moving:
+                self._walk(attempt)
+            moving = []
+            self._read_in_order()
+        if self.satisfied:
+            self._waiting = []
+        return [attempt.node for attempt in self._waiting]
+
+    def _may_launch(self, in_flight: int) -> bool:
+        """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
+        if self.satisfied or self.impossible or in_flight >= self._width:
+            return False
+        spent = self._tree.expansions - self._spent_before
+        if self._launched >= self._effort.attempts * self._wanted or spent >= self._effort.tokens * self._wanted:
+            return False
+        missing = self._wanted - self._successes
+        return missing > 0 and in_flight * self._success_rate() < missing
+
+    def _success_rate(self) -> float:
+        """Return the share of attempts that succeeded lately, a guess that decides only how many to launch."""
+        return max(1 / 4, self._successes / max(1, len(self._finished) + self.read))
+
+    @abstractmethod
+    def _walk(self, attempt: Attempt) -> None:
+        """Walk until a node whose law is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
+
+    def _wait(self, attempt: Attempt) -> None:
+        self._waiting.append(attempt)
+
+    def _finish(self, attempt: Attempt, *, success: bool) -> None:
+        self._finished[attempt.number] = attempt.node if success else None
+        self._successes += success
+
+    def _read_in_order(self) -> None:
+        while self.read in self._finished and not self.satisfied:
+            node = self._finished.pop(self.read)
+            self.read += 1
+            if node is not None:
+                self.accepted.append(node)
