@@ -71,8 +71,8 @@ class BudgetError(OutlinesPhiError, RuntimeError):
     Attributes
     ----------
     draws
-        What was drawn before the effort ran out, in launch order. Using it as if it were complete costs at
-        most the probability that the effort runs out, in total variation (each draw is still exact).
+        One :class:`Draws` per prompt with what was drawn before the effort ran out, in launch order. Using one as if it were
+        complete costs at most the probability that the effort runs out, in total variation (each draw is still exact).
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
     """

@@ -62,7 +62,7 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         expectations = {
-            "temperature": (_is_number(self.temperature) and self.temperature > 0, "a positive number"),
+            "temperature": (_is_number(self.temperature) and self.temperature >= 1e-6, "a number of at least 1e-6"),
             "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
             "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
             "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
@@ -117,7 +117,7 @@ class SamplingSettings:
         if self.temperature != 1.0:
             warpers.append(TemperatureLogitsWarper(float(self.temperature)))
         if self.top_k is not None:
-            warpers.append(TopKLogitsWarper(self.top_k))
+            warpers.append(TopKLogitsWarper(int(self.top_k)))
         if self.top_p is not None and self.top_p < 1:
             warpers.append(TopPLogitsWarper(float(self.top_p)))
         if self.min_p is not None and self.min_p > 0:

@@ -48,6 +48,11 @@ class Table:
         self._kept: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
         self._bytes = 0
 
+    @property
+    def bytes(self) -> int:
+        """Memory held by what is kept per visited state."""
+        return self._bytes
+
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""
         return self._keep("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))

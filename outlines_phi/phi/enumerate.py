@@ -39,6 +39,10 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     return nodes
 
 
+SHORT_LIST = 256
+"""Tokens of a node that are ranked at a time."""
+
+
 @final
 class Enumeration:
     """Expands the prefixes that decide most, until the bounds of the root are close enough.
@@ -61,10 +65,10 @@ class Enumeration:
         self._order: dict[Node, np.ndarray] = {}
         self._ticket = 0
 
-    def run(self, tolerance: float, max_tokens: int) -> bool:
+    def run(self, tolerance: float, max_tokens: int, max_bytes: int = 2**40) -> bool:
         """Expand until ``U - Lo <= tolerance * Lo`` at the root; return whether that was reached.
 
-        Model tokens spent here are at most ``max_tokens``, give or take one call.
+        Model tokens spent here are at most ``max_tokens``, and the tree's memory ``max_bytes``, give or take one call.
         """
         root = self._tree.root
         start = self._evaluator.counts.tokens
@@ -73,7 +77,7 @@ class Enumeration:
         for node in list(self._tree.walk()):
             self._offer(node)
         while root.gap > tolerance * root.lower:
-            if self._evaluator.counts.tokens - start >= max_tokens:
+            if self._evaluator.counts.tokens - start >= max_tokens or self._tree.bytes > max_bytes:
                 return False
             batch = list(self._next(self._width))
             if not batch:
@@ -84,21 +88,29 @@ class Enumeration:
         return True
 
     def _offer(self, node: Node) -> None:
-        """Queue what is below a node: its unexpanded children, and its free tokens by falling probability, lazily."""
-        if not node.expanded:
+        """Queue what is below a node: itself where its law is not known, else its free tokens by falling probability, lazily."""
+        if not node.expanded or (node.law is None and node.rest > 0):
             self._push(node.log_p, node, -1)
         elif node.law is not None and node.rest > 0:
-            self._order[node] = np.argsort(-node.law.free, kind="stable")
             self._push_free(node, 0)
 
     def _push_free(self, node: Node, rank: int) -> None:
+        """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
         assert node.law is not None
-        order, free = self._order[node], node.law.free
+        free = node.law.free
+        order = self._order.get(node, free[:0].astype(np.int64))
         # A token that a walk has materialised since is offered as a child already; its free part is 0.
         while rank < order.size and free[order[rank]] == 0:
             rank += 1
-        if rank < order.size:
+        if rank == order.size:
+            best = np.argpartition(-free, SHORT_LIST)[:SHORT_LIST] if free.size > SHORT_LIST else np.arange(free.size)
+            best = best[free[best] > 0]
+            order = self._order[node] = best[np.argsort(-free[best], kind="stable")]
+            rank = 0
+        if order.size:
             self._push(node.log_p + node.law.log_scale + float(np.log(free[order[rank]])), node, rank)
+        else:
+            del self._order[node]
 
     def _push(self, log_p: float, node: Node, rank: int) -> None:
         self._ticket += 1
@@ -109,7 +121,7 @@ class Enumeration:
         while self._heap and found < count:
             _, _, node, rank = heapq.heappop(self._heap)
             if rank < 0:
-                if node.expanded:
+                if node.law is not None:
                     continue
                 found += 1
                 yield node

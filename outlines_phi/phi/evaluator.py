@@ -65,8 +65,8 @@ class Evaluator:
             self._evaluate_roots()
         new = self._missing_paths([node for _, node in pairs])
         if new:
-            self._compact(new)
-            new = self._missing_paths([node for _, node in pairs])
+            if self._compact(new):
+                new = self._missing_paths([node for _, node in pairs])
             first = self._forest.next_node
             self._handles.update((node, first + i) for i, node in enumerate(new))
             evaluation = self._forest.extend(
@@ -112,9 +112,11 @@ class Evaluator:
             missing.update(dict.fromkeys(reversed(chain)))
         return list(missing)
 
-    def _compact(self, new: Sequence[Node]) -> None:
+    def _compact(self, new: Sequence[Node]) -> bool:
+        """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
         if len(self._handles) + len(new) <= self._max_cached:
-            return
+            return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self._forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
+        return True

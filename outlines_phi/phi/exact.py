@@ -28,7 +28,7 @@ class Effort:
     def __post_init__(self) -> None:
         for name in ("attempts", "tokens"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UnsupportedError(f"Effort({name}={value!r}) was given; expected a whole number of at least 1.")
 
 
@@ -58,7 +58,11 @@ class ExactPhi(Phi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tolerance < 1:
+        if not isinstance(self.effort, Effort):
+            raise UnsupportedError(
+                f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
+            )
+        if not isinstance(self.tolerance, (int, float)) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
         if not isinstance(self.normalizers, int) or self.normalizers < 0:
             raise UnsupportedError(f"ExactPhi(normalizers={self.normalizers!r}) was given; expected 0 or more.")

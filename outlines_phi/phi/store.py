@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import final
 
+from ..errors import UnsupportedError
 from ..guides.table import Table
 from .tree import BoundsTree
 
@@ -24,6 +25,8 @@ class TreeStore:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
+        if max_bytes < 0:
+            raise UnsupportedError(f"A memory bound of {max_bytes} bytes was given; expected 0 or more.")
         self.max_bytes = max_bytes
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
 
@@ -32,8 +35,9 @@ class TreeStore:
 
     @property
     def bytes(self) -> int:
-        """Memory held by all trees, as counted."""
-        return sum(tree.bytes for tree in self._trees.values())
+        """Memory held by all trees and their tables, as counted."""
+        tables = {tree.table for tree in self._trees.values()}
+        return sum(tree.bytes for tree in self._trees.values()) + sum(table.bytes for table in tables)
 
     def tree(self, key: Hashable, table: Table, budget: int) -> BoundsTree:
         """Return the tree kept under ``key``, or a new one that is kept from now on."""
@@ -44,11 +48,16 @@ class TreeStore:
 
     def trim(self) -> None:
         """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last."""
-        total = self.bytes
-        while total > self.max_bytes and len(self._trees) > 1:
-            total -= self._trees.popitem(last=False)[1].bytes
+        while len(self._trees) > 1 and self.bytes > self.max_bytes:
+            self._trees.popitem(last=False)
         for tree in self._trees.values():
             tree.evict(self.max_bytes)
+
+    def discard(self, trees: Iterable[BoundsTree]) -> None:
+        """Forget ``trees``, which an interrupted call may have left half updated."""
+        dropped = set(trees)
+        for key in [key for key, tree in self._trees.items() if tree in dropped]:
+            del self._trees[key]
 
     def clear(self) -> None:
         """Forget every tree."""

@@ -51,6 +51,14 @@ class Law:
         """Return the probability of all free tokens, summed in float64 from the numbers that are sampled."""
         return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
 
+    def rescale(self, mass: float) -> None:
+        """Scale the free part to ``mass``: what a node's law was when its children's probabilities were taken from it."""
+        now = self.mass()
+        if now > 0 and mass > 0:
+            self.log_scale += math.log(mass / now)
+        else:
+            self.free[:] = 0.0
+
     def draw(self, rng: np.random.Generator) -> int:
         """Draw a free token in proportion to its probability."""
         cumulative = self.free.cumsum(dtype=np.float64)
@@ -187,7 +195,8 @@ class BoundsTree:
     def expand(self, node: Node, log_p: NDArray[np.floating]) -> None:
         """Give ``node`` its law, ``log_p`` over the whole vocabulary. Bounds change only with :meth:`propagate`.
 
-        On a node whose law was evicted this restores the free part and keeps every child's probability.
+        On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
+        probability: a second evaluation may differ from the first where precision is low, and a node has one law.
         """
         law = node.law = Law(self.table.moves(node.state, node.remaining), log_p)
         self.law_bytes += law.free.nbytes
@@ -202,6 +211,7 @@ class BoundsTree:
         else:
             for child in node.children.values():
                 law.take(child.token)
+            law.rescale(node.rest)
         node.rest = law.mass()
 
     def _add(self, node: Node, token: int, target: int) -> Node:
@@ -243,24 +253,33 @@ class BoundsTree:
             return self.child(node, token, node.law.target(token))
         return last  # rounding pushed the threshold past the sum
 
-    def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
-        """Drop laws, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
+    def drop_laws(self, max_bytes: int) -> None:
+        """Drop laws, least recently visited first, until they take half of ``max_bytes`` or the tree fits it.
 
-        Dropping a law leaves all bounds as they are. Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up
-        at once: a bound kept below would bias the next attempt. The root, and the paths to ``pinned`` nodes, stay.
+        All bounds stay as they are; a law is learned again when a walk needs it. The root keeps its own.
         """
         self.clock += 1
         if self.bytes <= max_bytes:
             return
-        kept = {self.root} | {above for node in pinned for above in (node, *node.path())}
-        inner = sorted((node for node in self.walk() if node.children and node not in kept), key=_last_visit)
-        for node in inner:
+        for node in sorted((node for node in self.walk() if node.law is not None), key=_last_visit):
             if self.law_bytes <= max_bytes // 2:
                 break
-            if node.law is not None:
+            if node.law is not None and node is not self.root:
                 self.law_bytes -= node.law.free.nbytes
                 node.law = None
-        for node in inner:
+
+    def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
+        """Drop laws, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
+
+        Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next
+        attempt. The root, and the paths to ``pinned`` nodes, stay.
+        """
+        self.drop_laws(max_bytes)
+        if self.bytes <= max_bytes:
+            return
+        kept = {self.root} | {above for node in pinned for above in (node, *node.path())}
+        inner = (node for node in self.walk() if node.children and node not in kept)
+        for node in sorted(inner, key=_last_visit):
             if self.bytes <= max_bytes:
                 break
             if node.children:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -74,6 +75,7 @@ class PhiTransformers(Transformers):
         super().__init__(model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = ByteTokenizer(tokenizer)
         self._trees = TreeStore(max_tree_bytes)
+        self._drawing = threading.RLock()
         self._compiled = CompiledTypes(self.lm.vocabulary)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
@@ -136,7 +138,9 @@ class PhiTransformers(Transformers):
             settings=options.settings,
             n=options.n,
         )
-        return sampler_for(phi, self._trees).sample(request)
+        # Threads that share a model take turns: their calls share trees.
+        with self._drawing:
+            return sampler_for(phi, self._trees).sample(request)
 
     def table(self, output_type: Any) -> Table:
         """Return the compiled form of ``output_type``, kept for later calls."""
@@ -228,17 +232,24 @@ def _language_model(model: Any, tokenizer: Any) -> TransformersModel:
 
 
 def from_transformers(
-    model: Any, tokenizer: Any, *, device_dtype: torch.dtype | None = None, phi: str | Phi | None = None
+    model: Any,
+    tokenizer: Any,
+    *,
+    device_dtype: torch.dtype | None = None,
+    phi: str | Phi | None = None,
+    max_tree_bytes: int = 2**30,
 ) -> PhiTransformers:
     """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
 
     The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`.
     """
-    return PhiTransformers(model, tokenizer, device_dtype=device_dtype, phi=phi)
+    return PhiTransformers(model, tokenizer, device_dtype=device_dtype, phi=phi, max_tree_bytes=max_tree_bytes)
 
 
-def wrap(model: Any, *, phi: str | Phi | None = None) -> PhiTransformers:
+def wrap(model: Any, *, phi: str | Phi | None = None, max_tree_bytes: int = 2**30) -> PhiTransformers:
     """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
+
+    The new model has the ``phi`` and the memory bound given here, and trees of its own.
 
     Raises
     ------
@@ -250,4 +261,6 @@ def wrap(model: Any, *, phi: str | Phi | None = None) -> PhiTransformers:
             f"{type(model).__name__} was given to wrap(); expected a model made by outlines.from_transformers(model, "
             "tokenizer). Multimodal models, servers and other libraries cannot be corrected by this version."
         )
-    return PhiTransformers(model.model, model.hf_tokenizer, device_dtype=model.device_dtype, phi=phi)
+    return PhiTransformers(
+        model.model, model.hf_tokenizer, device_dtype=model.device_dtype, phi=phi, max_tree_bytes=max_tree_bytes
+    )

@@ -10,12 +10,14 @@ from typing import final
 import numpy as np
 import torch
 
-from ..errors import EmptyLanguageError
 from ..guides.guide import DONE
-from ..lm.model import Evaluation, TokenTrees
+from ..lm.model import Evaluation, ModelCounts, TokenTrees
 from ..phi.estimator import StepPhi
 from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
+
+TOGETHER = 512
+"""Trajectories that walk at a time: a tree's attention costs as the square of its nodes."""
 
 
 @dataclass(eq=False)
@@ -67,16 +69,17 @@ class AncestralSampler(Sampler):
             for row in range(len(request.prompts))
             for i in range(request.n)
         ]
-        evaluation = trees.roots()
-        moving = walks
-        while moving:
-            self._step(request, moving, evaluation)
-            moving = [walk for walk in moving if not walk.finished]
-            if moving:
-                evaluation = _extend(trees, moving)
-        counts = DrawCounts(**vars(trees.counts), attempts=request.n, accepted=request.n)
+        roots = trees.roots()
+        for first in range(0, len(walks), TOGETHER):
+            moving, evaluation = walks[first : first + TOGETHER], roots
+            while moving:
+                self._step(request, moving, evaluation)
+                moving = [walk for walk in moving if not walk.finished]
+                if moving:
+                    evaluation = _extend(trees, moving)
+            trees.compact([])
         return [
-            _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
+            _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], trees.counts)
             for row in range(len(request.prompts))
         ]
 
@@ -135,7 +138,7 @@ def _extend(trees: TokenTrees, walks: Sequence[Trajectory]) -> Evaluation:
     return trees.extend([parent for parent, _ in new], [token for _, token in new])
 
 
-def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: DrawCounts) -> Draws:
+def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: ModelCounts) -> Draws:
     vocabulary = request.table.vocabulary
     items = tuple(
         Draw(
@@ -148,9 +151,5 @@ def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: D
         for walk in walks
         if not walk.failed
     )
-    if not items:
-        raise EmptyLanguageError(
-            f"All {len(walks)} trajectories met a step where {request.settings.truncation or 'the model'} leaves no allowed token. "
-            f"Loosen the truncation."
-        )
-    return Draws(items=items, counts=counts, budget=budget, failures=len(walks) - len(items))
+    finished = DrawCounts(**vars(counts), attempts=len(walks), accepted=len(items))
+    return Draws(items=items, counts=finished, budget=budget, failures=len(walks) - len(items))

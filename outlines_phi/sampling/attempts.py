@@ -120,6 +120,10 @@ class Attempts(ABC):
     def _walk(self, attempt: Attempt) -> None:
         """Walk until a node whose law is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
 
+    @abstractmethod
+    def evict(self, max_bytes: int) -> None:
+        """Bring the tree's memory down, without changing the law of the walks under way."""
+
     def _wait(self, attempt: Attempt) -> None:
         self._waiting.append(attempt)
 

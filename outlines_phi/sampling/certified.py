@@ -22,6 +22,10 @@ class CertifiedAttempts(Attempts):
         super().__init__(tree, *arguments, **options)
         self._frozen = {node: node.upper for node in tree.walk()}
 
+    def evict(self, max_bytes: int) -> None:
+        """Drop laws only: the certificate is about the nodes that were enumerated."""
+        self._tree.drop_laws(max_bytes)
+
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
             node = attempt.node

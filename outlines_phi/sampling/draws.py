@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 class Guarantee(IntEnum):
     """How the law of a draw stands to ``mu*``, weakest first.
 
-    ``APPROXIMATE``
-        No bound is known.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CERTIFIED``
@@ -25,10 +23,9 @@ class Guarantee(IntEnum):
         ``mu*`` itself.
     """
 
-    APPROXIMATE = 0
-    WEIGHTED = 1
-    CERTIFIED = 2
-    EXACT = 3
+    WEIGHTED = 0
+    CERTIFIED = 1
+    EXACT = 2
 
 
 @final
@@ -95,7 +92,8 @@ class Draws(Sequence[Draw]):
     failures
         Trajectories that found no allowed token (truncation can do this). They are draws of weight 0 and count in every mean.
     log_z_bounds
-        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats.
+        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified draws, those
+        of the certificate.
     normalizers
         Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
     """
@@ -125,7 +123,8 @@ class Draws(Sequence[Draw]):
     @property
     def guarantee(self) -> Guarantee:
         """The weakest guarantee among the draws."""
-        return min((draw.guarantee for draw in self.items), default=Guarantee.EXACT)
+        none = Guarantee.WEIGHTED if self.failures else Guarantee.EXACT
+        return min((draw.guarantee for draw in self.items), default=none)
 
     @property
     def log_w(self) -> NDArray[np.float64]:
@@ -142,8 +141,10 @@ class Draws(Sequence[Draw]):
     def weights(self) -> NDArray[np.float64]:
         """``[n]``: self-normalised weights of the draws, summing to 1; expectations under ``mu*`` use these."""
         log_w = np.array([draw.log_w for draw in self.items])
-        w = np.exp(log_w - log_w.max(initial=-math.inf)) if len(log_w) else log_w
-        return w / w.sum() if len(w) else w
+        if not len(log_w) or log_w.max() == -math.inf:
+            return np.full(len(log_w), 1 / max(1, len(log_w)))
+        w = np.exp(log_w - log_w.max())
+        return w / w.sum()
 
     @property
     def log_z(self) -> float:

@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import final
+from typing import Any, final
 
 from ..errors import BudgetError, EmptyLanguageError
+from ..lm.model import ModelCounts
 from ..phi.enumerate import Enumeration, live_prefixes
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
 from ..phi.store import TreeStore
-from ..phi.tree import BoundsTree, Node
+from ..phi.tree import BoundsTree
 from .attempts import Attempts
 from .certified import CertifiedAttempts
 from .draws import Draw, DrawCounts, Draws, Guarantee, middle
@@ -55,31 +56,40 @@ class ExactSampler(Sampler):
             Truncation leaves no member of the language any probability.
         """
         trees = self._trees(request)
+        try:
+            return self._draw(request, trees)
+        except (BudgetError, EmptyLanguageError):
+            raise
+        except BaseException:
+            # Interrupted between learning a law and updating the bounds above it, a tree would bias later calls.
+            self.store.discard(trees)
+            raise
+        finally:
+            self.store.trim()
+
+    def _draw(self, request: Request, trees: Sequence[BoundsTree]) -> list[Draws]:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
         self._expand_finite(trees, evaluator)
-        certified = self.phi.tolerance > 0 and self._certify(request, trees, evaluator)
+        certified = self.phi.tolerance > 0
+        if certified:
+            self._certify(trees, evaluator)
+        bounds = [tree.bounds for tree in trees]
         kind = CertifiedAttempts if certified else RejectionAttempts
-        rows = [
-            kind(
-                tree,
-                request.n,
-                partial(request.stream, row),
-                width=self.phi.width,
-                effort=self.phi.effort,
-            )
-            for row, tree in enumerate(trees)
-        ]
+        options: dict[str, Any] = {"width": self.phi.width, "effort": self.phi.effort}
+        rows = [kind(tree, request.n, partial(request.stream, row), **options) for row, tree in enumerate(trees)]
         while any(waiting := [row.advance() for row in rows]):
-            self._evict(trees, waiting)
+            for row in rows:
+                row.evict(self.store.max_bytes // len(rows))
             evaluator.expand((tree, node) for tree, nodes in zip(trees, waiting, strict=True) for node in nodes)
+        if not certified:
+            bounds = [tree.bounds for tree in trees]
         complete = all(row.satisfied for row in rows)
         normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
         guarantee = Guarantee.CERTIFIED if certified else Guarantee.EXACT
         results = [
-            _draws(request, row, tree, evaluator, estimates, guarantee)
-            for row, tree, estimates in zip(rows, trees, normalizers, strict=True)
+            _draws(request, row, tree.budget, evaluator.counts, known, estimates, guarantee)
+            for row, tree, known, estimates in zip(rows, trees, bounds, normalizers, strict=True)
         ]
-        self.store.trim()
         if not complete:
             self._refuse(request, rows, results)
         return results
@@ -102,24 +112,21 @@ class ExactSampler(Sampler):
         cold = [(tree, live_prefixes(tree, FINITE_PREFIXES)) for tree in trees if not tree.root.expanded]
         evaluator.expand((tree, node) for tree, nodes in cold for node in nodes or ())
 
-    def _certify(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> bool:
-        tokens = self.phi.effort.tokens
-        reached = [Enumeration(tree, evaluator).run(self.phi.tolerance, tokens) for tree in trees]
+    def _certify(self, trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
+        tokens, share = self.phi.effort.tokens, self.store.max_bytes // len(trees)
+        reached = [Enumeration(tree, evaluator).run(self.phi.tolerance, tokens, share) for tree in trees]
         if all(reached):
-            return True
+            return
         row = reached.index(False)
         lower, upper = trees[row].bounds
+        empty = [Draws(items=(), budget=tree.budget, log_z_bounds=_logs(tree.bounds)) for tree in trees]
         raise BudgetError(
-            f"Prompt {row}: {tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={self.phi.tolerance}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs no "
-            "certificate).",
-            log_z_bounds=(_log(lower), _log(upper)),
+            f"Prompt {row}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
+            f"tolerance={self.phi.tolerance}, when it had used its {tokens} model tokens or its memory. Raise the "
+            "tolerance or the effort, or use tolerance=0 (rejection needs no certificate).",
+            draws=empty,
+            log_z_bounds=_logs((lower, upper)),
         )
-
-    def _evict(self, trees: Sequence[BoundsTree], waiting: Sequence[Sequence[Node]]) -> None:
-        share = self.store.max_bytes // len(trees)
-        for tree, nodes in zip(trees, waiting, strict=True):
-            tree.evict(share, pinned=nodes)
 
     def _normalize(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator
@@ -152,33 +159,29 @@ class ExactSampler(Sampler):
 def _draws(
     request: Request,
     row: Attempts,
-    tree: BoundsTree,
-    evaluator: Evaluator,
+    budget: int,
+    counts: ModelCounts,
+    bounds: tuple[float, float],
     estimates: tuple[float, ...],
     guarantee: Guarantee,
 ) -> Draws:
-    lower, upper = tree.bounds
-    bounds = (_log(lower), _log(upper))
-    log_w = _log(math.fsum(estimates) / len(estimates)) if estimates else middle(bounds)
+    log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(_logs(bounds))
     items = []
     for node in row.accepted:
         ids = node.tokens()
         text = request.table.vocabulary.decode(ids).decode()
         items.append(Draw(text=text, token_ids=ids, log_p=node.log_p, log_w=log_w, guarantee=guarantee))
-    counts = evaluator.counts
     return Draws(
         items=tuple(items),
-        counts=DrawCounts(
-            calls=counts.calls,
-            prompt_tokens=counts.prompt_tokens,
-            tokens=counts.tokens,
-            attempts=row.read,
-            accepted=len(items),
-        ),
-        budget=tree.budget,
-        log_z_bounds=bounds,
+        counts=DrawCounts(**vars(counts), attempts=row.read, accepted=len(items)),
+        budget=budget,
+        log_z_bounds=_logs(bounds),
         normalizers=estimates,
     )
+
+
+def _logs(bounds: tuple[float, float]) -> tuple[float, float]:
+    return _log(bounds[0]), _log(bounds[1])
 
 
 def _log(x: float) -> float:

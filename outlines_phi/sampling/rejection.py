@@ -18,6 +18,10 @@ class RejectionAttempts(Attempts):
     meanwhile, so they may share and tighten one tree and run as one batch.
     """
 
+    def evict(self, max_bytes: int) -> None:
+        """Drop laws and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
+        self._tree.evict(max_bytes, pinned=[attempt.node for attempt in self._waiting])
+
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
             node = attempt.node

@@ -56,7 +56,7 @@ class Request:
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
+        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
         object.__setattr__(self, "budgets", tuple(self._budget(prompt) for prompt in self.prompts))
 

@@ -65,9 +65,12 @@ class TransformersModel(LanguageModel):
         """Return what the law depends on beside the input: weights (by their write counters), adapters, dtype and device."""
         model = self.hf_model
         # Tensors made under inference mode keep no counter; loading afresh makes a new model object.
-        writes = sum(p._version for p in model.parameters() if not p.is_inference())
-        adapters = getattr(model, "peft_config", None) and str(model.active_adapters())
-        return model.dtype, str(model.device), writes, adapters, model.config._attn_implementation
+        # Writes through ``.data`` are not counted either; whoever makes them clears the cache.
+        parameters = [p for p in model.parameters() if not p.is_inference()]
+        weights = sum(p._version for p in parameters), hash(tuple(p.data_ptr() for p in parameters))
+        adapters = getattr(model, "active_adapters", None) if getattr(model, "peft_config", None) else None
+        active = str(adapters() if callable(adapters) else adapters)
+        return model.dtype, str(model.device), weights, active, model.config._attn_implementation
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """See :meth:`LanguageModel.trees`."""
