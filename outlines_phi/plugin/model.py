@@ -21,6 +21,7 @@ from ..phi.store import TreeStore
 from ..sampling.draws import Draws
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
+from ..settings import SamplingSettings
 from ..vocabulary import Vocabulary
 from .compiled import CompiledTypes
 from .options import CallOptions, Unset, resolve_phi
@@ -99,7 +100,8 @@ class PhiTransformers(Transformers):
         if resolved is None:
             return super().generate(model_input, self._host_processor(output_type, keywords), **keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
-        return _texts(self.draw([model_input], self._compiled.of_processor(output_type), resolved, options)[0])
+        draws = self.draw([model_input], self._compiled.of_processor(output_type), resolved, options)[0]
+        return _texts(draws, options.settings)
 
     def generate_batch(
         self,
@@ -118,7 +120,7 @@ class PhiTransformers(Transformers):
             return super().generate_batch(model_input, self._host_processor(output_type, keywords), **keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
         results = self.draw(model_input, self._compiled.of_processor(output_type), resolved, options)
-        return [_texts(draws) for draws in results]
+        return [_texts(draws, options.settings) for draws in results]
 
     def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Iterator[str]:
         """Refuse, as stock Outlines does for ``transformers`` models."""
@@ -195,13 +197,13 @@ class PhiTransformers(Transformers):
         return processor
 
 
-def _texts(draws: Draws) -> str | list[str]:
+def _texts(draws: Draws, settings: SamplingSettings) -> str | list[str]:
     """Return what stock Outlines would: a text, or a list where several were asked for."""
     if draws.failures:
         raise EmptyLanguageError(
-            f"{draws.failures} of {draws.failures + len(draws)} trajectories met a step without an allowed token, "
-            "because the truncation removed them all; they are draws of weight 0, which texts cannot tell. Loosen "
-            "top_k, top_p or min_p, use phi='exact', or take the weights: "
+            f"{draws.failures} of {draws.failures + len(draws)} trajectories met a step where "
+            f"{settings.truncation or 'the model'} leaves no allowed token; they are draws of weight 0, which texts cannot "
+            "tell. Loosen the truncation, use phi='exact', or take the weights: "
             "outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )
     return draws.texts[0] if len(draws) == 1 else draws.texts

@@ -113,7 +113,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used together with phi="),
     ("greedy", {"do_sample": False}, UnsupportedError, "use phi=None for Hugging Face's step-by-step argmax"),
     ("beams", {"num_beams": 2}, UnsupportedError, "num_beams=2"),
-    ("temperature", {"temperature": 0.0}, UnsupportedError, "temperature=0.0 was given; expected a positive number"),
+    ("temperature", {"temperature": 0.0}, UnsupportedError, "temperature=0.0 was given; expected a number of at least"),
     ("no draws", {"num_return_sequences": 0}, UnsupportedError, "num_return_sequences=0"),
     ("no tokens", {"max_new_tokens": 0}, UnsupportedError, "max_new_tokens=0"),
     ("seed without phi", {"phi": None, "seed": 1}, UnsupportedError, r"torch\.manual_seed\(seed\)"),

@@ -46,7 +46,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stop_strings": ["a"], "foo": 1}, "foo, stop_strings cannot be used"),
     ({"do_sample": False}, r"do_sample=False .* phi=None for Hugging Face's step-by-step argmax"),
     ({"num_beams": 3}, "num_beams=3 .* beam search has no sampling law"),
-    ({"temperature": 0}, "temperature=0 was given; expected a positive number"),
+    ({"temperature": 0}, "temperature=0 was given; expected a number of at least"),
     ({"temperature": "warm"}, "temperature='warm' was given"),
     ({"temperature": float("nan")}, "temperature=nan was given"),
     ({"top_p": 2}, r"top_p=2 was given; expected a number in \(0, 1\]"),
