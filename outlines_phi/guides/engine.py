@@ -16,12 +16,11 @@ import numpy as np
 import outlines_core
 from numpy.typing import NDArray
 
-SEPARATORS = tuple(chr(code) for code in range(128) if not chr(code).isalpha())
-"""The ASCII characters that no case folding touches."""
+ASCII = tuple(map(chr, range(128)))
 
 _END = 256
 _BYTES = outlines_core.Vocabulary(_END, {bytes([byte]): [byte] for byte in range(256)})
-_SEPARATORS = outlines_core.Vocabulary(_END, {character.encode(): [ord(character)] for character in SEPARATORS})
+_ASCII = outlines_core.Vocabulary(_END, {character.encode(): [ord(character)] for character in ASCII})
 _REFUSED = 3
 """Exit status of the program when the engine refuses the pattern; its message is on standard output."""
 
@@ -77,10 +76,10 @@ def size(pattern: str) -> int:
     return len(outlines_core.Index(pattern, _BYTES).get_transitions())
 
 
-def first_separators(pattern: str) -> set[str] | None:
-    """Return which of :data:`SEPARATORS` a match of ``pattern`` may begin with; ``None`` if it cannot be read."""
+def first_ascii(pattern: str) -> set[str] | None:
+    """Return which ASCII characters a match of ``pattern`` may begin with; ``None`` if it cannot be read."""
     try:
-        index = outlines_core.Index(pattern, _SEPARATORS)
+        index = outlines_core.Index(pattern, _ASCII)
     except ValueError as error:
         # The engine finds no transition from the first state: none of them.
         return set() if "incompatible" in str(error) else None

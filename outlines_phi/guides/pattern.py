@@ -86,22 +86,29 @@ class Pattern:
         return max((bound for bounds in repeats for bound in bounds), default=1)
 
     @cached_property
-    def largest_repeat(self) -> int:
-        """How often a piece is written out at most: the bounds of repeats, multiplied where they nest."""
-        inside = [1]  # per open group: the largest repeat in it
-        last = 1  # that of what a repeat would apply to
+    def length(self) -> int:
+        """How many pieces the pattern has that match a character."""
+        return sum(token.kind == "atom" for token in self.tokens)
+
+    @cached_property
+    def written_out(self) -> int:
+        """How many it has when what is repeated is written out, as often as its bounds say."""
+        inside = [0]  # per open group
+        last = 0  # of what a repeat would apply to
         for token in self.tokens:
             if token.kind == "open":
-                inside.append(1)
-                continue
-            if token.kind == "close":
+                inside.append(0)
+            elif token.kind == "close":
                 last = inside.pop()
+                inside[-1] += last
             elif token.kind == "repeat":
-                last *= max([1, *_bounds(self.text, token)])
+                more = last * (max([1, *_bounds(self.text, token)]) - 1)
+                inside[-1] += more
+                last += more
             else:
-                last = 1
-            inside[-1] = max(inside[-1], last)
-        return inside[0]
+                last = int(token.kind == "atom")
+                inside[-1] += last
+        return sum(inside)
 
     def with_repeats_at_most(self, cap: int) -> str:
         """Return the pattern with every bound of a repeat above ``cap`` cut to ``cap``."""

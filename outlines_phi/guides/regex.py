@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections import Counter
 from functools import lru_cache, partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +23,7 @@ SMALL = 100_000
 """An automaton that is expected to have no more states than this is built in this process."""
 
 _SHORT = 12
-"""No pattern explodes beyond reason whose repeats are written out at most this many times."""
+"""No pattern explodes beyond reason that is longer by this at most when its repeats are written out."""
 
 _GUARD_LENGTHS = (64, 512)
 _PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))
@@ -120,27 +122,24 @@ def _guard(shape: Pattern) -> Guard:
 
     One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. If all pieces
     match everything, so may the guard: a search that begins again everywhere multiplies nothing. Otherwise a literal
-    that is longer than the repeats that could hold it, of characters that are all different, first those that no class
-    matches.
+    that is longer than what could hold it, of characters that are all different, first those that fewest classes match.
     """
     least, most = _GUARD_LENGTHS
     classes = sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == ".")
-    either = "|".join(classes)
     # Flags may widen a class wherever they stand, so both readings count.
-    taken = engine.first_separators(f"{either}|(?is:{either})" if shape.has_flags else either) if classes else set()
-    if shape.problem or shape.verbose or taken is None:
+    matched = [engine.first_ascii(f"{atom}|(?is:{atom})" if shape.has_flags else atom) for atom in classes]
+    if shape.problem or shape.verbose or None in matched:
         return Guard.literal(_PRIVATE[:least], firm=False)
-    outside = sorted(set(engine.SEPARATORS) - taken)
-    if free := [character for character in outside if character not in shape.atoms]:
+    matches = Counter(chain.from_iterable(filter(None, matched)))
+    ordered = sorted(engine.ASCII, key=lambda character: (matches[character], character.isalpha()))
+    # Letters are left out where case folding could bring them back.
+    free = [c for c in ordered if not matches[c] and c not in shape.atoms and not c.isalpha()]
+    if free:
         return Guard.literal(free[0])
-    if len(classes) == len(shape.atoms) and all(map(_matches_everything, classes)):
+    if len(classes) == len(shape.atoms) and all(matches[c] == len(classes) for c in ordered):
         return Guard("(?s:.)", "a")
-    distinct = "".join(dict.fromkeys([*outside, *engine.SEPARATORS])) + _PRIVATE
-    return Guard.literal(distinct[: min(max(least, shape.largest_repeat + 1), most)], firm=bool(outside))
-
-
-def _matches_everything(atom: str) -> bool:
-    return engine.first_separators(f"(?s:{atom})") == set(engine.SEPARATORS)
+    text = ("".join(ordered) + _PRIVATE)[: min(max(least, shape.written_out + 1), most)]
+    return Guard.literal(text, firm=not matches[text[0]])
 
 
 def _may_explode(shape: Pattern, guard: Guard) -> bool:
@@ -152,17 +151,18 @@ def _may_explode(shape: Pattern, guard: Guard) -> bool:
     """
     if shape.verbose:
         return "{" in shape.text
-    if shape.problem or shape.largest_repeat <= _SHORT:
+    if shape.problem or shape.written_out - shape.length <= _SHORT:
         return False
-    if shape.looks_behind or (not guard.firm and shape.largest_repeat > _GUARD_LENGTHS[1] // 2):
+    if shape.looks_behind or (not guard.firm and shape.written_out > _GUARD_LENGTHS[0]):
         return True
-    sizes: list[int] = []
-    for cap in (3, 6, 9):
+    caps, sizes = (3, 6, 9), list[int]()
+    for cap in caps:
         sizes.append(engine.size(guard.before(shape.with_repeats_at_most(cap))))
         if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[max(0, len(sizes) - 2)]:
             return True
     early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
-    return (late > 1.5 and late > 1.3 * early) or sizes[2] * (shape.largest_bound / 9) ** late > SMALL
+    growth = max(shape.largest_bound / caps[-1], 1) ** late
+    return (late > 1.5 and late > 1.3 * early) or sizes[2] * growth > SMALL
 
 
 def _automaton(built: Transitions, skipped: bytes = b"") -> ByteAutomaton:
@@ -217,7 +217,7 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
             return UnsupportedError(f"{message}; {alternative}\n{caret(text, position)}")
         return GrammarError(message, text, position)
     for token in shape.tokens:
-        if token.kind == "atom" and engine.first_separators(text[token.start : token.end]) is None:
+        if token.kind == "atom" and engine.first_ascii(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)
     try:
         with warnings.catch_warnings():

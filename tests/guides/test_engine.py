@@ -58,7 +58,13 @@ def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "found"),
-    [(r"\d|[^\W0-8]", set("0123456789_")), ("a", set()), ("[a&&b]", set()), (r"[,\n]|é", {",", "\n"}), ("(", None)],
+    [
+        (r"\d|[^\W0-8a-z]", set("0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ")),
+        ("é", set()),
+        ("[a&&b]", set()),
+        (r"[,\n]|é", {",", "\n"}),
+        ("(", None),
+    ],
 )
-def test_first_separators(pattern: str, found: set[str] | None) -> None:
-    assert engine.first_separators(pattern) == found
+def test_first_ascii(pattern: str, found: set[str] | None) -> None:
+    assert engine.first_ascii(pattern) == found

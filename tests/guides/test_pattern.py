@@ -14,7 +14,7 @@ fixed = settings(derandomize=True, deadline=None, max_examples=300)
 
 
 def is_read(pattern: str) -> bool:
-    return engine.first_separators(pattern) is not None
+    return engine.first_ascii(pattern) is not None
 
 
 @fixed
@@ -64,22 +64,23 @@ def test_atoms(text: str, atoms: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "largest", "bound"),
+    ("text", "length", "written_out", "bound"),
     [
-        ("abc", 1, 1),
-        ("a*b+c?", 1, 1),
-        ("a{3}b{7}", 7, 7),
-        ("(a{3}b){4}", 12, 4),
-        ("(a{3}|(bc{2}){5}){2,}", 20, 5),
-        ("a{2}{3}", 6, 3),
-        ("(a{3})b{4}", 4, 4),
-        ("a{ 2 , 9 }", 9, 9),
-        ("a{0}", 1, 0),
+        ("abc", 3, 3, 1),
+        ("a*b+c?", 3, 3, 1),
+        ("a{3}b{7}", 2, 10, 7),
+        ("(a{3}b){4}", 2, 16, 4),
+        ("(a{3}|(bc{2}){5}){2,}c", 4, 2 * (3 + 15) + 1, 5),
+        ("a{2}{3}", 1, 6, 3),
+        ("(a{3})b{4}", 2, 7, 4),
+        ("a{ 2 , 9 }", 1, 9, 9),
+        ("a{0}", 1, 1, 0),
+        ("$|(){9}", 0, 0, 9),
     ],
 )
-def test_largest_repeat(text: str, largest: int, bound: int) -> None:
+def test_written_out(text: str, length: int, written_out: int, bound: int) -> None:
     shape = Pattern.read(text)
-    assert (shape.largest_repeat, shape.largest_bound) == (largest, bound)
+    assert (shape.length, shape.written_out, shape.largest_bound) == (length, written_out, bound)
 
 
 def test_with_repeats_at_most() -> None:
