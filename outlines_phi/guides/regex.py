@@ -20,7 +20,10 @@ from .engine import Transitions
 from .pattern import Pattern
 
 SMALL = 100_000
-"""An automaton that is expected to have no more states than this is built in this process."""
+"""An automaton that is expected to have no more states than this is built in this process,"""
+
+SHORT_WORK = 10_000_000
+"""if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
 
 _SHORT = 12
 """No pattern explodes beyond reason that is longer by this at most when its repeats are written out."""
@@ -132,8 +135,8 @@ def _guard(shape: Pattern) -> Guard:
         return Guard.literal(_PRIVATE[:least], firm=False)
     matches = Counter(chain.from_iterable(filter(None, matched)))
     ordered = sorted(engine.ASCII, key=lambda character: (matches[character], character.isalpha()))
-    # Letters are left out where case folding could bring them back.
-    free = [c for c in ordered if not matches[c] and c not in shape.atoms and not c.isalpha()]
+    # Where flags are set, case folding could bring letters back.
+    free = [c for c in ordered if not matches[c] and c not in shape.atoms and not (shape.has_flags and c.isalpha())]
     if free:
         return Guard.literal(free[0])
     if len(classes) == len(shape.atoms) and all(matches[c] == len(classes) for c in ordered):
@@ -161,8 +164,8 @@ def _may_explode(shape: Pattern, guard: Guard) -> bool:
         if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[max(0, len(sizes) - 2)]:
             return True
     early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
-    growth = max(shape.largest_bound / caps[-1], 1) ** late
-    return (late > 1.5 and late > 1.3 * early) or sizes[2] * growth > SMALL
+    states = sizes[2] * max(shape.largest_bound / caps[-1], 1) ** late
+    return (late > 1.5 and late > 1.3 * early) or states > SMALL or states * shape.written_out > SHORT_WORK
 
 
 def _automaton(built: Transitions, skipped: bytes = b"") -> ByteAutomaton:

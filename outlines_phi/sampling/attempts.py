@@ -12,6 +12,10 @@ from ..phi.exact import Effort
 from ..phi.tree import BoundsTree, Node
 
 
+LEAST_HOPE = 1 / 4
+"""A single draw is tried by at most the inverse of this many attempts at once, however many have failed."""
+
+
 @final
 class Attempt:
     """One walk from the root.
@@ -113,8 +117,10 @@ class Attempts(ABC):
         return missing > 0 and in_flight * self._success_rate() < missing
 
     def _success_rate(self) -> float:
-        """Return the share of attempts that succeeded lately, a guess that decides only how many to launch."""
-        return max(1 / 4, self._successes / max(1, len(self._finished) + self.read))
+        """Return how many attempts in one may succeed: a guess, that decides only how many to launch."""
+        root = self._tree.root
+        lately = self._successes / max(1, len(self._finished) + self.read)
+        return max(LEAST_HOPE, lately, root.lower / root.upper)
 
     @abstractmethod
     def _walk(self, attempt: Attempt) -> None:

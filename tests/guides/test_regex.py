@@ -47,6 +47,14 @@ def test_up_to_the_end_of_the_text_the_engine_has_the_same_language(pattern: str
 
 
 @fuzz
+@given(patterns(), st.sampled_from([("a.", True), (regex._PRIVATE[:70], False), ("", True)]))
+def test_the_language_does_not_depend_on_the_guard(pattern: str, literal: tuple[str, bool]) -> None:
+    guard = regex.Guard.literal(*literal) if literal[0] else regex.Guard("(?s:.)", "a")
+    built = engine.build(guard.before(pattern))
+    assert compile_regex(pattern).witness(regex._automaton(built, guard.text.encode())) is None
+
+
+@fuzz
 @given(patterns())
 def test_what_the_engine_accepts_by_itself_is_accepted(pattern: str) -> None:
     """All of it; and nothing else where no member is the beginning of another."""
@@ -252,6 +260,12 @@ def test_the_engine_alone_would_not_come_back(pattern: str, states: int) -> None
 def test_exponential_patterns_are_stopped() -> None:
     with pytest.raises(UnsupportedError, match="more than 1 seconds.*Lower their bounds"):
         compile_regex("(a|b)*a(a|b){20}", seconds=1)
+
+
+def test_patterns_with_many_places_per_state_are_stopped() -> None:
+    """There are only as many states as places in this one, but each state is a set of most of them."""
+    with pytest.raises(UnsupportedError, match="more than 1 seconds"):
+        compile_regex("((a{1,200}){0,200})+", seconds=1)
 
 
 def test_memory_is_bounded() -> None:
