@@ -11,7 +11,6 @@ import numpy as np
 from ..phi.exact import Effort
 from ..phi.tree import BoundsTree, Node
 
-
 LEAST_HOPE = 1 / 4
 """A single draw is tried by at most the inverse of this many attempts at once, however many have failed."""
 
