@@ -94,7 +94,7 @@ class TreeMask:
         """
         rows, columns, places = layout.rows, layout.columns, layout.places
         nodes = np.zeros((*columns.shape, layout.width), dtype=bool)
-        np.put_along_axis(nodes, columns[:, :, None], True, axis=2)
+        nodes[(*np.indices(columns.shape), columns)] = True
         lines = self._lines[rows[places[0]], columns[places]]
         nodes[places] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
         real = np.zeros(columns.shape, dtype=bool)

@@ -120,6 +120,8 @@ class PackedTrees(TokenTrees):
         heads = self._forward.heads_in_memory
         size = torch.finfo(self._dtype).bits // 8
         places = max(1, self._forward.memory // (size * (self._forward.size + heads * slots)))
+        if (rank.max() + 1) * len(self._used) <= places:
+            return np.zeros(len(row), dtype=np.int64)
         rows, where = np.unique(row, return_inverse=True)
         together = min(len(rows), places)  # prompts per call
         length = rank // max(1, places // together)  # which stretch of its prompt's nodes
