@@ -126,7 +126,7 @@ def main(
             name,
             result["states"],
             result["classes"],
-            theirs or "does not end",
+            theirs or "not run (grows as 2^N)",
             ours,
             result["regex"],
             theirs / ours if theirs else "",
