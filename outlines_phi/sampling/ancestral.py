@@ -17,7 +17,7 @@ from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
 
 TOGETHER = 512
-"""Trajectories that walk at a time: a tree's attention costs as the square of its nodes."""
+"""Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
 
 
 @dataclass(eq=False)
@@ -69,15 +69,15 @@ class AncestralSampler(Sampler):
             for row in range(len(request.prompts))
             for i in range(request.n)
         ]
-        roots = trees.roots()
-        for first in range(0, len(walks), TOGETHER):
-            moving, evaluation = walks[first : first + TOGETHER], roots
-            while moving:
-                self._step(request, moving, evaluation)
-                moving = [walk for walk in moving if not walk.finished]
-                if moving:
-                    evaluation = _extend(trees, moving)
-            trees.compact([])
+        self._step(request, walks, trees.roots())
+        groups = _groups(walks)
+        while groups:
+            group = groups.pop()
+            self._step(request, group, _extend(trees, group))
+            below = _groups(group)
+            groups += below
+            if not below:
+                trees.compact([walk.node for waiting in groups for walk in waiting])
         return [
             _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], trees.counts)
             for row in range(len(request.prompts))
@@ -127,6 +127,17 @@ def _inverse_cdf(log_q: torch.Tensor, index: Sequence[int], uniform: Sequence[fl
     found = torch.searchsorted(cumulative, thresholds * cumulative[:, -1:], right=True)
     last = cumulative.shape[-1] - 1 - torch.argmax((log_q > -math.inf).flip(-1).int(), -1)
     return torch.minimum(found, last[:, None])[rows, columns]
+
+
+def _groups(walks: Sequence[Trajectory]) -> list[list[Trajectory]]:
+    """Return the trajectories that go on, in groups of few prefixes; no prefix is in two groups, so none is evaluated twice."""
+    prefixes: dict[tuple[int, int], list[Trajectory]] = {}
+    for walk in walks:
+        if not walk.finished:
+            prefixes.setdefault((walk.node, walk.tokens[-1]), []).append(walk)
+    sharing = list(prefixes.values())
+    starts = range(0, len(sharing), TOGETHER)
+    return [[walk for same in sharing[i : i + TOGETHER] for walk in same] for i in starts]
 
 
 def _extend(trees: TokenTrees, walks: Sequence[Trajectory]) -> Evaluation:
