@@ -136,3 +136,22 @@ def test_cold_trees_on_a_real_model_with_controls(answers: tuple, name: str, mon
     if name in WRONG:
         monkeypatch.setattr(RejectionAttempts, *WRONG[name])
     assert (p_value(cold_answers(generator), reference.mu) > ALPHA) == (name == "right")
+
+
+def test_pairs_are_independent_and_normalisers_unbiased(answers: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold trees, two draws and one residual attempt each; the accepting wave's success rate fails as a normaliser."""
+    generator, reference = answers
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    options = {"max_new_tokens": BUDGET, "phi": ExactPhi(width=8, normalizers=1)}
+    results = [
+        draws for seed in range(4) for draws in generator.sample_batch([QUESTION] * 400, 2, seed=seed, **options)
+    ]
+    joint = {(a, b): p * q for a, p in reference.mu.items() for b, q in reference.mu.items()}
+    assert p_value([tuple(draw.token_ids for draw in draws) for draws in results], joint) > ALPHA
+    phi = math.exp(reference.log_phi)
+    estimates = np.array([draws.normalizers[0] for draws in results])
+    assert abs(estimates.mean() - phi) < 4 * estimates.std() / math.sqrt(len(estimates)) + 1e-5
+    bounds = np.exp([draws.log_z_bounds for draws in results])
+    rates = np.array([draws.counts.accepted / draws.counts.attempts for draws in results])
+    wave = bounds[:, 0] + (bounds[:, 1] - bounds[:, 0]) * rates
+    assert abs(wave.mean() - phi) > 4 * wave.std() / math.sqrt(len(wave))
