@@ -50,12 +50,16 @@ class Forest:
     def __len__(self) -> int:
         return self._size
 
-    def plant(self) -> range:
-        """Return the handles of the roots, which are about to be evaluated; a second time is an error."""
+    def plant(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> range:
+        """Return the handles of the roots and of the first nodes, which are about to be evaluated; a second time is an error."""
         if self._evaluated:
             raise ModelError("roots() was called twice; keep the evaluation that it returned the first time.")
         self._evaluated = True
-        return range(len(self.prompts))
+        try:
+            return range(self.add(parents, tokens).stop)
+        except ModelError:
+            self._evaluated = False
+            raise
 
     def add(self, parents: Sequence[int], tokens: Sequence[int]) -> range:
         """Append one node per pair and return their handles; refused arguments change nothing.

@@ -64,8 +64,12 @@ class TokenTrees(ABC):
     counts: ModelCounts
 
     @abstractmethod
-    def roots(self) -> Evaluation:
-        """Evaluate all prompts in one call, once; row ``i`` answers for prompt ``i``."""
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        """Evaluate all prompts, and the first new nodes with them, in one call, once.
+
+        Row ``i < P`` answers for prompt ``i``; the nodes of the pairs ``(parents, tokens)`` follow, as in :meth:`extend`. A plan
+        that a guide makes before any law is known (every live prefix of a short choice) thus costs no call of its own.
+        """
 
     @abstractmethod
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:

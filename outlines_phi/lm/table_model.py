@@ -113,9 +113,10 @@ class TableTrees(TokenTrees):
         self.model, self.counts = model, ModelCounts()
         self._forest = Forest(prompts, len(model.vocabulary), model.max_length)
 
-    def roots(self) -> Evaluation:
-        evaluation = self._evaluate(self._forest.plant())
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        evaluation = self._evaluate(self._forest.plant(parents, tokens))
         self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
+        self.counts.tokens += len(parents)
         return evaluation
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:

@@ -45,7 +45,8 @@ class Evaluator:
         self._max_cached = max_cached
         self._forest = lm.trees(prompts)
         self._row = {tree.root: row for row, tree in enumerate(trees)}
-        self._handles: dict[Node, int] = {}
+        self._handles = dict(self._row)
+        self._planted = False
 
     @property
     def counts(self) -> ModelCounts:
@@ -56,35 +57,34 @@ class Evaluator:
         """Give every wanted node its law and bring all bounds up to date.
 
         A node that is wanted below another wanted one (a plan made before its parent's law is known) is fine. The prompts
-        themselves are evaluated first, in one call of their own.
+        themselves are evaluated in the first call.
         """
         pairs = list(dict.fromkeys(wanted))
         if not pairs:
             return
-        if not self._handles:
-            self._evaluate_roots()
+        if not self._planted:
+            pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
         new = self._missing_paths([node for _, node in pairs])
-        if new:
-            if self._compact(new):
-                new = self._missing_paths([node for _, node in pairs])
-            first = self._forest.next_node
-            self._handles.update((node, first + i) for i, node in enumerate(new))
-            evaluation = self._forest.extend(
-                [self._handles[node.parent] for node in new if node.parent], [n.token for n in new]
-            )
-            self._learn(pairs, evaluation, {node: i for i, node in enumerate(new)})
+        if new and self._compact(new):
+            new = self._missing_paths([node for _, node in pairs])
+        if new or not self._planted:
+            self._evaluate(pairs, new)
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
             changed.setdefault(tree, []).append(node)
         for tree, nodes in changed.items():
             tree.propagate(nodes)
 
-    def _evaluate_roots(self) -> None:
-        evaluation = self._forest.roots()
-        self._handles = dict(self._row)
-        self._learn([(tree, tree.root) for tree in self.trees], evaluation, self._row)
-        for tree in self.trees:
-            tree.propagate([tree.root])
+    def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node]) -> None:
+        """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
+        first = self._forest.next_node
+        self._handles.update((node, first + i) for i, node in enumerate(new))
+        parents = [self._handles[node.parent] for node in new if node.parent is not None]
+        tokens = [node.token for node in new]
+        evaluation = self._forest.extend(parents, tokens) if self._planted else self._forest.roots(parents, tokens)
+        evaluated = new if self._planted else [*self._row, *new]
+        self._planted = True
+        self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)})
 
     def _learn(self, pairs: Iterable[tuple[BoundsTree, Node]], evaluation: Evaluation, index: dict[Node, int]) -> None:
         contexts = (self._context(node) for node in index)
@@ -104,7 +104,7 @@ class Evaluator:
         """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
-            if node.law is not None:
+            if node.law is not None or (node in self._row and not self._planted):
                 continue
             chain = [node]
             while chain[-1].parent is not None and chain[-1].parent not in self._handles:

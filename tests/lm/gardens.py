@@ -77,35 +77,47 @@ class Gardener:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
 
-    def plant(self) -> None:
-        evaluation = self.trees.roots()
-        assert evaluation.nodes == range(len(self.prompts))
-        for node, (prompt, logits) in enumerate(zip(self.prompts, evaluation.logits, strict=True)):
-            self.sequences[node] = tuple(prompt)
-            self.history.append((tuple(prompt), logits.double()))
+    def plant(self, count: int = 0) -> None:
+        """Evaluate the prompts, and ``count`` first nodes with them."""
+        self.sequences = {node: tuple(prompt) for node, prompt in enumerate(self.prompts)}
+        parents = self._random_parents(count)
+        tokens = self._random_tokens(parents)
+        evaluation = self.trees.roots(parents, tokens)
+        assert evaluation.nodes == range(len(self.prompts) + count)
+        assert evaluation.logits.shape == (len(evaluation.nodes), self.size)
+        self.history += [(self.sequences[node], evaluation.logits[node].double()) for node in self.sequences]
+        self._remember(range(len(self.prompts), self.trees.next_node), parents, tokens, evaluation.logits[len(self.prompts) :])
 
     def grow(self, count: int) -> range:
         """Add ``count`` nodes under random live nodes or earlier nodes of the same call."""
-        pool = list(self.sequences)
-        parents = []
-        for node in range(self.trees.next_node, self.trees.next_node + count):
-            parents.append(int(self.random.choice(pool)))
-            pool.append(node)
-        return self.follow(parents)
+        return self.follow(self._random_parents(count))
 
     def follow(self, parents: Sequence[int]) -> range:
         """Add one random child under each of ``parents``, in one call."""
         first = self.trees.next_node
-        tokens = self.random.integers(3, self.size, size=len(parents)).tolist()
+        tokens = self._random_tokens(parents)
         evaluation = self.trees.extend(parents, tokens)
         assert evaluation.nodes == range(first, first + len(parents))
         assert self.trees.next_node == first + len(parents)
         assert evaluation.logits.shape == (len(parents), self.size)
-        for node, parent, token, logits in zip(evaluation.nodes, parents, tokens, evaluation.logits, strict=True):
+        self._remember(evaluation.nodes, parents, tokens, evaluation.logits)
+        return evaluation.nodes
+
+    def _random_parents(self, count: int) -> list[int]:
+        pool, parents = list(self.sequences), []
+        for node in range(self.trees.next_node, self.trees.next_node + count):
+            parents.append(int(self.random.choice(pool)))
+            pool.append(node)
+        return parents
+
+    def _random_tokens(self, parents: Sequence[int]) -> list[int]:
+        return self.random.integers(3, self.size, size=len(parents)).tolist()
+
+    def _remember(self, nodes: range, parents: Sequence[int], tokens: Sequence[int], logits: Tensor) -> None:
+        for node, parent, token, answer in zip(nodes, parents, tokens, logits, strict=True):
             self.parents[node] = parent
             self.sequences[node] = (*self.sequences[parent], token)
-            self.history.append((self.sequences[node], logits.double()))
-        return evaluation.nodes
+            self.history.append((self.sequences[node], answer.double()))
 
     def prune(self, keep: Sequence[int]) -> None:
         """Compact, and forget the nodes that are given back."""
@@ -118,8 +130,8 @@ class Gardener:
         self.sequences = {node: self.sequences[node] for node in sorted(live)}
 
     def live(self) -> None:
-        """Grow in several calls, with parents of the same call, compact, and grow on."""
-        self.plant()
+        """Grow in several calls, the prompts' own among them, with parents of the same call, compact, and grow on."""
+        self.plant(6)
         for count in (7, 30, 1, 12):
             self.grow(count)
         self.prune(self.random.choice(list(self.sequences), size=6, replace=False).tolist())

@@ -109,6 +109,20 @@ def test_counts(road: Road, gardener: Gardener) -> None:
         assert (counts.calls, counts.prompt_tokens, counts.tokens) == (1 + len(sizes), prompts, sum(sizes))
 
 
+def test_first_nodes_share_the_prompts_call(road: Road, gardener: Gardener) -> None:
+    gardener.plant(9)
+    counts = gardener.trees.counts
+    assert counts.calls == 1 or road.evaluates_again
+    assert counts.tokens >= 9
+    assert float(gardener.errors(road.law).abs().max()) <= road.tolerance
+
+
+def test_refused_first_nodes_leave_the_prompts_to_be_evaluated(gardener: Gardener) -> None:
+    with pytest.raises(ModelError, match="parent 77"):
+        gardener.trees.roots([77], [3])
+    gardener.plant(2)
+
+
 def test_old_handles_stay_valid_and_given_back_ones_do_not(gardener: Gardener) -> None:
     gardener.plant()
     kept = gardener.follow([0, 1, 3])

@@ -37,7 +37,7 @@ def test_a_finite_language_ends_with_equal_bounds(language: Language) -> None:
     lower, upper = tree.bounds
     phi = math.exp(language.reference().log_phi)
     assert lower == pytest.approx(phi, rel=1e-12) and upper == pytest.approx(phi, rel=1e-12)
-    assert evaluator.counts.calls == 2
+    assert evaluator.counts.calls == 1
 
 
 def test_bounds_are_what_the_recursion_says() -> None:

@@ -69,11 +69,11 @@ class Forward:
         mask: Tensor | Mapping[str, Tensor] | None,
         positions: Tensor | None,
         cache: Any = None,
-        last_only: bool = False,
+        last: int = 0,
     ) -> tuple[Tensor, Any]:
         """Return the logits ``[b, n, V]`` after ``tokens`` ``[b, n]`` and the cache.
 
-        Only the last column is computed, ``[b, 1, V]``, when ``last_only``. The tensors are inference tensors;
+        Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors;
         :meth:`checked` makes ordinary ones of what is handed out.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
@@ -81,8 +81,8 @@ class Forward:
         arguments |= {"use_cache": True, "return_dict": True}
         if self._takes_positions and not self.recurrent:
             arguments["position_ids"] = positions
-        if self._takes_logits_to_keep and last_only:
-            arguments["logits_to_keep"] = 1
+        if self._takes_logits_to_keep and last:
+            arguments["logits_to_keep"] = last
         output = self.hf_model(**arguments)
         logits = output.logits
         if logits.shape[-1] != self.size:
@@ -90,7 +90,7 @@ class Forward:
                 f"The model gave {logits.shape[-1]} logits but the vocabulary has {self.size} entries; build the "
                 "vocabulary with size= the rows of the model's output."
             )
-        return logits[:, -1:] if last_only else logits, getattr(output, memory, None)
+        return logits[:, -last:] if last else logits, getattr(output, memory, None)
 
     def checked(self, logits: Tensor) -> Tensor:
         """Return a copy of ``logits`` ``[n, V]`` that is an ordinary tensor; NaN is a :class:`ModelError`."""

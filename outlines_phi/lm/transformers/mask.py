@@ -108,6 +108,24 @@ class TreeMask:
             masks[kind] = mask.masked_fill_(~seen, torch.finfo(dtype).min)
         return masks
 
+    def build_prompts(
+        self, width: int, length: int, *, dtype: torch.dtype, device: torch.device
+    ) -> dict[str, Tensor]:
+        """Return ``{kind of layer: [P, 1, length, base + width]}`` for the prompts themselves: causal, blind to nodes.
+
+        Padding sees only itself.
+        """
+        positions, slot = self._prompt_positions, np.arange(self._prompt_positions.shape[1])
+        behind = positions[:, :length, None] - positions[:, None, :]  # [P, length, base]
+        causal = (behind >= 0) & (positions[:, None, :] >= 0)
+        masks = {}
+        for kind, window in self.windows.items():
+            seen = causal if window is None else causal & (behind < window)
+            seen = seen | (slot[:length, None] == slot)
+            mask = masks[kind] = torch.full((len(positions), 1, length, len(slot) + width), torch.finfo(dtype).min, dtype=dtype)
+            mask[..., : len(slot)].masked_fill_(torch.from_numpy(seen)[:, None], 0)
+        return {kind: mask.to(device) for kind, mask in masks.items()}
+
     def positions(self, layout: Layout) -> NDArray[np.int64]:
         """Return the positions ``[r, n]`` of the tokens of ``layout``."""
         return self._positions[layout.rows[:, None], layout.columns]

@@ -49,23 +49,14 @@ class PackedTrees(TokenTrees):
     def next_node(self) -> int:
         return len(self._forest)
 
-    def roots(self) -> Evaluation:
-        nodes, lengths = self._forest.plant(), self._forest.prompt_lengths
-        tokens = np.zeros((len(lengths), lengths.max()), dtype=np.int64)
-        for row, prompt in enumerate(self._forest.prompts):
-            tokens[row, -len(prompt) :] = prompt
-        positions = np.arange(tokens.shape[1]) - (lengths.max() - lengths)[:, None]
-        # The model makes its own causal masks here, so that a prompt is evaluated as it would be anywhere else.
-        logits, _ = self._forward(
-            self._to(tokens),
-            mask=self._to((positions >= 0).astype(np.int64)),
-            positions=self._to(np.maximum(positions, 0)),
-            cache=self.cache,
-            last_only=True,
-        )
-        self.counts.calls += 1
-        self.counts.prompt_tokens += int(lengths.sum())
-        return Evaluation(nodes, self._forward.checked(logits[:, -1]))
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        nodes, prompts = self._forest.plant(parents, tokens), len(self._used)
+        new = np.arange(prompts, nodes.stop)
+        self._slot = grown(self._slot, nodes.stop)
+        if len(new) and self._fits_with_prompts(new):
+            return Evaluation(nodes, self._call_with_prompts(new))
+        logits = self._call_prompts()
+        return Evaluation(nodes, torch.cat([logits, self._evaluate(new)]) if len(new) else logits)
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
         nodes, used = self._forest.add(parents, tokens), self._used.copy()
@@ -96,6 +87,64 @@ class PackedTrees(TokenTrees):
             self._slot[mine] = np.searchsorted(slots, self._slot[mine])
         self._mask.select(kept)
         self.cache.select(self._to(columns))
+
+    def _prompts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the left-padded prompts ``[P, L]`` and the position of each of their columns, negative in the padding."""
+        lengths = self._forest.prompt_lengths
+        tokens = np.zeros((len(lengths), lengths.max()), dtype=np.int64)
+        for row, prompt in enumerate(self._forest.prompts):
+            tokens[row, -len(prompt) :] = prompt
+        return tokens, np.arange(tokens.shape[1]) - (lengths.max() - lengths)[:, None]
+
+    def _call_prompts(self) -> Tensor:
+        """Evaluate the prompts alone; return the logits after each."""
+        tokens, positions = self._prompts()
+        # The model makes its own causal masks here, so that a prompt is evaluated as it would be anywhere else.
+        logits, _ = self._forward(
+            self._to(tokens),
+            mask=self._to((positions >= 0).astype(np.int64)),
+            positions=self._to(np.maximum(positions, 0)),
+            cache=self.cache,
+            last=1,
+        )
+        self.counts.calls += 1
+        self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
+        return self._forward.checked(logits[:, -1])
+
+    def _fits_with_prompts(self, nodes: NDArray[np.int64]) -> bool:
+        """Return whether the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
+        length, most = int(self._forest.prompt_lengths.max()), int(np.bincount(self._forest.row[nodes]).max())
+        columns = length + most
+        scores = self._forward.heads_in_memory * columns * (self._base + eightfold(most))
+        size = torch.finfo(self._dtype).bits // 8
+        return len(self._used) * size * (scores + (most + 1) * self._forward.size) <= self._forward.memory
+
+    def _call_with_prompts(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Evaluate the prompts and the first nodes in one model call; return their logits, the prompts' first."""
+        row = self._forest.row[nodes]
+        rank, everyone = ranks(row), np.arange(len(self._used))
+        layout = Layout(everyone, np.tile(np.arange(rank.max() + 1), (len(everyone), 1)), (row, rank))
+        node_tokens = self._place(nodes, layout)
+        tokens, positions = self._prompts()
+        length = tokens.shape[1]
+        columns = np.concatenate([np.tile(np.arange(length), (len(everyone), 1)), self._base + layout.columns], axis=1)
+        self.cache.aim(None, self._to(columns), self._base + layout.width)
+        masks = self._mask.build(layout, dtype=self._dtype, device=self._device)
+        above = self._mask.build_prompts(layout.width, length, dtype=self._dtype, device=self._device)
+        masks = {kind: torch.cat([above[kind], mask], dim=2) for kind, mask in masks.items()}
+        logits, _ = self._forward(
+            self._to(np.concatenate([tokens, node_tokens], axis=1)),
+            mask=masks if len(masks) > 1 else next(iter(masks.values())),
+            positions=self._to(np.concatenate([np.maximum(positions, 0), self._mask.positions(layout)], axis=1)),
+            cache=self.cache,
+            last=1 + node_tokens.shape[1],
+        )
+        self.counts.calls += 1
+        self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
+        self.counts.tokens += len(nodes)
+        self._used[:] = np.bincount(row, minlength=len(everyone))
+        places = np.concatenate([everyone, row]), np.concatenate([np.zeros_like(everyone), 1 + rank])
+        return self._forward.checked(logits[tuple(self._to(index) for index in places)])
 
     def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
         """Evaluate consecutive new nodes in as few calls as memory allows; return their logits ``[n, V]``."""
@@ -130,14 +179,9 @@ class PackedTrees(TokenTrees):
 
     def _call(self, nodes: NDArray[np.int64], rank: NDArray[np.int64]) -> Tensor:
         """Evaluate ``nodes``, each the ``rank``-th new one of its prompt, in one model call."""
-        forest, forward = self._forest, self._forward
-        row, parent = forest.row[nodes], forest.parent[nodes]
-        layout = Layout.of(row, rank, self._used)
-        self._slot[nodes] = layout.columns[layout.places]
-        position = forest.prompt_lengths[row] + forest.depth[nodes] - 1
-        self._mask.append(layout, self._slot[parent], position)
-        tokens = np.zeros(layout.columns.shape, dtype=np.int64)
-        tokens[layout.places] = forest.token[nodes]
+        forward = self._forward
+        layout = Layout.of(self._forest.row[nodes], rank, self._used)
+        tokens = self._place(nodes, layout)
         everyone = len(layout.rows) == len(self._used)
         rows = None if everyone else self._to(layout.rows)
         self.cache.aim(rows, self._to(self._base + layout.columns), self._base + layout.width)
@@ -152,6 +196,16 @@ class PackedTrees(TokenTrees):
         self.counts.tokens += len(nodes)
         self._used[layout.rows] += np.bincount(layout.places[0])
         return forward.checked(logits[tuple(self._to(index) for index in layout.places)])
+
+    def _place(self, nodes: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+        """Give ``nodes`` the slots of ``layout`` and their lines of ancestors; return the tokens ``[r, n]`` of the call."""
+        forest = self._forest
+        self._slot[nodes] = layout.columns[layout.places]
+        position = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes] - 1
+        self._mask.append(layout, self._slot[forest.parent[nodes]], position)
+        tokens = np.zeros(layout.columns.shape, dtype=np.int64)
+        tokens[layout.places] = forest.token[nodes]
+        return tokens
 
     def _to(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -45,8 +45,8 @@ class RowTrees(TokenTrees):
     def next_node(self) -> int:
         return len(self._forest)
 
-    def roots(self) -> Evaluation:
-        nodes = self._forest.plant()
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        nodes = self._forest.plant(parents, tokens)
         return Evaluation(nodes, self._evaluate(np.arange(len(nodes))))
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
@@ -82,7 +82,7 @@ class RowTrees(TokenTrees):
             mask=None if self._forward.recurrent else self._to(self._real.astype(np.int64)),
             positions=self._to(position[:, None]),
             cache=self._cache,
-            last_only=True,
+            last=1,
         )
         self._held = nodes
         self.counts.calls += 1
@@ -132,7 +132,7 @@ class RowTrees(TokenTrees):
             self._to(tokens),
             mask=self._to(real),
             positions=self._to(np.maximum(np.cumsum(real, axis=1) - 1, 0)),
-            last_only=True,
+            last=1,
         )
         return logits[:, -1], cache, real.astype(bool)
 

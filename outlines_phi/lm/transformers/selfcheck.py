@@ -92,7 +92,7 @@ class Example:
 
         lengths = [max(1, min(length, longest - 3)) for length in (long, 2)]
         self.prompts = [draw(length) for length in lengths]
-        # Two calls; the second holds siblings, a parent of its own call, and nodes of both prompts.
+        # The prompts' call and another; both hold siblings and nodes of both prompts, the second a parent of its own call.
         self.calls = [([0, 0, 1], draw(3)), ([2, 5, 3, 4, 2], draw(5))]
 
     def fault(self, trees: Trees) -> str | None:
@@ -112,7 +112,8 @@ class Example:
         return f"in a trial its logits are off by {distance:.2g} of their standard deviation"
 
     def _grown(self, trees: TokenTrees) -> Tensor:
-        evaluations = [trees.roots(), *(trees.extend(parents, tokens) for parents, tokens in self.calls)]
+        first, *later = self.calls
+        evaluations = [trees.roots(*first), *(trees.extend(parents, tokens) for parents, tokens in later)]
         return torch.cat([evaluation.logits for evaluation in evaluations]).double().cpu()
 
     @cached_property
