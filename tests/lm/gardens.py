@@ -86,7 +86,9 @@ class Gardener:
         assert evaluation.nodes == range(len(self.prompts) + count)
         assert evaluation.logits.shape == (len(evaluation.nodes), self.size)
         self.history += [(self.sequences[node], evaluation.logits[node].double()) for node in self.sequences]
-        self._remember(range(len(self.prompts), self.trees.next_node), parents, tokens, evaluation.logits[len(self.prompts) :])
+        self._remember(
+            range(len(self.prompts), self.trees.next_node), parents, tokens, evaluation.logits[len(self.prompts) :]
+        )
 
     def grow(self, count: int) -> range:
         """Add ``count`` nodes under random live nodes or earlier nodes of the same call."""

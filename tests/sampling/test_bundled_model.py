@@ -19,7 +19,7 @@ from outlines_phi.sampling import exact
 from outlines_phi.sampling.rejection import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
-from tests.sampling.variants import cut_by_length, first_to_finish, without_coin
+from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 CHARACTER = "Character: Aria is a brave elf. JSON: "
@@ -136,6 +136,26 @@ def test_cold_trees_on_a_real_model_with_controls(answers: tuple, name: str, mon
     if name in WRONG:
         monkeypatch.setattr(RejectionAttempts, *WRONG[name])
     assert (p_value(cold_answers(generator), reference.mu) > ALPHA) == (name == "right")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["right", "bounds kept"])
+def test_eviction_on_a_real_model_with_control(
+    model: outlines_phi.PhiTransformers, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a bound so small that subtrees go all the time the law stays; keeping their bounds fails the same test.
+
+    The roles share beginnings, and a temperature of 1.5 loses mass below them, so that the bounds of subtrees matter.
+    """
+    generator = outlines_phi.Generator(model, Literal["ranger", "rogue", "wizard", "warrior"])
+    settings = SamplingSettings(max_new_tokens=BUDGET, temperature=1.5)
+    table, prompt = generator.logits_processor.table, model._prompt_ids(QUESTION)
+    reference = enumerate_language(model.lm, table, prompt, settings, BUDGET)
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    monkeypatch.setattr(model._trees, "max_bytes", 3_000)
+    if kept:
+        keep_bounds_after_eviction(monkeypatch)
+    draws = generator.sample(QUESTION, 1000, seed=1, temperature=1.5, max_new_tokens=BUDGET, phi=ExactPhi(width=8))
+    assert (p_value([draw.token_ids for draw in draws], reference.mu) > ALPHA) == (not kept)
 
 
 def test_pairs_are_independent_and_normalisers_unbiased(answers: tuple, monkeypatch: pytest.MonkeyPatch) -> None:

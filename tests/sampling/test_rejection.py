@@ -10,13 +10,12 @@ import pytest
 from outlines_phi.errors import BudgetError
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.phi.tree import BoundsTree, Node
+from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling import exact, rejection
-from outlines_phi.sampling.attempts import Attempt, Attempts
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.rejection import RejectionAttempts
 from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
-from tests.sampling.variants import WALK, cut_by_length, first_to_finish, without_coin
+from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES
 LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
@@ -78,39 +77,11 @@ def test_eviction_keeps_the_law(max_bytes: int) -> None:
 def test_a_bound_kept_after_eviction_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting a subtree but keeping its bound biases every later attempt."""
 
-    def forget(self: BoundsTree, node: Node) -> None:
-        for below in list(self.walk(node)):
-            self.nodes -= 1
-            below.children, below.law, below.rest, below.expanded = {}, None, 0.0, False
-        self.nodes += 1
-
-    def recompute(self: Node) -> bool:
-        return RECOMPUTE(self) if self.expanded else False
-
-    monkeypatch.setattr(BoundsTree, "_forget", forget)
-    monkeypatch.setattr(Node, "recompute", recompute)
-    monkeypatch.setattr(RejectionAttempts, "_walk", raw_at_fresh_nodes)
+    keep_bounds_after_eviction(monkeypatch)
     sampler = ExactSampler(ExactPhi(width=4))
     sampler.store.max_bytes = 3_000
     draws = sampler.sample(WORDS.request(2000, seed=1))[0]
     assert p_value([draw.token_ids for draw in draws], WORDS.reference().mu) < ALPHA
-
-
-RECOMPUTE = Node.recompute
-
-
-def raw_at_fresh_nodes(self: Attempts, attempt: Attempt) -> None:
-    """Walk with the coin of a fresh node, which takes its bound to be 1 whatever was kept."""
-    if attempt.node.law is not None:
-        attempt.bound = 1.0 if attempt.node in FRESH else attempt.bound
-    else:
-        FRESH.add(attempt.node)
-    WALK(self, attempt)
-    if attempt.node.law is None:
-        FRESH.add(attempt.node)
-
-
-FRESH: set[Node] = set()
 
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=str)

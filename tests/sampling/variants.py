@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from outlines_phi.phi.tree import BoundsTree, Node
 from outlines_phi.sampling.attempts import Attempt, Attempts
 from outlines_phi.sampling.rejection import RejectionAttempts
 
 WALK = RejectionAttempts._walk
+RECOMPUTE = Node.recompute
 
 
 def without_coin(self: Attempts, attempt: Attempt) -> None:
@@ -29,3 +33,30 @@ def cut_by_length(self: Attempts, attempt: Attempt) -> None:
     if attempt in self._waiting and len(attempt.node.tokens()) >= 2:
         self._waiting.remove(attempt)
         self._finished[attempt.number] = None
+
+
+def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget subtrees but keep their bounds, with the coin of a fresh node, which takes its bound to be 1 whatever was kept."""
+    fresh: set[Node] = set()
+
+    def forget(self: BoundsTree, node: Node) -> None:
+        for below in list(self.walk(node)):
+            self.nodes -= 1
+            below.children, below.law, below.rest, below.expanded = {}, None, 0.0, False
+        self.nodes += 1
+
+    def recompute(self: Node) -> bool:
+        return RECOMPUTE(self) if self.expanded else False
+
+    def walk(self: Attempts, attempt: Attempt) -> None:
+        if attempt.node.law is not None:
+            attempt.bound = 1.0 if attempt.node in fresh else attempt.bound
+        else:
+            fresh.add(attempt.node)
+        WALK(self, attempt)
+        if attempt.node.law is None:
+            fresh.add(attempt.node)
+
+    monkeypatch.setattr(BoundsTree, "_forget", forget)
+    monkeypatch.setattr(Node, "recompute", recompute)
+    monkeypatch.setattr(RejectionAttempts, "_walk", walk)

@@ -108,9 +108,7 @@ class TreeMask:
             masks[kind] = mask.masked_fill_(~seen, torch.finfo(dtype).min)
         return masks
 
-    def build_prompts(
-        self, width: int, length: int, *, dtype: torch.dtype, device: torch.device
-    ) -> dict[str, Tensor]:
+    def build_prompts(self, width: int, length: int, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
         """Return ``{kind of layer: [P, 1, length, base + width]}`` for the prompts themselves: causal, blind to nodes.
 
         Padding sees only itself.
@@ -122,7 +120,9 @@ class TreeMask:
         for kind, window in self.windows.items():
             seen = causal if window is None else causal & (behind < window)
             seen = seen | (slot[:length, None] == slot)
-            mask = masks[kind] = torch.full((len(positions), 1, length, len(slot) + width), torch.finfo(dtype).min, dtype=dtype)
+            mask = masks[kind] = torch.full(
+                (len(positions), 1, length, len(slot) + width), torch.finfo(dtype).min, dtype=dtype
+            )
             mask[..., : len(slot)].masked_fill_(torch.from_numpy(seen)[:, None], 0)
         return {kind: mask.to(device) for kind, mask in masks.items()}
 
