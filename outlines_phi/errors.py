@@ -6,6 +6,7 @@
     ├── VocabularyError       tokenizer and model do not fit each other
     ├── ModelError            the model gave no law: NaN logits, prompt longer than its context
     ├── UnsupportedError      a feature that is not offered; the message names the alternative
+    ├── ValueReadError        a draw that the output type itself refuses as a value; carries the text
     └── BudgetError           exact sampling ran out of effort; carries what it had so far
 
 Each message says what was given, what was expected, and what to do next. Classes that also mean a
@@ -65,6 +66,20 @@ class UnsupportedError(OutlinesPhiError, ValueError):
     """A feature, option or combination that is not offered; the message names the alternative."""
 
 
+class ValueReadError(OutlinesPhiError, ValueError):
+    """A text that is in the format but that the output type itself refuses as a value.
+
+    Attributes
+    ----------
+    text
+        The text; the draw that has it is as good as any other.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
 class BudgetError(OutlinesPhiError, RuntimeError):
     """Exact sampling ran out of effort.
 
@@ -75,11 +90,24 @@ class BudgetError(OutlinesPhiError, RuntimeError):
         complete costs at most the probability that the effort runs out, in total variation (each draw is still exact).
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
+    partial
+        What an enumeration or a search had found: one ``Probabilities`` or ``Ranking`` per prompt, with the bounds so far.
     """
 
-    def __init__(self, message: str, *, draws: Any = None, log_z_bounds: tuple[float, float] | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        draws: Any = None,
+        log_z_bounds: tuple[float, float] | None = None,
+        partial: Any = None,
+    ) -> None:
         super().__init__(message)
-        self.draws, self.log_z_bounds = draws, log_z_bounds
+        self.draws, self.log_z_bounds, self.partial = draws, log_z_bounds, partial
+
+
+class FidelityWarning(UserWarning):
+    """Some of what was returned is weighted or approximate, where exact was asked for as far as it is cheap."""
 
 
 def caret(source: str, position: int, width: int = 72) -> str:

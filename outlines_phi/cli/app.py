@@ -1,27 +1,28 @@
-"""The commands of ``outlines-phi``, one file each, and how they end."""
+"""The commands of ``outlines-phi``, one file each."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from .. import __version__
-from ..errors import OutlinesPhiError
+from .audit import audit
 from .demo import demo
-
-FAILURE = 2
-"""The exit code of an error that the user can do something about, as for a wrong option."""
+from .ending import Commands
+from .generate import generate
 
 app = typer.Typer(
     help="Faithful constrained generation for Outlines.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 app.command()(demo)
+app.command()(generate)
+app.command()(audit)
 
 
 def _version(asked: bool) -> None:
@@ -40,10 +41,5 @@ def options(
 
 
 def run() -> None:
-    """Run the command that the arguments name; an error of this package is one red line and exit code 2."""
-    try:
-        app()
-    except OutlinesPhiError as error:
-        message = " ".join(str(error).split())
-        Console(stderr=True).print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True, highlight=False)
-        raise SystemExit(FAILURE) from None
+    """Run the command that the arguments name."""
+    app()

@@ -7,7 +7,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..fidelity.audit import AuditReport
+from ..fidelity.bias import Bias
 from ..fidelity.report import WHOLE, Report, View, label
+from ..fidelity.summary import Section, bias_section, sections, verdict
 
 ROWS = 12
 """Values of a field that are listed."""
@@ -94,6 +97,37 @@ def _costs(report: Report) -> Table:
     for sample, color in zip((*report.samples, *report.costs), (*COLORS, "dim"), strict=False):
         table.add_row(Text(sample.name, color), f"{sample.calls:,}", f"{sample.tokens:,}", f"{sample.seconds:.1f}")
     return table
+
+
+def print_audit(report: AuditReport, console: Console) -> None:
+    """Print what an audit found."""
+    console.print(Text(verdict(report), "bold"), "", sep="\n")
+    for warning in report.warnings:
+        console.print(Text.assemble(("Warning: ", "bold yellow"), warning), "", sep="\n")
+    for section in sections(report):
+        _print_section(section, console)
+
+
+def print_bias(bias: Bias, confidence: float, console: Console) -> None:
+    """Print how far masking is from the conditioned law."""
+    console.print()
+    _print_section(bias_section(bias, confidence), console)
+
+
+def _print_section(section: Section, console: Console) -> None:
+    console.print(Text(section.title, "bold cyan"))
+    if section.rows:
+        first, *rest = section.head
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(Text(first))
+        for name in rest:
+            table.add_column(Text(name), justify="right")
+        for row in section.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+    if section.remark:
+        console.print(Text(section.remark, "dim"))
+    console.print()
 
 
 def _table(title: Text, width: int) -> Table:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from .files import write_atomically
 from .report import WHOLE, Report, Sample, View, label
+from .summary import TITLE, sections, verdict
+
+if TYPE_CHECKING:
+    from .audit import AuditReport
 
 ROWS = 16
 """Values of a field that are drawn."""
@@ -56,26 +62,44 @@ th:first-child { text-align: left; } thead th { color: var(--soft); }
 
 def write_page(reports: Sequence[Report], path: Path, *, command: str) -> None:
     """Write ``reports``, each of two samples and made by ``command``, to ``path``."""
-    path.write_text(page(reports, command=command), encoding="utf-8")
+    write_atomically(path, page(reports, command=command).encode())
 
 
 def page(reports: Sequence[Report], *, command: str) -> str:
     """Return the HTML of ``reports``, each of two samples and made by ``command``."""
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>The bias of masking, and its removal</title>
-<style>{STYLE}</style></head>
-<body><main>
-<h1>The bias of masking, and its removal</h1>
-<p>Masking tokens makes every output fit the format, and silently changes what the model says: it pays for a token
+    return _document(
+        "The bias of masking, and its removal",
+        f"""<p>Masking tokens makes every output fit the format, and silently changes what the model says: it pays for a token
 before it knows whether the rest will fit. Both columns below use the same model, prompt and format,
 {reports[0].n:,} draws each. A bar is how often a value was drawn; the mark across it is the truth, the model's own
 law conditioned on the format.</p>
 {_key(reports[0])}
 {"".join(_section(report) for report in reports)}
 <p class="soft">Made by <code>{escape(command)}</code>; the same command gives the same draws.</p>
-</main></body>
+""",
+    )
+
+
+def audit_page(report: AuditReport) -> str:
+    """Return the HTML of an audit."""
+    warnings = "".join(f'<p class="card"><b>Warning.</b> {escape(warning)}</p>' for warning in report.warnings)
+    cards = "".join(
+        f'<section class="card"><h2>{escape(title)}</h2>{table(head, rows) if rows else ""}'
+        f'<p class="soft">{escape(remark)}</p></section>\n'
+        for title, head, rows, remark in sections(report)
+    )
+    return _document(TITLE, f"<p>{escape(verdict(report))}</p>\n{warnings}\n{cards}")
+
+
+def _document(title: str, body: str) -> str:
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{STYLE}</style></head>
+<body><main>
+<h1>{escape(title)}</h1>
+{body}</main></body>
 </html>
 """
 
@@ -97,9 +121,9 @@ def _section(report: Report) -> str:
 <div class="field"><h3>Distance to the truth</h3>
 <p class="soft">Total variation (TV), beside the TV of {report.n:,} draws from the truth: its mean, and what it stays under
 in 95 of 100 cases.</p>
-{_table(["", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %"], _distances(report))}</div>
+{table(["", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %"], _distances(report))}</div>
 <div class="field"><h3>Cost</h3>
-{_table(["", "model calls", "model tokens", "seconds"], _costs(report))}</div>
+{table(["", "model calls", "model tokens", "seconds"], _costs(report))}</div>
 <p class="soft">The truth was computed by enumeration of the token tree with {truth.tokens:,} model tokens,
 to a total variation of at most {truth.tolerance:.1e}. The model meets the format by itself with probability
 {truth.phi_bounds[0]:.4g}.</p>
@@ -155,7 +179,8 @@ def _costs(report: Report) -> list[list[str]]:
     ]
 
 
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table; the first cell of each row is its name."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join(
         f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in row[1:])}</tr>" for row in rows

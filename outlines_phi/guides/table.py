@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, final
@@ -23,6 +24,13 @@ class Moves(NamedTuple):
 
     tokens: NDArray[np.int64]
     targets: NDArray[np.int32]
+
+
+class Destinations(NamedTuple):
+    """The distinct targets of a state's live tokens, ``states[k]``, and which of them each token has, ``places[live]``."""
+
+    states: NDArray[np.int32]
+    places: NDArray[np.int64]
 
 
 @final
@@ -47,6 +55,7 @@ class Table:
         self.max_bytes = max_bytes
         self._kept: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.RLock()
 
     @property
     def bytes(self) -> int:
@@ -56,6 +65,14 @@ class Table:
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""
         return self._keep("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))
+
+    def destinations(self, state: int, remaining: int) -> Destinations:
+        """Return the distinct targets of the live tokens of ``state``."""
+
+        def build(state: int, remaining: int) -> Destinations:
+            return Destinations(*np.unique(self._moves(state, remaining).targets, return_inverse=True))
+
+        return self._keep("destinations", state, remaining, build, lambda found: sum(a.nbytes for a in found))
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place."""
@@ -126,13 +143,15 @@ class Table:
         size: Callable[[Cached], int],
         steps: int = 1,
     ) -> Cached:
-        key = (kind, state, min(remaining, self._slack(state, steps)))
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-        value = build(state, remaining)
-        self._store(key, value, size(value))
-        return value
+        # A stream of the host's loop reads tables in a thread of its own, beside other calls.
+        with self._lock:
+            key = (kind, state, min(remaining, self._slack(state, steps)))
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+            value = build(state, remaining)
+            self._store(key, value, size(value))
+            return value
 
     def _store(self, key: tuple[Any, ...], value: Any, size: int) -> None:
         self._kept[key] = (value, size)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import final
-
-import numpy as np
 
 from ..guides.guide import DONE
 from .evaluator import Evaluator
+from .frontier import Frontier, grow
 from .tree import BoundsTree, Node
+
+FINITE_PREFIXES = 512
+"""A language of at most this many live prefixes is expanded whole, before anything else is asked of its tree."""
 
 
 def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
@@ -39,8 +40,10 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     return nodes
 
 
-SHORT_LIST = 256
-"""Tokens of a node that are ranked at a time."""
+def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
+    """Expand every fresh tree of at most ``limit`` live prefixes whole, all in one call of ``evaluator``."""
+    cold = [(tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded]
+    evaluator.expand((tree, node) for tree, nodes in cold for node in nodes or ())
 
 
 @final
@@ -61,75 +64,57 @@ class Enumeration:
 
     def __init__(self, tree: BoundsTree, evaluator: Evaluator, *, width: int = 64) -> None:
         self._tree, self._evaluator, self._width = tree, evaluator, width
-        self._heap: list[tuple[float, int, Node, int]] = []
-        self._order: dict[Node, np.ndarray] = {}
-        self._ticket = 0
 
     def run(self, tolerance: float, max_tokens: int, max_bytes: int = 2**40) -> bool:
         """Expand until ``U - Lo <= tolerance * Lo`` at the root; return whether that was reached.
 
         Model tokens spent here are at most ``max_tokens``, and the tree's memory ``max_bytes``, give or take one call.
         """
-        root = self._tree.root
-        start = self._evaluator.counts.tokens
-        if root.law is None:
-            self._evaluator.expand([(self._tree, root)])
-        for node in list(self._tree.walk()):
-            self._offer(node)
-        while root.gap > tolerance * root.lower:
-            if self._evaluator.counts.tokens - start >= max_tokens or self._tree.bytes > max_bytes:
-                return False
-            batch = list(self._next(self._width))
-            if not batch:
-                return root.gap <= tolerance * root.lower
-            self._evaluator.expand((self._tree, node) for node in batch)
-            for node in batch:
-                self._offer(node)
-        return True
+        trees, limits = [self._tree], (tolerance, max_tokens, max_bytes)
+        return enumerate_together(trees, self._evaluator, *limits, width=self._width)[0]
 
-    def _offer(self, node: Node) -> None:
-        """Queue what is below a node: itself where its law is not known, else its free tokens by falling probability, lazily."""
-        if not node.expanded or (node.law is None and node.rest > 0):
-            self._push(node.log_p, node, -1)
-        elif node.law is not None and node.rest > 0:
-            self._push_free(node, 0)
 
-    def _push_free(self, node: Node, rank: int) -> None:
-        """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
-        assert node.law is not None
-        free = node.law.free
-        order = self._order.get(node, free[:0].astype(np.int64))
-        # A token that a walk has materialised since is offered as a child already; its free part is 0.
-        while rank < order.size and free[order[rank]] == 0:
-            rank += 1
-        if rank == order.size:
-            best = np.argpartition(-free, SHORT_LIST)[:SHORT_LIST] if free.size > SHORT_LIST else np.arange(free.size)
-            best = best[free[best] > 0]
-            order = self._order[node] = best[np.argsort(-free[best], kind="stable")]
-            rank = 0
-        if order.size:
-            self._push(node.log_p + node.law.log_scale + float(np.log(free[order[rank]])), node, rank)
-        else:
-            del self._order[node]
+def enumerate_together(
+    trees: Sequence[BoundsTree],
+    evaluator: Evaluator,
+    tolerance: float,
+    max_tokens: int,
+    max_bytes: int = 2**40,
+    *,
+    width: int = 64,
+) -> list[bool]:
+    """Enumerate every tree as :meth:`Enumeration.run` does, in shared model calls; return which tolerances were reached.
 
-    def _push(self, log_p: float, node: Node, rank: int) -> None:
-        self._ticket += 1
-        heapq.heappush(self._heap, (-log_p, self._ticket, node, rank))
+    ``max_tokens``, ``max_bytes`` and ``width`` are per tree.
+    """
+    rows = [_Row(tree, tolerance, max_tokens, max_bytes, width) for tree in trees]
+    grow(rows, evaluator)
+    return [row.reached for row in rows]
 
-    def _next(self, count: int) -> Iterator[Node]:
-        found = 0
-        while self._heap and found < count:
-            _, _, node, rank = heapq.heappop(self._heap)
-            if rank < 0:
-                if node.law is not None:
-                    continue
-                found += 1
-                yield node
-                continue
-            assert node.law is not None
-            token = int(node.law.moves.tokens[self._order[node][rank]])
-            child = self._tree.child(node, token, node.law.target(token))
-            self._push_free(node, rank + 1)
-            if not child.expanded:
-                found += 1
-                yield child
+
+@final
+class _Row:
+    """The enumeration of one tree among several; arguments as of :func:`enumerate_together`."""
+
+    def __init__(self, tree: BoundsTree, tolerance: float, max_tokens: int, max_bytes: int, width: int) -> None:
+        self.tree, self._tolerance, self._max_bytes, self._width = tree, tolerance, max_bytes, width
+        self._last = tree.expansions + max_tokens
+        self._frontier = Frontier(tree)
+        self._batch: list[Node] = []
+
+    @property
+    def reached(self) -> bool:
+        root = self.tree.root
+        return root.expanded and root.gap <= self._tolerance * root.lower
+
+    def advance(self) -> list[Node]:
+        """Return the likeliest open prefixes, none when the bounds or the limits are reached."""
+        for expanded in self._batch:
+            self._frontier.offer(expanded)
+        self._batch = []
+        spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes
+        if self.reached or (spent and self.tree.root.expanded):
+            return []
+        while len(self._batch) < self._width and (node := self._frontier.pop()) is not None:
+            self._batch.append(node)
+        return self._batch

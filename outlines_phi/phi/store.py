@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import final
 
-from ..errors import UnsupportedError
+from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ..guides.table import Table
+from ..lm.model import LanguageModel
+from ..settings import SamplingSettings
 from .tree import BoundsTree
 
 
@@ -29,36 +32,102 @@ class TreeStore:
             raise UnsupportedError(f"A memory bound of {max_bytes} bytes was given; expected 0 or more.")
         self.max_bytes = max_bytes
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
+        # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
+        self._sizes: dict[Hashable, int] = {}
+        self._sum = 0
+        self._users: Counter[Table] = Counter()
+        self._lent: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._trees)
 
     @property
     def bytes(self) -> int:
-        """Memory held by all trees and their tables, as counted."""
-        tables = {tree.table for tree in self._trees.values()}
-        return sum(tree.bytes for tree in self._trees.values()) + sum(table.bytes for table in tables)
+        """Memory held by all trees and their tables, as counted: the trees now, their tables when they were last lent."""
+        for key in self._lent:
+            tree = self._trees[key]
+            self._count(key, tree.bytes)
+            self._count(tree.table, tree.table.bytes)
+        return self._sum
 
     def tree(self, key: Hashable, table: Table, budget: int) -> BoundsTree:
         """Return the tree kept under ``key``, or a new one that is kept from now on."""
         if key not in self._trees:
             self._trees[key] = BoundsTree(table, budget)
+            self._users[table] += 1
         self._trees.move_to_end(key)
+        self._lent.add(key)
         return self._trees[key]
 
-    def trim(self) -> None:
-        """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last."""
-        while len(self._trees) > 1 and self.bytes > self.max_bytes:
-            self._trees.popitem(last=False)
-        for tree in self._trees.values():
-            tree.evict(self.max_bytes)
+    @contextmanager
+    def lend(
+        self,
+        lm: LanguageModel,
+        settings: SamplingSettings,
+        table: Table,
+        prompts: Sequence[tuple[int, ...]],
+        budgets: Sequence[int],
+    ) -> Iterator[list[BoundsTree]]:
+        """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
 
-    def discard(self, trees: Iterable[BoundsTree]) -> None:
-        """Forget ``trees``, which an interrupted call may have left half updated."""
-        dropped = set(trees)
-        for key in [key for key, tree in self._trees.items() if tree in dropped]:
-            del self._trees[key]
+        A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
+        that an interruption may have left between learning a law and updating the bounds above it.
+        """
+        law = (lm, lm.version(), table, settings.law_key)
+        keys = [(law, prompt, budget) for prompt, budget in zip(prompts, budgets, strict=True)]
+        kept = settings.seed is None
+        trees = [
+            self.tree(key, table, key[2]) if kept and key not in keys[:row] else BoundsTree(table, key[2])
+            for row, key in enumerate(keys)
+        ]
+        try:
+            yield trees
+        except (BudgetError, EmptyLanguageError):
+            raise
+        except BaseException:
+            for key, tree in zip(keys, trees, strict=True):
+                if self._trees.get(key) is tree:
+                    self._drop(key)
+            raise
+        finally:
+            self.trim()
+
+    def share(self, trees: int) -> int:
+        """Return the memory that each of the trees of a call may take."""
+        return self.max_bytes // max(1, trees)
+
+    def trim(self) -> None:
+        """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last.
+
+        The last one goes, too, where its root and its table alone are over the bound.
+        """
+        while len(self._trees) > 1 and self.bytes > self.max_bytes:
+            self._drop(next(iter(self._trees)))
+        if self.bytes > self.max_bytes:
+            ((key, tree),) = self._trees.items()
+            self._lent.add(key)
+            tree.evict(max(0, self.max_bytes - tree.table.bytes))
+            if self.bytes > self.max_bytes:
+                self._drop(key)
+        self._lent.clear()
 
     def clear(self) -> None:
         """Forget every tree."""
         self._trees.clear()
+        self._sizes.clear()
+        self._sum = 0
+        self._users.clear()
+        self._lent.clear()
+
+    def _count(self, thing: Hashable, size: int) -> None:
+        self._sum += size - self._sizes.get(thing, 0)
+        self._sizes[thing] = size
+
+    def _drop(self, key: Hashable) -> None:
+        tree = self._trees.pop(key)
+        self._lent.discard(key)
+        self._sum -= self._sizes.pop(key, 0)
+        self._users[tree.table] -= 1
+        if not self._users[tree.table]:
+            del self._users[tree.table]
+            self._sum -= self._sizes.pop(tree.table, 0)

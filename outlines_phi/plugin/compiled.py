@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any, TypeVar, final
 from weakref import WeakKeyDictionary
 
+from numpy.typing import NDArray
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
+from outlines.processors import OutlinesLogitsProcessor
+from outlines_core import Index
 
 from ..automaton import ByteAutomaton
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, VocabularyError
 from ..guides.fsm import FSMGuide
+from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
 from .output_types import to_pattern
-from .processor import MaskLogitsProcessor
+from .processor import TableLogitsProcessor
 
 KEPT = 32
 """Patterns, and tables, kept per model."""
+
+Kept = TypeVar("Kept")
 
 
 @final
@@ -28,7 +36,10 @@ class CompiledTypes:
     """What a model may be asked to write, compiled for its vocabulary and kept for later calls.
 
     A pattern is determinised once. Its byte automaton is lifted once, whether it came from an output type or from the
-    logits processor of a stock ``outlines.Generator``: equal automata share a table, and with it the token trees.
+    logits processor of ``outlines.Generator(model, T)``: equal automata share a table, and with it the token trees. The
+    processor of a generator of another, stock model over the same tokenizer is read as it is, token by token.
+
+    Threads that ask for the same language at once get the same table: one compiles it, the others wait.
 
     Parameters
     ----------
@@ -38,17 +49,31 @@ class CompiledTypes:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self._compiling = threading.RLock()
+        self._patterns: OrderedDict[type, tuple[Any, str]] = OrderedDict()
         self._by_pattern: OrderedDict[str, Table] = OrderedDict()
         self._by_content: OrderedDict[bytes, Table] = OrderedDict()
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
+    def of(self, language: Any) -> Table:
+        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself."""
+        match language:
+            case None | OutlinesLogitsProcessor():
+                return self.of_processor(language)
+            case Guide():
+                return self.of(Table(language))
+            case Table():
+                return self._checked(language)
+        return self.of_type(language)
+
     def of_type(self, output_type: Any) -> Table:
         """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_pattern`."""
-        pattern = to_pattern(output_type)
-        if pattern not in self._by_pattern:
-            self._by_pattern[pattern] = self._lifted(compile_regex(pattern))
-        return _touch(self._by_pattern, pattern)
+        with self._compiling:
+            pattern = self._pattern(output_type)
+            if pattern not in self._by_pattern:
+                self._by_pattern[pattern] = self._lifted(compile_regex(pattern))
+            return _touch(self._by_pattern, pattern)
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows.
@@ -60,21 +85,13 @@ class CompiledTypes:
             another model.
         """
         match processor:
-            case MaskLogitsProcessor():
-                if processor.table.vocabulary.fingerprint != self._vocabulary.fingerprint:
-                    raise UnsupportedError(
-                        "The generator was made for a model with another vocabulary; make one with this model."
-                    )
-                return processor.table
-            case OutlinesCoreLogitsProcessor() if is_byte_level(processor.index):
-                if processor not in self._by_processor:
-                    self._by_processor[processor] = self._lifted(from_index(processor.index))
-                return self._by_processor[processor]
+            case TableLogitsProcessor():
+                return self._checked(processor.table)
             case OutlinesCoreLogitsProcessor():
-                raise UnsupportedError(
-                    "phi= was given with an outlines_core index that another model or vocabulary was used to build. "
-                    "Build it through this model, outlines.Generator(model, T), or use phi=None."
-                )
+                with self._compiling:
+                    if processor not in self._by_processor:
+                        self._by_processor[processor] = self._of_index(processor.index)
+                    return self._by_processor[processor]
             case None:
                 raise UnsupportedError(
                     "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
@@ -86,25 +103,63 @@ class CompiledTypes:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._by_pattern.clear()
-        self._by_content.clear()
-        self._by_processor.clear()
+        with self._compiling:
+            self._patterns.clear()
+            self._by_pattern.clear()
+            self._by_content.clear()
+            self._by_processor.clear()
+
+    def _pattern(self, output_type: Any) -> str:
+        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
+        # has another core schema.
+        schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
+        if schema is None:
+            return to_pattern(output_type)
+        if output_type not in self._patterns or self._patterns[output_type][0] is not schema:
+            self._patterns[output_type] = (schema, to_pattern(output_type))
+        return _touch(self._patterns, output_type)[1]
+
+    def _checked(self, table: Table) -> Table:
+        if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
+            raise UnsupportedError(
+                "The generator was made for a model with another vocabulary; make one with this model."
+            )
+        return table
+
+    def _of_index(self, index: Index) -> Table:
+        if is_byte_level(index):
+            return self._lifted(from_index(index))
+        try:
+            guide = FSMGuide.from_index(index, self._vocabulary)
+        except VocabularyError as error:
+            raise UnsupportedError(
+                f"phi= was given with a generator of another model: {error}, outlines.Generator(model, T), or use "
+                "phi=None."
+            ) from error
+        key = _content(
+            (guide.start, len(guide)), guide.partition.class_of, guide.offsets, guide.classes, guide.successors
+        )
+        return self._kept(key, lambda: guide)
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
-        key = _content(automaton)
+        shape = (automaton.start, automaton.targets.shape)
+        key = _content(shape, automaton.targets, automaton.byte_class, automaton.accepting)
+        return self._kept(key, lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
+
+    def _kept(self, key: bytes, guide: Callable[[], FSMGuide]) -> Table:
         if key not in self._by_content:
-            self._by_content[key] = Table(FSMGuide.from_automaton(automaton, self._vocabulary))
+            self._by_content[key] = Table(guide())
         return _touch(self._by_content, key)
 
 
-def _content(automaton: ByteAutomaton) -> bytes:
-    digest = hashlib.blake2b(repr((automaton.start, automaton.targets.shape)).encode(), digest_size=16)
-    for array in (automaton.targets, automaton.byte_class, automaton.accepting):
+def _content(shape: tuple[Any, ...], *arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+    for array in arrays:
         digest.update(array.tobytes())
     return digest.digest()
 
 
-def _touch(kept: OrderedDict[Any, Table], key: Any) -> Table:
+def _touch(kept: OrderedDict[Any, Kept], key: Any) -> Kept:
     kept.move_to_end(key)
     while len(kept) > KEPT:
         kept.popitem(last=False)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 from typing import Any, final
 
 from outlines.generator import SteerableGenerator
 
-from ..errors import UnsupportedError
+from ..errors import BudgetError, UnsupportedError
+from ..fidelity.audit import AuditReport
+from ..fidelity.probabilities import Probabilities
 from ..phi.estimator import Phi
+from ..phi.exact import Effort
 from ..sampling.draws import Draws
+from ..sampling.ranking import Ranking
+from . import search
+from .audit import audit
 from .model import PhiTransformers
 from .options import CallOptions, resolve_phi
 from .processor import MaskLogitsProcessor
+from .streaming import Pieces
+from .values import reader
 
 
 @final
@@ -28,6 +38,7 @@ class PhiGenerator(SteerableGenerator):
         self.model: PhiTransformers = model
         self.phi = phi
         self.logits_processor = MaskLogitsProcessor(model.table(output_type))
+        self.reader = reader(output_type)
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -36,6 +47,26 @@ class PhiGenerator(SteerableGenerator):
     def batch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
         """Return one text per prompt, drawn in shared model calls."""
         return super().batch(prompts, **{"phi": self.phi, **keywords})
+
+    def stream(self, prompt: Any, **keywords: Any) -> Pieces:
+        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
+        return super().stream(prompt, **{"phi": self.phi, **keywords})
+
+    async def agenerate(self, prompt: Any, **keywords: Any) -> Any:
+        """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
+        return await self.model.worker.run(partial(self, prompt, **keywords))
+
+    async def abatch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
+        """Return what :meth:`batch` does; as :meth:`agenerate`."""
+        return await self.model.worker.run(partial(self.batch, prompts, **keywords))
+
+    async def asample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
+        """Return what :meth:`sample` does; as :meth:`agenerate`."""
+        return await self.model.worker.run(partial(self.sample, prompt, n, **keywords))
+
+    def astream(self, prompt: Any, **keywords: Any) -> AsyncGenerator[str, None]:
+        """Yield what :meth:`stream` does; as :meth:`agenerate`."""
+        return self.model.worker.stream(partial(self.stream, prompt, **keywords))
 
     def sample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
         """Return ``n`` draws with their weights, guarantee and counts.
@@ -61,11 +92,70 @@ class PhiGenerator(SteerableGenerator):
         if "num_return_sequences" in keywords:
             raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
         options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
-        return self.model.draw(prompts, self.logits_processor.table, phi, options)
+        try:
+            results = self.model.draw(prompts, self.logits_processor.table, phi, options)
+        except BudgetError as error:
+            error.draws = [draws.read_by(self.reader) for draws in error.draws]
+            raise
+        return [draws.read_by(self.reader) for draws in results]
+
+    def probabilities(
+        self, prompt: Any, *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
+    ) -> Probabilities:
+        """Return the probability of every value under the conditioned law, with certified bounds.
+
+        Parameters
+        ----------
+        prompt
+            ``str`` or Outlines ``Chat``.
+        tolerance
+            No interval ends wider than this; 0 for enumeration to the last prefix.
+        effort
+            ``Effort(tokens=...)``: model tokens to spend at most, then a ``BudgetError`` that carries the bounds so far.
+        **settings
+            What defines the law, as in a call.
+        """
+        return self.probabilities_batch([prompt], tolerance=tolerance, effort=effort, **settings)[0]
+
+    def probabilities_batch(
+        self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
+    ) -> list[Probabilities]:
+        """Return :meth:`probabilities` of every prompt, in shared model calls."""
+        return search.probabilities(self, prompts, tolerance, effort, settings)
+
+    def mode(
+        self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
+    ) -> Ranking:
+        """Return the ``top`` most probable members (token sequences) of the language, with a certificate.
+
+        Parameters
+        ----------
+        prompt
+            ``str`` or Outlines ``Chat``.
+        top
+            How many; all of them where there are fewer.
+        tolerance
+            Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one.
+        effort
+            As for :meth:`probabilities`.
+        **settings
+            What defines the law, as in a call.
+        """
+        return self.mode_batch([prompt], top, tolerance=tolerance, effort=effort, **settings)[0]
+
+    def mode_batch(
+        self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
+    ) -> list[Ranking]:
+        """Return :meth:`mode` of every prompt, in shared model calls."""
+        return search.mode(self, prompts, top, tolerance, effort, settings)
+
+    def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
+        """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
+        return audit(self, prompts, n, **settings)
 
 
 def Generator(  # noqa: N802 - named as the host's own function
-    model: PhiTransformers, output_type: Any, *, phi: str | Phi | None = "exact"
+    model: PhiTransformers, output_type: Any, *, phi: str | Phi | None = "auto"
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -78,7 +168,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     output_type
         What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`.
     phi
-        ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines.
+        ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines.
 
     Raises
     ------

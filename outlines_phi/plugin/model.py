@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,20 +15,28 @@ from outlines.models.transformers import Transformers
 from outlines.types.dsl import CFG
 
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.index import is_byte_level
 from ..guides.table import Table
+from ..lm.interruption import interruptible, turn
 from ..lm.transformers.model import TransformersModel
 from ..phi.estimator import Phi
+from ..phi.exact import Effort
 from ..phi.store import TreeStore
+from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
+from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
 from ..vocabulary import Vocabulary
+from .asynchronous import Worker
 from .compiled import CompiledTypes
 from .options import CallOptions, Unset, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor
+from .search import best_texts
+from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer
 
 READABLE = "outlines_core"
@@ -72,11 +82,12 @@ class PhiTransformers(Transformers):
         max_tree_bytes: int = 2**30,
     ) -> None:
         self.phi = resolve_phi(phi)
-        self.lm = _language_model(model, tokenizer)
+        self.lm = language_model(model, tokenizer)
         super().__init__(model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = ByteTokenizer(tokenizer)
         self._trees = TreeStore(max_tree_bytes)
         self._drawing = threading.RLock()
+        self.worker = Worker()
         self._compiled = CompiledTypes(self.lm.vocabulary)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
@@ -92,13 +103,32 @@ class PhiTransformers(Transformers):
         """Generate for several prompts in shared model calls."""
         return self._generator(output_type, backend, keywords).batch(model_input, **keywords)
 
+    def stream(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Pieces:
+        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
+        return self._generator(output_type, backend, keywords).stream(model_input, **keywords)
+
+    async def agenerate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
+        """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
+        return await self.worker.run(partial(self, model_input, output_type, **keywords))
+
+    async def abatch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
+        """Return what :meth:`batch` does; as :meth:`agenerate`."""
+        return await self.worker.run(partial(self.batch, model_input, output_type, **keywords))
+
+    def astream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> AsyncGenerator[str, None]:
+        """Yield what :meth:`stream` does; as :meth:`agenerate`."""
+        return self.worker.stream(partial(self.stream, model_input, output_type, **keywords))
+
     def generate(
         self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
     ) -> str | list[str]:
         """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
         resolved = self._resolve(phi, output_type)
         if resolved is None:
-            return super().generate(model_input, self._host_processor(output_type, keywords), **keywords)
+            processor = self._host_processor(output_type, keywords)
+            return super().generate(model_input, processor, **stoppable(keywords))
+        if keywords.get("do_sample") is False:
+            return best_texts(self, [model_input], self._compiled.of_processor(output_type), resolved, keywords)[0]
         options = CallOptions.read(keywords, self.model.generation_config)
         draws = self.draw([model_input], self._compiled.of_processor(output_type), resolved, options)[0]
         return _texts(draws, options.settings)
@@ -117,36 +147,107 @@ class PhiTransformers(Transformers):
         if not model_input:
             return []
         if resolved is None:
-            return super().generate_batch(model_input, self._host_processor(output_type, keywords), **keywords)
+            processor = self._host_processor(output_type, keywords)
+            return super().generate_batch(model_input, processor, **stoppable(keywords))
+        if keywords.get("do_sample") is False:
+            return best_texts(self, model_input, self._compiled.of_processor(output_type), resolved, keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
         results = self.draw(model_input, self._compiled.of_processor(output_type), resolved, options)
         return [_texts(draws, options.settings) for draws in results]
 
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Iterator[str]:
-        """Refuse, as stock Outlines does for ``transformers`` models."""
-        raise UnsupportedError(
-            "Streaming is not offered for transformers models, as in stock Outlines; call the model instead."
-        )
+    def generate_stream(
+        self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
+    ) -> Pieces:
+        """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
+        resolved = self._resolve(phi, output_type)
+        check_stream(model_input, keywords, self.model.generation_config, resolved is not None)
+        if resolved is None:
+            self._prompt_ids(model_input)
+            generate = partial(super().generate, model_input, self._host_processor(output_type, keywords))
+            first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
+            return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
+        options = CallOptions.read(keywords, self.model.generation_config)
+        table = self._compiled.of_processor(output_type)
+        request = self._request([model_input], table, options)
+        match sampler_for(resolved, self._trees):
+            case AncestralSampler() as sampler:
+                return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
+            case _:
+                draw = partial(self.draw, [model_input], table, resolved, options)
+                return pieces(accepted(draw, options.settings), self.lm.vocabulary)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt (``str`` or ``Chat``): what all calls with ``phi=`` come down to."""
         _check_batch(inputs)
         if not inputs:
             return []
-        request = Request(
-            lm=self.lm,
+        request = self._request(inputs, table, options)
+        # Threads that share a model take turns: their calls share trees.
+        with turn(self._drawing):
+            return sampler_for(phi, self._trees).sample(request)
+
+    @contextmanager
+    def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:
+        """Yield what a call under a logits processor asks for, while no other thread draws from the model."""
+        request = self._request(inputs, self._compiled.of_processor(processor), options)
+        with turn(self._drawing):
+            yield request
+
+    def rank(
+        self,
+        inputs: Sequence[Any],
+        table: Table,
+        options: CallOptions,
+        top: int,
+        reader: Callable[[str], Any] = str,
+        **limits: Any,
+    ) -> list[Ranking]:
+        """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
+        _check_batch(inputs)
+        if not inputs:
+            return []
+        with turn(self._drawing):
+            return rank(self._request(inputs, table, options), top, self._trees, reader=reader, **limits)
+
+    def probabilities(
+        self,
+        inputs: Sequence[Any],
+        table: Table,
+        options: CallOptions,
+        reader: Callable[[str], Any] | None,
+        *,
+        tolerance: float,
+        effort: Effort,
+    ) -> list[Probabilities]:
+        """Return the probability of every value after every prompt; see :mod:`outlines_phi.fidelity.probabilities`."""
+        _check_batch(inputs)
+        if not inputs:
+            return []
+        request = self._request(inputs, table, options)
+        law = request.lm, request.settings
+        with turn(self._drawing), self._trees.lend(*law, table, request.prompts, request.budgets) as trees:
+            return probabilities(
+                *law,
+                request.prompts,
+                trees,
+                tolerance=tolerance,
+                max_tokens=effort.tokens,
+                max_bytes=self._trees.share(len(trees)),
+                reader=reader,
+            )
+
+    def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
+        return Request(
+            lm=interruptible(self.lm),
             table=table,
             prompts=[self._prompt_ids(item) for item in inputs],
             settings=options.settings,
             n=options.n,
         )
-        # Threads that share a model take turns: their calls share trees.
-        with self._drawing:
-            return sampler_for(phi, self._trees).sample(request)
 
     def table(self, output_type: Any) -> Table:
         """Return the compiled form of ``output_type``, kept for later calls."""
-        return self._compiled.of_type(output_type)
+        return self._compiled.of(output_type)
 
     def clear_cache(self) -> None:
         """Forget every kept tree and every compiled output type."""
@@ -216,7 +317,8 @@ def _check_batch(inputs: Any) -> None:
         )
 
 
-def _language_model(model: Any, tokenizer: Any) -> TransformersModel:
+def language_model(model: Any, tokenizer: Any) -> TransformersModel:
+    """Return a Hugging Face model with the vocabulary of its tokenizer; errors as :class:`PhiTransformers`."""
     if not callable(getattr(tokenizer, "convert_ids_to_tokens", None)):
         raise UnsupportedError(
             f"{type(tokenizer).__name__} was given as tokenizer; expected a text tokenizer "

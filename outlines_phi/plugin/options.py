@@ -9,13 +9,14 @@ from typing import Any, final
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
+from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, StepPhi
 from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
 from ..phi.onestep import OneStepPhi
 from ..settings import SamplingSettings
 
-ESTIMATORS: dict[str, type[Phi]] = {phi.name: phi for phi in (ExactPhi, LocalPhi, OneStepPhi)}
+ESTIMATORS: dict[str, type[Phi]] = {phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi)}
 """What ``phi="..."`` may name."""
 
 USED = (
@@ -64,7 +65,7 @@ def resolve_phi(phi: object) -> Phi | None:
     """
     if phi is None:
         return None
-    if isinstance(phi, ExactPhi | StepPhi):
+    if isinstance(phi, AutoPhi | ExactPhi | StepPhi):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()
@@ -110,9 +111,9 @@ class CallOptions:
             )
         if keywords.get("do_sample") not in (None, True):
             raise UnsupportedError(
-                f"do_sample={keywords['do_sample']} was given with phi=: the most probable member of the language is "
-                "not offered yet. Leave do_sample unset to sample, or use phi=None for Hugging Face's step-by-step "
-                "argmax."
+                f"do_sample={keywords['do_sample']!r} was given with phi= where draws are made; the most probable member of "
+                "the language is what generator.mode(prompt) and a plain call with phi='exact', do_sample=False give. Leave "
+                "do_sample unset to sample, or use phi=None for Hugging Face's step-by-step argmax."
             )
         if keywords.get("num_beams") not in (None, 1):
             raise UnsupportedError(

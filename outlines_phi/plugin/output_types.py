@@ -19,7 +19,8 @@ def to_pattern(output_type: Any) -> str:
     ----------
     output_type
         Anything that Outlines takes, context-free grammars excepted: regex and DSL terms, ``Literal``, ``Enum``,
-        ``Choice``, ``bool``, ``int``, ``float``, ``str``, a pydantic model, dataclass, TypedDict, or ``JsonSchema``
+        ``Choice``, ``bool``, ``int``, ``float``, ``str``, ``date``, ``time``, ``datetime``, ``Union``, ``list``,
+        ``tuple``, ``dict`` of types, a pydantic model, dataclass, TypedDict, function, genson builder, or ``JsonSchema``
         (text or dict, with ``whitespace_pattern``).
 
     Raises
@@ -63,7 +64,39 @@ def to_term(output_type: Any) -> Term:
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
     except (TypeError, ValueError, RuntimeError, NameError) as error:
-        raise UnsupportedError(f"{output_type!r} is not an output type that Outlines reads: {error}") from error
+        raise UnsupportedError(
+            f"{output_type!r} is not an output type that Outlines reads: {error}\nExpected a type such as int, Literal, an "
+            "Enum, list[int] or a pydantic model, or a function whose arguments all have types; or write the format as "
+            "outlines.types.regex(pattern)."
+        ) from error
+
+
+def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
+    """Return the JSON schema of an object that stands for one, or of its text or dict.
+
+    Raises
+    ------
+    UnsupportedError
+        Not an object that stands for a JSON schema.
+    GrammarError
+        A schema that cannot be read.
+    """
+    term = _read_schema(schema) if isinstance(schema, (str, dict)) else to_term(schema)
+    if not isinstance(term, JsonSchema):
+        raise UnsupportedError(
+            f"{schema!r:.80} does not stand for a JSON schema; expected a pydantic model, a dataclass, a TypedDict, an Enum, a "
+            "function, a genson SchemaBuilder, or the text or dict of a schema. generate.format takes other types."
+        )
+    return term if whitespace_pattern is None else JsonSchema(term.schema, whitespace_pattern)
+
+
+def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
+    try:
+        return JsonSchema(schema)
+    except SchemaError as error:
+        raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
+    except json.JSONDecodeError as error:
+        raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
 
 
 def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:

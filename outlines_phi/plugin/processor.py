@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -11,14 +13,14 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedError
 from ..guides.guide import DONE, UNREACHABLE
 from ..guides.table import Table
+from .prefixes import Prefix, Prefixes
 
 UNLIMITED = UNREACHABLE - 1
 """The remaining budget of a loop that does not tell its own: a stock loop may cut its output short."""
 
 
-@final
-class MaskLogitsProcessor(OutlinesLogitsProcessor):
-    """Plain masking, ``mu_proj``, with cached bias rows added in place.
+class TableLogitsProcessor(OutlinesLogitsProcessor):
+    """A logits processor that allows what a table allows.
 
     A row's guide state is a function of the tokens generated so far, never of the call history, so beams, assisted
     decoding and reordered batches are fine.
@@ -27,21 +29,21 @@ class MaskLogitsProcessor(OutlinesLogitsProcessor):
     ----------
     table
         What is allowed.
+    tensor_library_name
+        ``"torch"`` or ``"numpy"``: what the host's loop works with.
     """
 
-    def __init__(self, table: Table) -> None:
-        super().__init__("torch")
+    def __init__(self, table: Table, tensor_library_name: str = "torch") -> None:
+        super().__init__(tensor_library_name)
         self.table = table
-        self.reset()
+        self._prefixes = Prefixes(table)
 
     def reset(self) -> None:
         """Forget the last generation."""
-        self._seen: Tensor | None = None
-        self._prompt_length = 0
-        self._states: list[int] = []
+        self._prefixes.forget()
 
     def process_logits(self, input_ids: Tensor, logits: Tensor) -> Tensor:
-        """Add the bias row of each sequence's state to its logits, in place.
+        """Return the logits from which the host draws the next tokens.
 
         Parameters
         ----------
@@ -67,8 +69,20 @@ class MaskLogitsProcessor(OutlinesLogitsProcessor):
                 "The model's logits hold NaN, so it gives no law. Check its weights and dtype (float16 overflows in "
                 "some models; try bfloat16 or float32)."
             )
-        for row, state in enumerate(self._advance(input_ids)):
-            logits[row].add_(self._bias(state, logits.device))
+        return self._process(self._prefixes.visit(input_ids), logits)
+
+    @abstractmethod
+    def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
+        """Return the logits from which the token after each prefix is drawn."""
+
+
+@final
+class MaskLogitsProcessor(TableLogitsProcessor):
+    """Plain masking, ``mu_proj``, with cached bias rows added in place."""
+
+    def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
+        for row, prefix in zip(logits, prefixes, strict=True):
+            row.add_(self._bias(prefix.state, logits.device))
         return logits
 
     def _bias(self, state: int, device: torch.device) -> Tensor:
@@ -78,24 +92,3 @@ class MaskLogitsProcessor(OutlinesLogitsProcessor):
             bias[self.table.vocabulary.eos_ids[0]] = 0.0
             return bias
         return self.table.bias(state, UNLIMITED, device)
-
-    def _advance(self, input_ids: Tensor) -> list[int]:
-        seen, self._seen = self._seen, input_ids
-        if seen is None:
-            self._prompt_length = input_ids.shape[1]
-            self._states = [self.table.start] * len(input_ids)
-        elif seen.shape == input_ids[:, :-1].shape and torch.equal(seen, input_ids[:, :-1]):
-            last = input_ids[:, -1].tolist()
-            self._states = [self._step(state, token) for state, token in zip(self._states, last, strict=True)]
-        else:
-            self._states = [self._replay(row) for row in input_ids[:, self._prompt_length :].tolist()]
-        return self._states
-
-    def _replay(self, tokens: list[int]) -> int:
-        state = self.table.start
-        for token in tokens:
-            state = self._step(state, token)
-        return state
-
-    def _step(self, state: int, token: int) -> int:
-        return DONE if state == DONE else self.table.guide.advance(state, token)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Protocol, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..guides.guide import DONE
 from ..lm.model import Evaluation, ModelCounts, TokenTrees
@@ -20,11 +21,38 @@ TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
 
 
+class Observer(Protocol):
+    """Sees the law of every step of every trajectory; the draws are the same with or without one."""
+
+    def step(
+        self,
+        draws: Sequence[tuple[int, int]],
+        laws: Sequence[int],
+        tokens: Sequence[int],
+        log_p: Tensor,
+        scores: Tensor,
+    ) -> None:
+        """Take note of one step of some trajectories.
+
+        Parameters
+        ----------
+        draws
+            Prompt and number of each trajectory.
+        laws
+            The row of ``log_p`` and ``scores`` that each stands on.
+        tokens
+            What each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends the trajectory.
+        log_p, scores
+            ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
+        """
+
+
 @dataclass(eq=False)
 class Trajectory:
     """One draw in the making."""
 
     row: int
+    number: int
     rng: np.random.Generator
     node: int
     state: int
@@ -56,32 +84,44 @@ class AncestralSampler(Sampler):
     ----------
     phi
         The estimator, ``h``.
+    observer
+        Who is told of every step; ``None`` for nobody.
     """
 
     phi: StepPhi
+    observer: Observer | None = None
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`."""
-        trees = request.lm.trees(request.prompts)
-        start = request.table.start
-        walks = [
-            Trajectory(row, request.stream(row, i), node=row, state=start, remaining=request.budgets[row])
-            for row in range(len(request.prompts))
-            for i in range(request.n)
-        ]
-        self._step(request, walks, trees.roots())
-        groups = _groups(walks)
-        while groups:
-            group = groups.pop()
-            self._step(request, group, _extend(trees, group))
-            below = _groups(group)
-            groups += below
-            if not below:
-                trees.compact([walk.node for waiting in groups for walk in waiting])
+        trees, walks = request.lm.trees(request.prompts), _launch(request)
+        for _ in self._steps(request, trees, walks):
+            pass
         return [
             _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], trees.counts)
             for row in range(len(request.prompts))
         ]
+
+    def steps(self, request: Request) -> Iterator[Sequence[Trajectory]]:
+        """Draw as :meth:`sample` does, and yield the trajectories that grew after every model call.
+
+        A token is final when it is drawn: a trajectory only ever grows.
+        """
+        return self._steps(request, request.lm.trees(request.prompts), _launch(request))
+
+    def _steps(
+        self, request: Request, trees: TokenTrees, walks: Sequence[Trajectory]
+    ) -> Iterator[Sequence[Trajectory]]:
+        self._step(request, walks, trees.roots())
+        yield walks
+        groups = _groups(walks)
+        while groups:
+            group = groups.pop()
+            self._step(request, group, _extend(trees, group))
+            yield group
+            below = _groups(group)
+            groups += below
+            if not below:
+                trees.compact([walk.node for waiting in groups for walk in waiting])
 
     def _step(self, request: Request, walks: Sequence[Trajectory], evaluation: Evaluation) -> None:
         """Draw the next token of every trajectory from the law of the node it stands on."""
@@ -100,6 +140,8 @@ class AncestralSampler(Sampler):
         position = {node: i for i, node in enumerate(heads)}
         laws = [position[walk.node] for walk in walks]
         tokens = _inverse_cdf(log_q, laws, [walk.rng.random() for walk in walks])
+        if self.observer is not None:
+            self.observer.step([(walk.row, walk.number) for walk in walks], laws, tokens.tolist(), log_p, scores)
         index = torch.tensor(laws, device=log_q.device)
         chosen = torch.stack([log_p.double()[index, tokens], log_q[index, tokens]]).cpu().tolist()
         alive = (log_s[:, 0] > -math.inf)[index].cpu().tolist()
@@ -111,6 +153,15 @@ class AncestralSampler(Sampler):
             walk.tokens.append(token)
             walk.state = request.table.guide.advance(walk.state, token)
             walk.remaining -= 1
+
+
+def _launch(request: Request) -> list[Trajectory]:
+    """Return the trajectories of every prompt, at the start."""
+    return [
+        Trajectory(row, i, request.stream(row, i), node=row, state=request.table.start, remaining=request.budgets[row])
+        for row in range(len(request.prompts))
+        for i in range(request.n)
+    ]
 
 
 def _inverse_cdf(log_q: torch.Tensor, index: Sequence[int], uniform: Sequence[float]) -> torch.Tensor:

@@ -54,6 +54,8 @@ class Attempts(ABC):
         Attempts in flight at most.
     effort
         When to stop launching, counted over this prompt alone.
+    max_bytes
+        Memory that the tree may take, give or take one call.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Attempts(ABC):
         *,
         width: int,
         effort: Effort,
+        max_bytes: int,
     ) -> None:
-        self._tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._effort = width, effort
+        self.tree, self._wanted, self._stream = tree, wanted, stream
+        self._width, self._effort, self._max_bytes = width, effort, max_bytes
         self._spent_before = tree.expansions
         self._launched = 0
         self._waiting: list[Attempt] = []
@@ -83,7 +86,7 @@ class Attempts(ABC):
     @property
     def impossible(self) -> bool:
         """Whether the tree knows by now that nothing in the language has any probability."""
-        return self._tree.root.upper <= 0
+        return self.tree.root.upper <= 0
 
     def advance(self) -> list[Node]:
         """Launch walks, take every walk as far as it goes without the model, and return the nodes they wait for.
@@ -93,7 +96,7 @@ class Attempts(ABC):
         moving, self._waiting = self._waiting, []
         while True:
             while self._may_launch(len(self._waiting) + len(moving)):
-                moving.append(Attempt(self._launched, self._tree.root, self._stream(self._launched)))
+                moving.append(Attempt(self._launched, self.tree.root, self._stream(self._launched)))
                 self._launched += 1
             if not moving:
                 break
@@ -103,21 +106,29 @@ class Attempts(ABC):
             self._read_in_order()
         if self.satisfied:
             self._waiting = []
+        self._evict()
         return [attempt.node for attempt in self._waiting]
 
     def _may_launch(self, in_flight: int) -> bool:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
         if self.satisfied or self.impossible or in_flight >= self._width:
             return False
-        spent = self._tree.expansions - self._spent_before
-        if self._launched >= self._effort.attempts * self._wanted or spent >= self._effort.tokens * self._wanted:
+        if (
+            self._launched >= self._effort.attempts * self._wanted
+            or self._spent(in_flight) >= self._effort.tokens * self._wanted
+        ):
             return False
         missing = self._wanted - self._successes
         return missing > 0 and in_flight * self._success_rate() < missing
 
+    def _spent(self, in_flight: int) -> int:
+        """Return the model tokens of this call: those spent, and the least that the attempts in flight will come to."""
+        committed = in_flight * self.tree.table.guide.min_tokens(self.tree.root.state)
+        return self.tree.expansions - self._spent_before + committed
+
     def _success_rate(self) -> float:
         """Return how many attempts in one may succeed: a guess, that decides only how many to launch."""
-        root = self._tree.root
+        root = self.tree.root
         lately = self._successes / max(1, len(self._finished) + self.read)
         return max(LEAST_HOPE, lately, root.lower / root.upper)
 
@@ -126,8 +137,8 @@ class Attempts(ABC):
         """Walk until a node whose law is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
 
     @abstractmethod
-    def evict(self, max_bytes: int) -> None:
-        """Bring the tree's memory down, without changing the law of the walks under way."""
+    def _evict(self) -> None:
+        """Bring the tree's memory under its bound, without changing the law of the walks under way."""
 
     def _wait(self, attempt: Attempt) -> None:
         self._waiting.append(attempt)

@@ -22,19 +22,19 @@ class CertifiedAttempts(Attempts):
         super().__init__(tree, *arguments, **options)
         self._frozen = {node: node.upper for node in tree.walk()}
 
-    def evict(self, max_bytes: int) -> None:
+    def _evict(self) -> None:
         """Drop laws only: the certificate is about the nodes that were enumerated."""
-        self._tree.drop_laws(max_bytes)
+        self.tree.drop_laws(self._max_bytes)
 
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
             node = attempt.node
-            node.touched = self._tree.clock
+            node.touched = self.tree.clock
             if node.law is None:
                 return self._wait(attempt)
             if node.rest + sum(child.p * self._weight(child) for child in node.children.values()) <= 0:
                 return self._finish(attempt, success=False)
-            attempt.node = self._tree.choose(node, self._weight, attempt.rng)
+            attempt.node = self.tree.choose(node, self._weight, attempt.rng)
         self._finish(attempt, success=True)
 
     def _weight(self, node: Node) -> float:

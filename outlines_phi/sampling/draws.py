@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import final, overload
+from functools import cached_property
+from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..vocabulary import Vocabulary
 
 
 class Guarantee(IntEnum):
@@ -45,6 +48,11 @@ class Draw:
         ``log p(y) - log q(y)``, the importance weight; for exact and certified draws the constant estimate of ``log Phi``.
     guarantee
         What the draw's law is.
+    candidates, ess
+        Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
+        ``(sum w)^2 / sum w^2``.
+    reader
+        What makes the typed value of the text.
     """
 
     text: str
@@ -52,6 +60,27 @@ class Draw:
     log_p: float
     log_w: float
     guarantee: Guarantee
+    candidates: int = 1
+    ess: float = 1.0
+    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
+        """Return the draw that ``token_ids`` spell."""
+        return cls(text=vocabulary.decode(token_ids).decode(), token_ids=tuple(token_ids), **attributes)
+
+    @cached_property
+    def value(self) -> Any:
+        """What the text means to its output type: an instance, a member, a number, ...; the text itself for a regex.
+
+        Read when it is first asked for.
+
+        Raises
+        ------
+        ValueReadError
+            The type refuses the text, by a constraint that is not part of the format.
+        """
+        return self.reader(self.text)
 
 
 @final
@@ -119,6 +148,15 @@ class Draws(Sequence[Draw]):
     def texts(self) -> list[str]:
         """The texts, in order."""
         return [draw.text for draw in self.items]
+
+    @property
+    def values(self) -> list[Any]:
+        """The typed values, in order; see :attr:`Draw.value`."""
+        return [draw.value for draw in self.items]
+
+    def read_by(self, reader: Callable[[str], Any]) -> Draws:
+        """Return the same draws, whose values ``reader`` makes of their texts."""
+        return replace(self, items=tuple(replace(draw, reader=reader) for draw in self.items))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from ..errors import BudgetError, EmptyLanguageError
 from ..lm.model import ModelCounts
-from ..phi.enumerate import Enumeration, live_prefixes
+from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
+from ..phi.frontier import grow
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
@@ -21,9 +22,6 @@ from .draws import Draw, DrawCounts, Draws, Guarantee, middle
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
-
-FINITE_PREFIXES = 512
-"""A language of at most this many live prefixes is expanded whole, in one model call, before the first attempt."""
 
 NORMALIZER_STREAM = 2**40
 """Residual attempts take their random streams from here on, out of the reach of ordinary attempts."""
@@ -55,32 +53,17 @@ class ExactSampler(Sampler):
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         """
-        trees = self._trees(request)
-        try:
-            return self._draw(request, trees)
-        except (BudgetError, EmptyLanguageError):
-            raise
-        except BaseException:
-            # Interrupted between learning a law and updating the bounds above it, a tree would bias later calls.
-            self.store.discard(trees)
-            raise
-        finally:
-            self.store.trim()
+        with self.store.lend(request.lm, request.settings, request.table, request.prompts, request.budgets) as trees:
+            return self._draw(request, trees, prepare(request, trees))
 
-    def _draw(self, request: Request, trees: Sequence[BoundsTree]) -> list[Draws]:
-        evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-        self._expand_finite(trees, evaluator)
+    def _draw(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:
         certified = self.phi.tolerance > 0
         if certified:
             self._certify(trees, evaluator)
         bounds = [tree.bounds for tree in trees]
         kind = CertifiedAttempts if certified else RejectionAttempts
-        options: dict[str, Any] = {"width": self.phi.width, "effort": self.phi.effort}
-        rows = [kind(tree, request.n, partial(request.stream, row), **options) for row, tree in enumerate(trees)]
-        while any(waiting := [row.advance() for row in rows]):
-            for row in rows:
-                row.evict(self.store.max_bytes // len(rows))
-            evaluator.expand((tree, node) for tree, nodes in zip(trees, waiting, strict=True) for node in nodes)
+        rows = launch(kind, self.phi, request, trees, self.store)
+        grow(rows, evaluator)
         if not certified:
             bounds = [tree.bounds for tree in trees]
         complete = all(row.satisfied for row in rows)
@@ -94,38 +77,20 @@ class ExactSampler(Sampler):
             self._refuse(request, rows, results)
         return results
 
-    def _trees(self, request: Request) -> list[BoundsTree]:
-        if request.settings.seed is not None:
-            return [BoundsTree(request.table, budget) for budget in request.budgets]
-        law = (request.lm, request.lm.version(), request.table, request.settings.law_key)
-        seen: set[tuple[int, ...]] = set()
-        trees = []
-        for prompt, budget in zip(request.prompts, request.budgets, strict=True):
-            # Two rows of one batch with the same prompt keep a tree each: rows are independent.
-            fresh = prompt in seen
-            seen.add(prompt)
-            key = (law, prompt, budget)
-            trees.append(BoundsTree(request.table, budget) if fresh else self.store.tree(key, request.table, budget))
-        return trees
-
-    def _expand_finite(self, trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-        cold = [(tree, live_prefixes(tree, FINITE_PREFIXES)) for tree in trees if not tree.root.expanded]
-        evaluator.expand((tree, node) for tree, nodes in cold for node in nodes or ())
-
     def _certify(self, trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-        tokens, share = self.phi.effort.tokens, self.store.max_bytes // len(trees)
-        reached = [Enumeration(tree, evaluator).run(self.phi.tolerance, tokens, share) for tree in trees]
+        tokens, share = self.phi.effort.tokens, self.store.share(len(trees))
+        reached = enumerate_together(trees, evaluator, self.phi.tolerance, tokens, share)
         if all(reached):
             return
         row = reached.index(False)
         lower, upper = trees[row].bounds
-        empty = [Draws(items=(), budget=tree.budget, log_z_bounds=_logs(tree.bounds)) for tree in trees]
+        empty = [Draws(items=(), budget=tree.budget, log_z_bounds=logs(tree.bounds)) for tree in trees]
         raise BudgetError(
             f"Prompt {row}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
             f"tolerance={self.phi.tolerance}, when it had used its {tokens} model tokens or its memory. Raise the "
             "tolerance or the effort, or use tolerance=0 (rejection needs no certificate).",
             draws=empty,
-            log_z_bounds=_logs((lower, upper)),
+            log_z_bounds=logs((lower, upper)),
         )
 
     def _normalize(
@@ -133,27 +98,50 @@ class ExactSampler(Sampler):
     ) -> Sequence[tuple[float, ...]]:
         streams = range(NORMALIZER_STREAM, NORMALIZER_STREAM + self.phi.normalizers)
         rows = [ResidualAttempts(tree, [request.stream(row, i) for i in streams]) for row, tree in enumerate(trees)]
-        while any(waiting := [row.advance() for row in rows]):
-            evaluator.expand((tree, node) for tree, nodes in zip(trees, waiting, strict=True) for node in nodes)
+        grow(rows, evaluator)
         return [row.estimates for row in rows]
 
     def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
+        refuse_impossible(request, rows)
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
-        if rows[index].impossible:
+        raise BudgetError(
+            f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} exact draws "
+            f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is exact, and using the "
+            f"set as if it were complete costs at most the probability that the effort runs out, in total variation. "
+            f"Raise ExactPhi(effort=Effort(...)), move the prompt closer to the format, or draw with weights (phi='auto').",
+            draws=results,
+            log_z_bounds=bounds,
+        )
+
+
+def prepare(request: Request, trees: Sequence[BoundsTree]) -> Evaluator:
+    """Return what expands the trees, short languages expanded whole."""
+    evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
+    expand_finite(trees, evaluator, FINITE_PREFIXES)
+    return evaluator
+
+
+def launch(
+    kind: type[Attempts], phi: ExactPhi, request: Request, trees: Sequence[BoundsTree], store: TreeStore
+) -> list[Attempts]:
+    """Return the attempts of every prompt, ready to be grown."""
+    share = store.share(len(trees))
+    return [
+        kind(tree, request.n, partial(request.stream, row), width=phi.width, effort=phi.effort, max_bytes=share)
+        for row, tree in enumerate(trees)
+    ]
+
+
+def refuse_impossible(request: Request, rows: Sequence[Attempts]) -> None:
+    """Raise an :class:`EmptyLanguageError` where a tree proves that nothing has any probability."""
+    for index, row in enumerate(rows):
+        if row.impossible:
             cause = f" under {request.settings.truncation}" if request.settings.truncation else ""
             raise EmptyLanguageError(
                 f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
                 f"Phi = 0. Loosen the truncation, or check that the model gives the format any probability at all."
             )
-        raise BudgetError(
-            f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} exact draws "
-            f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is exact, and using the "
-            f"set as if it were complete costs at most the probability that the effort runs out, in total variation. "
-            f"Raise ExactPhi(effort=Effort(...)), move the prompt closer to the format, or draw with weights (phi='local').",
-            draws=results,
-            log_z_bounds=bounds,
-        )
 
 
 def _draws(
@@ -165,22 +153,22 @@ def _draws(
     estimates: tuple[float, ...],
     guarantee: Guarantee,
 ) -> Draws:
-    log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(_logs(bounds))
-    items = []
-    for node in row.accepted:
-        ids = node.tokens()
-        text = request.table.vocabulary.decode(ids).decode()
-        items.append(Draw(text=text, token_ids=ids, log_p=node.log_p, log_w=log_w, guarantee=guarantee))
+    log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
+    vocabulary = request.table.vocabulary
+    items = [
+        Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_w, guarantee=guarantee) for node in row.accepted
+    ]
     return Draws(
         items=tuple(items),
         counts=DrawCounts(**vars(counts), attempts=row.read, accepted=len(items)),
         budget=budget,
-        log_z_bounds=_logs(bounds),
+        log_z_bounds=logs(bounds),
         normalizers=estimates,
     )
 
 
-def _logs(bounds: tuple[float, float]) -> tuple[float, float]:
+def logs(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the logs of two bounds, in nats."""
     return _log(bounds[0]), _log(bounds[1])
 
 

@@ -18,19 +18,19 @@ class RejectionAttempts(Attempts):
     meanwhile, so they may share and tighten one tree and run as one batch.
     """
 
-    def evict(self, max_bytes: int) -> None:
+    def _evict(self) -> None:
         """Drop laws and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
-        self._tree.evict(max_bytes, pinned=[attempt.node for attempt in self._waiting])
+        self.tree.evict(self._max_bytes, pinned=[attempt.node for attempt in self._waiting])
 
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
             node = attempt.node
-            node.touched = self._tree.clock
+            node.touched = self.tree.clock
             if node.law is None:
                 return self._wait(attempt)
             if attempt.rng.random() * attempt.bound >= node.upper:
                 return self._finish(attempt, success=False)
-            attempt.node = self._tree.choose(node, _upper, attempt.rng)
+            attempt.node = self.tree.choose(node, _upper, attempt.rng)
             attempt.bound = attempt.node.upper
         self._finish(attempt, success=True)
 

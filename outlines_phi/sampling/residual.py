@@ -28,7 +28,7 @@ class ResidualAttempts:
     """
 
     def __init__(self, tree: BoundsTree, streams: list[np.random.Generator]) -> None:
-        self._tree, self._streams = tree, streams
+        self.tree, self._streams = tree, streams
         self._lower, self._gap = tree.root.lower, tree.root.gap
         self._places: list[Node | None] = [tree.root if self._gap > 0 else None for _ in streams]
         self._descending = self._gap > 0
@@ -56,7 +56,7 @@ class ResidualAttempts:
 
     def _descend(self, node: Node, rng: np.random.Generator) -> Node:
         while node.expanded and node.law is not None:
-            node = self._tree.choose(node, _gap, rng)
+            node = self.tree.choose(node, _gap, rng)
         return node
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
@@ -64,7 +64,7 @@ class ResidualAttempts:
             live = node.rest + sum(child.p for child in node.children.values())
             if rng.random() >= live:
                 return None
-            node = self._tree.choose(node, _one, rng)
+            node = self.tree.choose(node, _one, rng)
         return node
 
 

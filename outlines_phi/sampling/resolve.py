@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, StepPhi
 from ..phi.exact import ExactPhi
 from ..phi.store import TreeStore
 from .ancestral import AncestralSampler
+from .auto import AutoSampler
 from .exact import ExactSampler
 from .sampler import Sampler
 
@@ -15,6 +17,8 @@ def sampler_for(phi: Phi, store: TreeStore) -> Sampler:
     match phi:
         case ExactPhi():
             return ExactSampler(phi, store)
+        case AutoPhi():
+            return AutoSampler(phi, store)
         case StepPhi():
             return AncestralSampler(phi)
         case _:

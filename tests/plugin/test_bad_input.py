@@ -108,10 +108,21 @@ class Foreign(Phi):
 
 
 CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'exact'"),
-    ("phi of another kind", {"phi": Foreign()}, UnsupportedError, "expected 'exact', 'local', 'onestep', an estimator"),
+    ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'auto'"),
+    (
+        "phi of another kind",
+        {"phi": Foreign()},
+        UnsupportedError,
+        "expected 'auto', 'exact', 'local', 'onestep', an estimator",
+    ),
     ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used together with phi="),
-    ("greedy", {"do_sample": False}, UnsupportedError, "use phi=None for Hugging Face's step-by-step argmax"),
+    (
+        "greedy",
+        {"do_sample": False, "phi": "local"},
+        UnsupportedError,
+        "phi=None for Hugging Face's step-by-step argmax",
+    ),
+    ("greedy, as a number", {"do_sample": 0}, UnsupportedError, "use phi=None for Hugging Face's step-by-step argmax"),
     ("beams", {"num_beams": 2}, UnsupportedError, "num_beams=2"),
     ("temperature", {"temperature": 0.0}, UnsupportedError, "temperature=0.0 was given; expected a number of at least"),
     ("no draws", {"num_return_sequences": 0}, UnsupportedError, "num_return_sequences=0"),
@@ -161,11 +172,6 @@ def test_texts_of_a_set_with_failures_are_refused(model: PhiTransformers, monkey
     monkeypatch.setattr(model, "draw", lambda *_: [incomplete])
     with pytest.raises(EmptyLanguageError, match=r"2 of 5 trajectories .*\.sample\(prompt, n=\.\.\.\)"):
         model(PROMPT, COLOUR, phi="local", top_k=5, num_return_sequences=5)
-
-
-def test_streaming(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Streaming is not offered for transformers models"):
-        model.stream(PROMPT, COLOUR, phi="exact")
 
 
 PROMPTS: list[tuple[str, Any, type[Exception], str]] = [

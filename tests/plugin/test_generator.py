@@ -12,7 +12,7 @@ import torch
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import ExactPhi, Guarantee, PhiTransformers
+from outlines_phi import AutoPhi, ExactPhi, Guarantee, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 
@@ -23,12 +23,13 @@ NUMBER = regex("[0-9]{2,3}")
 
 @pytest.fixture(scope="module")
 def exact(model: PhiTransformers) -> PhiGenerator:
-    return outlines_phi.Generator(model, COLOUR)
+    return outlines_phi.Generator(model, COLOUR, phi="exact")
 
 
 def test_it_is_a_generator_of_outlines(exact: PhiGenerator) -> None:
     assert isinstance(exact, outlines.generator.SteerableGenerator)
     assert exact.phi == ExactPhi()
+    assert outlines_phi.Generator(exact.model, COLOUR).phi == AutoPhi()
 
 
 def test_calls_and_batches_are_those_of_the_model(exact: PhiGenerator, model: PhiTransformers) -> None:
@@ -105,7 +106,3 @@ class TestRefused:
     def test_no_output_type(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
             outlines_phi.Generator(model, None)
-
-    def test_streaming(self, exact: PhiGenerator) -> None:
-        with pytest.raises(UnsupportedError, match="Streaming is not offered"):
-            exact.stream(PROMPT)

@@ -12,26 +12,33 @@ import pytest
 import torch
 
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import ALPHA, DRAWS, LANGUAGES, Language, p_value, power
 
+# At the least budgets "auto" may fall back to weights, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+
 EXACT = {
     "rejection": lambda: ExactSampler(ExactPhi()),
     "one at a time": lambda: ExactSampler(ExactPhi(width=1)),
     "wide": lambda: ExactSampler(ExactPhi(width=400)),
+    "auto": lambda: AutoSampler(AutoPhi()),
     "certified at 1e-9": lambda: ExactSampler(ExactPhi(tolerance=1e-9)),
 }
 WEIGHTED = {
     "local": lambda: AncestralSampler(LocalPhi()),
     "onestep": lambda: AncestralSampler(OneStepPhi()),
     "onestep, high floor": lambda: AncestralSampler(OneStepPhi(floor=0.5)),
+    "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
 }
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)

@@ -1,0 +1,162 @@
+"""``outlines-phi audit``: how biased plain masking is, with a model, a format and some prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..errors import OutlinesPhiError, UnsupportedError
+from ..fidelity.audit import AuditReport
+from ..plugin.audit import audit as measure
+from ..plugin.model import PhiTransformers
+from ..plugin.options import CallOptions
+from ..plugin.output_types import to_pattern
+from ..plugin.processor import MaskLogitsProcessor
+from .ending import Debug, note
+from .model import BUNDLED, check_chats, load
+from .options import (
+    Device,
+    DtypeOption,
+    File,
+    MaxNewTokens,
+    MinP,
+    Model,
+    Prompts,
+    RegexOption,
+    Repetition,
+    Schema,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    Type,
+    keywords,
+)
+from .output_type import read_output_type
+from .prompts import Prompt, model_input, read_prompts
+from .saved import audit_saved
+from .tables import print_audit
+
+SUFFIXES = (".md", ".html", ".json", ".png")
+"""Formats of a report."""
+
+
+def audit(
+    prompts: Prompts = None,
+    file: File = None,
+    model: Model = BUNDLED,
+    type_: Type = None,
+    schema: Schema = None,
+    regex: RegexOption = None,
+    n: Annotated[int, typer.Option("--n", min=2, help="Draws per prompt.")] = 200,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = None,
+    max_new_tokens: MaxNewTokens = None,
+    seed: Seed = None,
+    confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
+    bounds_tokens: Annotated[
+        int, typer.Option("--bounds-tokens", min=0, help="Model tokens per prompt for certain bounds of Phi.")
+    ] = 0,
+    device: Device = None,
+    dtype: DtypeOption = None,
+    output: Annotated[
+        list[Path] | None, typer.Option(help=f"File of the report: {', '.join(SUFFIXES)}; may be given several times.")
+    ] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--from", help="Audit the draws of a file that generate --phi local wrote; no model.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Measure how far plain masking is from the model's own law, conditioned on the format.
+
+    From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
+    """
+    if saved is not None:
+        others = {"prompts": prompts, "--file": file, "--type": type_, "--schema": schema, "--regex": regex}
+        given_too = [option for option, value in {**others, "--output": output}.items() if value]
+        if given_too:
+            raise UnsupportedError(
+                f"{', '.join(given_too)} cannot be given together with --from: the file says what was drawn, and its weights alone "
+                "do not tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
+            )
+        audit_saved(saved, confidence, Console(highlight=False))
+        return
+    given = read_prompts(prompts or [], file)
+    _, output_type = read_output_type(type_, schema, regex)
+    settings = keywords(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+    )
+    CallOptions.read(settings, None)
+    to_pattern(output_type)
+    targets = output or []
+    for target in targets:
+        _check_target(target)
+    loaded = load(model, device, dtype)
+    check_chats(loaded, given)
+    _check_prompts(loaded, output_type, given, settings)
+    report = _measured(loaded, output_type, given, n, confidence, bounds_tokens, settings)
+    print_audit(report, Console(highlight=False))
+    for target in targets:
+        note(f"Report: {report.save(target)}")
+
+
+def _measured(
+    model: PhiTransformers,
+    output_type: object,
+    prompts: list[Prompt],
+    n: int,
+    confidence: float,
+    bounds_tokens: int,
+    settings: dict[str, object],
+) -> AuditReport:
+    console = Console(stderr=True)
+    columns = (TextColumn("draws"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as progress:
+        task = progress.add_task("draws", total=n * len(prompts))
+        return measure(
+            (model, output_type),
+            [model_input(prompt) for prompt in prompts],
+            n,
+            confidence=confidence,
+            bounds_tokens=bounds_tokens,
+            progress=lambda finished, _: progress.update(task, completed=finished),
+            **settings,
+        )
+
+
+def _check_target(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise UnsupportedError(
+            f"--output {path}: expected one of the suffixes {', '.join(SUFFIXES)}, which name the format."
+        )
+    if not path.parent.is_dir() or path.is_dir():
+        raise UnsupportedError(f"--output {path} cannot be written: give the path of a file in a folder that exists.")
+
+
+def _check_prompts(
+    model: PhiTransformers, output_type: object, prompts: list[Prompt], settings: dict[str, object]
+) -> None:
+    """Raise the error of the first prompt that cannot be audited, with its number."""
+    processor = MaskLogitsProcessor(model.table(output_type))
+    options = CallOptions.read(settings, model.model.generation_config)
+    for index, prompt in enumerate(prompts):
+        try:
+            with model.asking([model_input(prompt)], processor, options):
+                pass
+        except OutlinesPhiError as error:
+            error.args = (f"Prompt {index} (counted from 0): {error}", *error.args[1:])
+            raise

@@ -1,0 +1,75 @@
+"""How a command ends: nothing more than a line for an error that the user can do something about, and an exit code."""
+
+from __future__ import annotations
+
+import errno
+from typing import Annotated, Any, final
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer.core import TyperGroup
+
+from ..errors import BudgetError, GrammarError, ModelError, OutlinesPhiError
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes: work that failed, something given that cannot be used (as for a wrong option), Ctrl-C."""
+
+DEBUG = "outlines_phi.debug"
+"""Where the context of a command keeps whether tracebacks were asked for."""
+
+
+def _set_debug(context: typer.Context, asked: bool) -> None:
+    context.meta[DEBUG] = asked
+
+
+Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")]
+
+
+@final
+class Commands(TyperGroup):
+    """A group of commands that say their errors in one red line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except (OutlinesPhiError, OSError, torch.cuda.OutOfMemoryError) as error:
+            broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if ctx.meta.get(DEBUG) or broken_pipe:
+                raise
+            tell("Error", "red", message(error))
+            raise typer.Exit(exit_code(error)) from None
+
+
+def message(error: BaseException) -> str:
+    """Return what an error says: one line, and under it the caret of an error that points into a text."""
+    match error:
+        case torch.cuda.OutOfMemoryError():
+            return (
+                "The device ran out of memory. Give a smaller --batch-size, --n or --dtype; a file that was begun by --output "
+                "goes on where it ended."
+            )
+        case GrammarError(position=int()):
+            said, *picture = str(error).split("\n")[-4:] if str(error).count("\n") > 3 else str(error).split("\n")
+            return "\n".join([" ".join(said.split()), *picture])
+    return " ".join(str(error).split())
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a command that ends by ``error``."""
+    match error:
+        case BudgetError() | ModelError() | OSError() | torch.cuda.OutOfMemoryError():
+            return FAILED
+    return REFUSED
+
+
+def tell(kind: str, color: str, text: str) -> None:
+    """Print a line to the terminal of messages (stderr), on however many rows it takes."""
+    Console(stderr=True).print(f"[bold {color}]{kind}:[/] {escape(text)}", soft_wrap=True, highlight=False)
+
+
+def note(text: str) -> None:
+    """Print a line without a heading to the terminal of messages (stderr)."""
+    Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,253 @@
+"""``outlines-phi generate``: draws of many prompts, as lines of JSON."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..phi.auto import AutoPhi
+from ..phi.estimator import Phi
+from ..plugin.generator import Generator
+from ..plugin.model import PhiTransformers
+from ..plugin.options import ESTIMATORS, CallOptions, resolve_phi
+from ..plugin.output_types import to_pattern
+from ..sampling.draws import Guarantee
+from ..sampling.sampler import Request
+from . import journal
+from .batches import Batches, Outcome
+from .ending import FAILED, INTERRUPTED, Debug, note, tell
+from .journal import Journal, Saved
+from .model import BUNDLED, check_chats, identity, load
+from .options import (
+    Device,
+    DtypeOption,
+    File,
+    MaxNewTokens,
+    MinP,
+    Model,
+    Prompts,
+    RegexOption,
+    Repetition,
+    Schema,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    Type,
+    keywords,
+)
+from .output_type import read_output_type
+from .prompts import read_prompts
+from .records import draw_records, error_record
+from .run import Run
+
+
+def generate(
+    prompts: Prompts = None,
+    file: File = None,
+    model: Model = BUNDLED,
+    type_: Type = None,
+    schema: Schema = None,
+    regex: RegexOption = None,
+    phi: Annotated[str, typer.Option(help=f"Correction: {', '.join(ESTIMATORS)}.")] = AutoPhi.name,
+    n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = None,
+    max_new_tokens: MaxNewTokens = None,
+    seed: Seed = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
+    device: Device = None,
+    dtype: DtypeOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File of the draws, gone on with where it ended; by default the standard output."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the file anew.")] = False,
+    token_ids: Annotated[bool, typer.Option("--token-ids", help="Write the token ids of every draw.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Draw outputs in a format, each with its weight and guarantee, as lines of JSON.
+
+    The first line says what the draws depend on; then comes a line per draw, or one with the error of a prompt that has none.
+    """
+    given = read_prompts(prompts or [], file)
+    type_name, output_type = read_output_type(type_, schema, regex)
+    estimator = _estimator(phi)
+    settings = keywords(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        max_new_tokens=max_new_tokens,
+    )
+    CallOptions.read({**settings, **keywords(seed=seed)}, None)
+    pattern = to_pattern(output_type)
+    saved = None
+    if output is not None:
+        journal.check_target(output)
+        saved = None if overwrite else journal.read(output, given)
+    loaded = load(model, device, dtype)
+    check_chats(loaded, given)
+    run = Run(
+        model=identity(model, loaded),
+        output_type=type_name,
+        pattern=pattern,
+        settings=CallOptions.read(settings, loaded.model.generation_config).settings,
+        phi=estimator.name,
+        n=n,
+        seed=_seed(seed, saved),
+    )
+    if saved is not None:
+        run.check(saved.header, output)
+    check_fits(loaded, output_type, run)
+    batches = Batches(
+        generator=Generator(loaded, output_type, phi=estimator),
+        keywords=settings,
+        prompts=given,
+        n=n,
+        seed=run.seed,
+        size=batch_size,
+    )
+    raise typer.Exit(_work(batches, run, output, saved, token_ids))
+
+
+def _estimator(phi: str) -> Phi:
+    estimator = resolve_phi(phi)
+    assert estimator is not None  # a text names one
+    return estimator
+
+
+def _seed(given: int | None, saved: Saved | None) -> int:
+    """Return the seed of the command, of the file that it goes on with, or a new one."""
+    match saved:
+        case Saved(header={"seed": int(begun)}) if given is None:
+            return begun
+    return secrets.randbelow(2**32) if given is None else given
+
+
+def check_fits(model: PhiTransformers, output_type: Any, run: Run) -> None:
+    """Raise an error now that every prompt would else raise: the format is empty, or the budget too small for it."""
+    Request(lm=model.lm, table=model.table(output_type), prompts=[(0,)], settings=run.settings, n=run.n)
+
+
+def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, token_ids: bool) -> int:
+    """Draw what the file does not have yet; return the exit code."""
+    begin = 0 if saved is None else saved.prompts
+    tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
+    if begin:
+        note(f"{output} has {begin} of {len(batches.prompts)} prompts; going on from there.")
+    interrupted = False
+    with Journal(output, saved) as lines, _progress(len(batches.prompts), begin, output) as progress:
+        try:
+            if saved is None:
+                lines.write([run.header()])
+            for outcomes in batches.outcomes(begin) if begin < len(batches.prompts) else ():
+                lines.write([record for outcome in outcomes for record in _records(outcome, token_ids)])
+                for outcome in outcomes:
+                    tally.count(outcome)
+                progress.update(progress.task_ids[0], completed=tally.prompts)
+        except KeyboardInterrupt:
+            interrupted = True
+    tally.report(len(batches.prompts), output, batches.generator.phi)
+    if interrupted:
+        resume = (
+            "The same command goes on from there." if output else "A run with --output FILE can go on where it ended."
+        )
+        tell("Interrupted", "yellow", f"after {tally.prompts} of {len(batches.prompts)} prompts. {resume}")
+        return INTERRUPTED
+    return FAILED if tally.errors.total() else 0
+
+
+def _records(outcome: Outcome, token_ids: bool) -> Iterator[dict[str, Any]]:
+    if outcome.draws is not None:
+        yield from draw_records(outcome.index, outcome.prompt, outcome.draws, token_ids=token_ids)
+    if outcome.error is not None:
+        yield error_record(outcome.index, outcome.prompt, outcome.error)
+
+
+@final
+@dataclass
+class Tally:
+    """What was drawn, and what is to be said of it at the end.
+
+    Attributes
+    ----------
+    prompts
+        Prompts that are finished.
+    errors
+        How many of them ended by each kind of error.
+    draws, weighted
+        Draws, and the effective sample sizes of those that are weighted.
+    failures
+        Trajectories that found no allowed token.
+    """
+
+    prompts: int
+    errors: Counter[str]
+    draws: int = 0
+    weighted: list[float] = field(default_factory=list)
+    failures: int = 0
+
+    def count(self, outcome: Outcome) -> None:
+        """Take note of what became of a prompt."""
+        self.prompts += 1
+        if outcome.error is not None:
+            self.errors[type(outcome.error).__name__] += 1
+        if outcome.draws is not None:
+            self.draws += len(outcome.draws)
+            self.failures += outcome.draws.failures
+            self.weighted += [draw.ess for draw in outcome.draws if draw.guarantee == Guarantee.WEIGHTED]
+
+    def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
+        """Print what the user should know."""
+        if output is not None:
+            note(f"{self.draws} draws written; {output} has {self.prompts} of {prompts} prompts.")
+        if self.weighted and isinstance(phi, AutoPhi):
+            tell(
+                "Warning",
+                "yellow",
+                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact sampling ran out of its effort. Each "
+                f"was picked by weight from candidates worth {statistics.median(self.weighted):.1f} (median effective sample "
+                'size). Use their weights, or --phi exact; the lines say which: "guarantee": "weighted".',
+            )
+        if self.failures:
+            tell(
+                "Warning",
+                "yellow",
+                f"{self.failures} trajectories met a step where truncation or the model leaves no allowed token. They are the "
+                "lines without a text, and count in every mean with weight 0.",
+            )
+        if self.errors.total():
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)
+            tell(
+                "Failed",
+                "red",
+                f'{self.errors.total()} of {prompts} prompts ({kinds}); the lines with "record": "error".',
+            )
+
+
+@contextmanager
+def _progress(prompts: int, begin: int, output: Path | None) -> Iterator[Progress]:
+    """Show a bar where somebody sees it, and where no lines run through it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    hidden = not console.is_terminal or (output is None and sys.stdout.isatty())
+    # The standard output is for the draws alone: rich would send it through the bar's console.
+    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as progress:
+        progress.add_task("prompts", total=prompts, completed=begin)
+        yield progress

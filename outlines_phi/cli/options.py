@@ -1,0 +1,48 @@
+"""The options that commands share: the model, the output type, the prompts, and what defines the law."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .model import BUNDLED, Dtype
+
+Prompts = Annotated[
+    list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
+]
+File = Annotated[
+    Path | None,
+    typer.Option(help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages)."),
+]
+Model = Annotated[
+    str,
+    typer.Option(help=f"Folder or hub name of a Hugging Face causal language model; {BUNDLED!r} for the small one."),
+]
+Type = Annotated[
+    str | None,
+    typer.Option("--type", help="Output type, module:Class: pydantic, dataclass, Enum, Literal, function, ..."),
+]
+Schema = Annotated[Path | None, typer.Option(help="Output type: file of a JSON schema.")]
+RegexOption = Annotated[str | None, typer.Option("--regex", help="Output type: regular expression.")]
+Temperature = Annotated[float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")]
+TopK = Annotated[int | None, typer.Option("--top-k", help="Truncation to the k likeliest tokens; by default none.")]
+TopP = Annotated[float | None, typer.Option("--top-p", help="Truncation to a probability mass; by default none.")]
+MinP = Annotated[
+    float | None, typer.Option("--min-p", help="Truncation relative to the likeliest token; by default none.")
+]
+Repetition = Annotated[
+    float | None, typer.Option("--repetition-penalty", help="As in transformers; by default the model's own, else 1.")
+]
+MaxNewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the law.")
+]
+Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")]
+DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")]
+
+
+def keywords(**given: Any) -> dict[str, Any]:
+    """Return the keywords of a call: the options that were given."""
+    return {name: value for name, value in given.items() if value is not None}

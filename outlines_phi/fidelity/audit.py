@@ -1,0 +1,286 @@
+"""How biased plain masking is, from its own draws: the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, final
+
+from ..errors import EmptyLanguageError, UnsupportedError
+from ..lm.model import ModelCounts
+from ..settings import SamplingSettings
+from . import summary
+from .bias import Bias, measure
+from .files import write_atomically
+from .losses import (
+    ENOUGH,
+    Distortion,
+    Loss,
+    distortions,
+    field_places,
+    is_json,
+    log_weights,
+    losses,
+    step_places,
+)
+from .page import audit_page
+from .plots import audit_figure, png
+from .traces import Trace, tree_bounds
+
+WIDE = 0.5
+"""Width of an interval of TV that says little."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What an audit found after one prompt, or for all prompts together.
+
+    Attributes
+    ----------
+    name
+        The prompt as it was given, or how many there are.
+    bias
+        Phi, total variation, divergence and effective sample size.
+    places
+        Where legal mass is lost: by JSON field, in the order of the text; by step for other formats.
+    steps
+        The same by step.
+    distortions
+        The values that are written too often or too rarely, beyond noise; the worst first.
+    """
+
+    name: str
+    bias: Bias
+    places: tuple[Loss, ...]
+    steps: tuple[Loss, ...]
+    distortions: tuple[Distortion, ...]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """How biased plain masking is here, with honest intervals.
+
+    ``str(report)`` is a summary for a terminal; :meth:`save` writes Markdown, JSON, a page or a picture.
+
+    Attributes
+    ----------
+    findings
+        One per prompt.
+    pooled
+        All prompts together, each with the same weight; the finding itself where there is one prompt.
+    by_field
+        Whether ``places`` are fields of JSON; else they are steps.
+    confidence
+        Of each interval by itself, and of all distortions together.
+    settings, budgets
+        What defines the law, and the most tokens of a draw after each prompt.
+    counts
+        What the audit cost.
+    warnings
+        What the reader should know before believing a number.
+    traces
+        The draws, per prompt, step by step.
+    """
+
+    findings: tuple[Finding, ...]
+    pooled: Finding
+    by_field: bool
+    confidence: float
+    settings: SamplingSettings
+    budgets: tuple[int, ...]
+    counts: ModelCounts
+    warnings: tuple[str, ...]
+    traces: tuple[tuple[Trace, ...], ...]
+
+    @property
+    def n(self) -> int:
+        """Draws per prompt."""
+        return len(self.traces[0])
+
+    def __str__(self) -> str:
+        return summary.plain(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number, ready for JSON: ``None`` where there is none, or where it is infinite. Traces are left out."""
+        return {field.name: _jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "traces"}
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        return summary.markdown(self)
+
+    def to_html(self) -> str:
+        """Return the report as one self-contained page."""
+        return audit_page(self)
+
+    def figure(self) -> Any:
+        """Return a ``matplotlib.figure.Figure``: where mass is lost, and the most distorted values.
+
+        Raises
+        ------
+        UnsupportedError
+            matplotlib is not installed; names the extra.
+        """
+        return audit_figure(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report to ``path``, whole or not at all, in the format of its suffix; return the path.
+
+        Raises
+        ------
+        UnsupportedError
+            Another suffix than ``.md``, ``.json``, ``.html`` and ``.png``, a folder that is not there, or no matplotlib for a
+            picture.
+        """
+        target = Path(path)
+        match target.suffix:
+            case ".md":
+                content = self.to_markdown().encode()
+            case ".json":
+                content = self.to_json().encode()
+            case ".html":
+                content = self.to_html().encode()
+            case ".png":
+                content = png(self.figure())
+            case suffix:
+                raise UnsupportedError(
+                    f"The suffix {suffix!r} of {target.name} names no format; expected .md, .json, .html or .png."
+                )
+        write_atomically(target, content)
+        return target
+
+
+def audit_traces(
+    traces: Sequence[Sequence[Trace]],
+    names: Sequence[str],
+    *,
+    settings: SamplingSettings,
+    budgets: Sequence[int],
+    counts: ModelCounts,
+    bounds: Sequence[tuple[float, float]] | None = None,
+    confidence: float = 0.95,
+    notes: Sequence[str] = (),
+) -> AuditReport:
+    """Return the audit of draws of plain masking; no model call is made.
+
+    Parameters
+    ----------
+    traces
+        Per prompt, every trajectory, failed ones included; as many for each.
+    names
+        How to call the prompts.
+    settings, budgets, counts
+        Of the draws.
+    bounds
+        Per prompt, certain bounds of Phi that are known from elsewhere; those of the draws' own tree are always used.
+    confidence
+        Of each interval, in (0, 1).
+    notes
+        Warnings to begin with.
+
+    Raises
+    ------
+    UnsupportedError
+        No prompts, fewer than two draws, or a confidence outside (0, 1).
+    EmptyLanguageError
+        No draw was completed: there is nothing to measure.
+    """
+    check(len(traces), min(map(len, traces), default=0), confidence)
+    if all(trace.failed for drawn in traces for trace in drawn):
+        raise EmptyLanguageError(
+            f"None of the {sum(map(len, traces))} draws was completed: {settings.truncation or 'the model'} left each a step "
+            "without a legal token, so there is nothing to measure. Loosen the truncation, or audit more draws."
+        )
+    alpha = 1 - confidence
+    known = [
+        _both(tree_bounds(drawn), other)
+        for drawn, other in zip(traces, bounds or [(0.0, 1.0)] * len(traces), strict=True)
+    ]
+    by_field = is_json([trace for drawn in traces for trace in drawn])
+
+    def find(name: str, rows: Sequence[int]) -> Finding:
+        chosen = [traces[row] for row in rows]
+        by_step = losses(chosen, step_places)
+        return Finding(
+            name=name,
+            bias=measure([log_weights(drawn) for drawn in chosen], [known[row] for row in rows], alpha),
+            places=losses(chosen, field_places) if by_field else by_step,
+            steps=by_step,
+            distortions=distortions(chosen, alpha, as_json=by_field),
+        )
+
+    findings = tuple(find(name, [row]) for row, name in enumerate(names))
+    pooled = findings[0] if len(findings) == 1 else find(f"all {len(findings)} prompts", range(len(findings)))
+    return AuditReport(
+        findings=findings,
+        pooled=pooled,
+        by_field=by_field,
+        confidence=confidence,
+        settings=settings,
+        budgets=tuple(budgets),
+        counts=counts,
+        warnings=(*notes, *_warnings(findings, settings)),
+        traces=tuple(map(tuple, traces)),
+    )
+
+
+def check(prompts: int, n: int, confidence: float) -> None:
+    """Raise UnsupportedError unless there are prompts, at least two draws each, and a confidence in (0, 1)."""
+    if prompts < 1:
+        raise UnsupportedError("No prompts were given to audit; expected one, or a list of at least one.")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
+        raise UnsupportedError(
+            f"An audit of n={n!r} draws was asked for; expected a whole number of at least 2, better 200."
+        )
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence < 1:
+        raise UnsupportedError(f"confidence={confidence!r} was given; expected a number between 0 and 1, such as 0.95.")
+
+
+def _both(left: tuple[float, float], right: tuple[float, float]) -> tuple[float, float]:
+    low, high = max(left[0], right[0]), min(left[1], right[1])
+    return min(low, high), high
+
+
+def _warnings(findings: Sequence[Finding], settings: SamplingSettings) -> list[str]:
+    failures = sum(finding.bias.failures for finding in findings)
+    few = [finding for finding in findings if finding.bias.ess < ENOUGH]
+    wide = [finding for finding in findings if finding.bias.tv.interval.width > WIDE]
+    of = f"of {len(findings)} prompts" if len(findings) > 1 else "of the prompt"
+    found = []
+    if failures:
+        found.append(
+            f"{failures} draws met a step where {settings.truncation or 'the model'} leaves no legal token. They have weight 0; an "
+            "application that draws so stops there or writes something else."
+        )
+    if few:
+        found.append(
+            f"{len(few)} {of}: {few[0].bias.draws} weighted draws are worth fewer than {ENOUGH:.0f} "
+            f"({min(f.bias.ess for f in few):.1f} at the least). Point estimates rest on few draws and values are not compared "
+            "there; the intervals of Phi and TV hold, that of KL may not. Ask for more draws."
+        )
+    if wide:
+        found.append(
+            f"{len(wide)} {of}: the interval of TV is wider than {WIDE}. Ask for more draws, or for bounds (bounds_tokens)."
+        )
+    return found
+
+
+def _jsonable(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case tuple() if hasattr(value, "_asdict"):
+            return {name: _jsonable(part) for name, part in value._asdict().items()}
+        case tuple() | list():
+            return [_jsonable(part) for part in value]
+        case _ if is_dataclass(value):
+            return {field.name: _jsonable(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,175 @@
+"""How far plain masking is from the conditioned law, from its own draws (mathematics.md, section 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import Interval, lower_limit, unit_interval
+
+RESAMPLES = 400
+"""Of a bootstrap interval."""
+
+
+class Estimate(NamedTuple):
+    """A point estimate, ``nan`` where there is none, and an interval."""
+
+    value: float
+    interval: Interval
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Bias:
+    """The distance of masking from ``mu*`` after one prompt, or on the average over prompts.
+
+    All of it is about token sequences; what is said of total variation is an upper bound of the same for texts.
+
+    Attributes
+    ----------
+    draws, failures
+        Trajectories, and those of weight 0: truncation left them no legal token.
+    ess
+        Effective sample size of the weights; summed over prompts.
+    mean_w
+        The mean of the weights: an unbiased estimate of Phi.
+    log_phi
+        Future validity, the probability that the model meets the format by itself, in nats: ``log mean_w`` (biased low), brought
+        inside ``certain``. Its interval assumes nothing about tails (:func:`outlines_phi.fidelity.intervals.lower_limit`).
+    certain
+        ``(Lo, U)``, between which Phi lies for certain: the tree of what the draws have visited, or an enumeration.
+    phi
+        The exponential of ``log_phi``.
+    tv
+        ``TV(mu_proj, mu*) = 1 - E min(1, w / Phi)``. The value plugs the estimate of Phi in; the interval holds at the stated
+        confidence, from the interval of Phi and the limits of a bounded mean.
+    kl
+        ``KL(mu_proj given completion || mu*) = log Phi - log Pr(w > 0) - E[log w | w > 0]``, in nats; read it beside ``failed``.
+        The interval is a bootstrap's, which covers less than it says where weights have heavy tails.
+    failed
+        ``Pr(w = 0)``.
+    """
+
+    draws: int
+    failures: int
+    ess: float
+    mean_w: float
+    log_phi: Estimate
+    certain: Interval
+    tv: Estimate
+    kl: Estimate
+    failed: Estimate
+
+    @property
+    def phi(self) -> Estimate:
+        value, (low, high) = self.log_phi
+        return Estimate(math.exp(value), Interval(math.exp(low), math.exp(high)))
+
+
+def measure(log_w: Sequence[NDArray[np.float64]], certain: Sequence[tuple[float, float]], alpha: float) -> Bias:
+    """Return the bias after some prompts, on the average over them.
+
+    Parameters
+    ----------
+    log_w
+        Per prompt, ``[n]``: the log weight of every trajectory, at most 0, ``-inf`` for failures. As many for each prompt.
+    certain
+        Per prompt, certain bounds of Phi.
+    alpha
+        Each interval fails with at most this probability.
+
+    Notes
+    -----
+    Prompts share intervals because the limits of a mean need independence only: the weights of different prompts have
+    different laws. For TV, ``alpha / 2`` goes to the limits of Phi, of all prompts together, and ``alpha / 2`` to the mean of
+    ``min(1, w / limit)``. That the limits come from the same draws does not matter: where ``Lo <= Phi``, each
+    ``min(1, w / Lo)`` is at least ``min(1, w / Phi)``, and the limits of a mean are monotone.
+    """
+    bounds = [Interval(_log(low), _log(high)) for low, high in certain]
+    mean_bounds = Interval(*np.mean(np.array(certain), axis=0).tolist())
+    every = np.concatenate(log_w)
+    log_phi = [_clip(log_mean(weights), known) for weights, known in zip(log_w, bounds, strict=True)]
+    limits = [
+        log_phi_interval(weights, known, alpha / 2 / len(log_w)) for weights, known in zip(log_w, bounds, strict=True)
+    ]
+    overlap_high = unit_interval(_overlaps(log_w, [limit.low for limit in limits]), alpha / 2).high
+    overlap_low = unit_interval(_overlaps(log_w, [limit.high for limit in limits]), alpha / 2).low
+    failed = every == -math.inf
+    return Bias(
+        draws=every.size,
+        failures=int(failed.sum()),
+        ess=sum(effective(weights) for weights in log_w),
+        mean_w=math.exp(log_mean(every)),
+        log_phi=Estimate(
+            log_mean(np.array(log_phi)),
+            log_phi_interval(every, Interval(_log(mean_bounds.low), _log(mean_bounds.high)), alpha),
+        ),
+        certain=mean_bounds,
+        tv=Estimate(1.0 - float(_overlaps(log_w, log_phi).mean()), Interval(1.0 - overlap_high, 1.0 - overlap_low)),
+        kl=_divergence(log_w, bounds, alpha),
+        failed=Estimate(float(failed.mean()), unit_interval(failed, alpha)),
+    )
+
+
+def log_phi_interval(log_w: NDArray[np.float64], certain: Interval, alpha: float) -> Interval:
+    """Return an interval of the log of the mean weight that fails with probability at most ``alpha``, inside ``certain`` (logs)."""
+    top = float(log_w.max())
+    # The lower limit scales with the weights, so it is computed where they do not underflow.
+    low = top + _log(lower_limit(np.exp(log_w - top), alpha / 2)) if top > -math.inf else top
+    high = min(_log(unit_interval(np.exp(log_w), alpha).high), certain.high)
+    return Interval(min(max(low, certain.low), high), high)
+
+
+def effective(log_w: NDArray[np.float64]) -> float:
+    """Return the effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights are."""
+    if log_w.max() == -math.inf:
+        return 0.0
+    w = np.exp(log_w - log_w.max())
+    return float(w.sum() ** 2 / (w**2).sum())
+
+
+def log_mean(log_w: NDArray[np.float64]) -> float:
+    """Return ``log(mean(w))``."""
+    return float(np.logaddexp.reduce(log_w)) - math.log(log_w.size)
+
+
+def _overlaps(log_w: Sequence[NDArray[np.float64]], log_phi: Sequence[float]) -> NDArray[np.float64]:
+    """Return ``min(1, w / Phi)`` of every trajectory of every prompt; 0 for failures, also where a limit of Phi is 0."""
+    parts = [
+        np.exp(np.minimum(0.0, weights - max(known, -1e300))) for weights, known in zip(log_w, log_phi, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def _divergence(log_w: Sequence[NDArray[np.float64]], bounds: Sequence[Interval], alpha: float) -> Estimate:
+    value = float(np.mean([_kl(weights, known) for weights, known in zip(log_w, bounds, strict=True)]))
+    if math.isnan(value):
+        return Estimate(value, Interval(0.0, math.inf))
+    rng = np.random.default_rng(0)
+    resampled = [
+        np.mean([_kl(rng.choice(weights, weights.size), known) for weights, known in zip(log_w, bounds, strict=True)])
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.nanquantile(resampled, [alpha / 2, 1 - alpha / 2]).tolist()
+    return Estimate(value, Interval(min(low, value), max(high, value)))
+
+
+def _kl(log_w: NDArray[np.float64], certain: Interval) -> float:
+    completed = log_w[log_w > -math.inf]
+    if not completed.size:
+        return math.nan
+    log_phi = _clip(log_mean(log_w), certain)
+    return max(0.0, log_phi - math.log(completed.size / log_w.size) - float(completed.mean()))
+
+
+def _clip(x: float, interval: Interval) -> float:
+    return min(max(x, interval.low), interval.high)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf

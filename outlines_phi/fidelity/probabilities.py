@@ -1,0 +1,270 @@
+"""How probable each value of an output type is, with certified bounds."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, final
+
+from ..errors import BudgetError, EmptyLanguageError, ValueReadError
+from ..guides.texts import list_texts
+from ..lm.model import LanguageModel, ModelCounts
+from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
+from ..phi.evaluator import Evaluator
+from ..phi.spellings import Place, Spelled, Undecided, spelled
+from ..phi.tree import BoundsTree
+from ..settings import SamplingSettings
+from .groups import Group, grouped, key
+
+LISTED_PREFIXES = 20_000
+"""A type whose texts have at most this many prefixes is listed whole, with the values that were not reached."""
+
+ROWS = 20
+"""Values that a printed table shows."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Probability:
+    """The probability of one value under ``mu*``.
+
+    Attributes
+    ----------
+    value
+        What the output type makes of the texts; a text itself where the type refuses it.
+    p
+        The estimate: the share of what was enumerated. ``nan`` where nothing was.
+    lo, hi
+        ``lo <= P(value) <= hi``, certified.
+    texts
+        The texts of this value that are known, the likeliest first.
+    spellings
+        How many spellings by tokens of all these texts were enumerated.
+    refused
+        Why the type refuses the text although it fits the format; ``None`` for a value.
+    """
+
+    value: Any
+    p: float
+    lo: float
+    hi: float
+    texts: tuple[str, ...]
+    spellings: int
+    refused: ValueReadError | None = field(default=None, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The likeliest text of the value."""
+        return self.texts[0]
+
+    def __float__(self) -> float:
+        return self.p
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Probabilities(Mapping[Any, Probability]):
+    """``P(value)`` under ``mu*`` for the values of an output type after a prompt, the likeliest first.
+
+    A mapping from values. A value that cannot be hashed (a pydantic instance, a dict) is found by its content:
+    ``probabilities[Character(...)]``.
+
+    Attributes
+    ----------
+    entries
+        One :class:`Probability` per value.
+    other
+        ``(lo, hi)`` bounds of the probability of all values that are not listed, together.
+    complete
+        Whether every value of the type is listed, also those of probability 0.
+    log_z_bounds
+        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats.
+    counts
+        What it cost: model calls and tokens, of the whole batch.
+    budget
+        The ``N`` that the law depends on: the most tokens of a text, end of sequence included.
+    """
+
+    entries: tuple[Probability, ...]
+    other: tuple[float, float]
+    complete: bool
+    log_z_bounds: tuple[float, float]
+    counts: ModelCounts
+    budget: int
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (entry.value for entry in self.entries)
+
+    def __getitem__(self, value: Any) -> Probability:
+        for refused in (False, True):
+            try:
+                return self._index[key(value, refused=refused)]
+            except (KeyError, TypeError):  # not listed, or no text
+                continue
+        rest = f"it is among the others, which together have at most {self.other[1]:.3g}"
+        raise KeyError(f"{value!r:.200} is not listed: " + ("no such value" if self.complete else rest))
+
+    @cached_property
+    def _index(self) -> dict[Hashable, Probability]:
+        return {key(entry.value, refused=entry.refused is not None): entry for entry in self.entries}
+
+    @property
+    def tolerance(self) -> float:
+        """``(U - Lo) / U``: no interval is wider, and the estimates are within this total variation of ``mu*``."""
+        lower, upper = self.log_z_bounds
+        return -math.expm1(lower - upper) if upper > -math.inf else 0.0
+
+    def __str__(self) -> str:
+        """Return a table of the likeliest values."""
+        shown = self.entries[:ROWS]
+        names = [entry.text if entry.refused is None else f"{entry.text} (refused)" for entry in shown]
+        rows = [(name, entry.p, entry.lo, entry.hi) for name, entry in zip(names, shown, strict=True)]
+        width = max([5, *(min(60, len(name)) for name in names)])
+        lines = [f"{'value':{width}}  {'p':>8}  {'lo':>8}  {'hi':>8}"]
+        lines += [f"{name[:60]:{width}}  {p:8.4f}  {lo:8.4f}  {hi:8.4f}" for name, p, lo, hi in rows]
+        if len(self) > ROWS:
+            lines.append(f"... {len(self) - ROWS} more")
+        if not self.complete:
+            lines.append(f"{'all others':{width}}  {'':8}  {self.other[0]:8.4f}  {self.other[1]:8.4f}")
+        return "\n".join(lines)
+
+
+def probabilities(
+    lm: LanguageModel,
+    settings: SamplingSettings,
+    prompts: Sequence[Sequence[int]],
+    trees: Sequence[BoundsTree],
+    *,
+    tolerance: float,
+    max_tokens: int,
+    max_bytes: int = 2**40,
+    reader: Callable[[str], Any] | None = None,
+) -> list[Probabilities]:
+    """Return the probability of every value after each prompt, in shared model calls.
+
+    With ``Lo(x)`` the mass of the enumerated texts of a value ``x``, ``R(x)`` the undecided mass that may still go to it, and
+    ``R'(x)`` the part of it that can go nowhere else in the language::
+
+        Lo(x) / (U - R'(x))  <=  P(x)  <=  (Lo(x) + R(x)) / (Lo + R(x))
+
+    An undecided prefix can spell only texts that begin with what it has written. That makes ``R(x)`` less than ``U - Lo`` where
+    every text is its own value, or where all texts of the type are known; ``R'(x)`` is above 0 only in the second case.
+
+    Parameters
+    ----------
+    lm, settings, prompts
+        As for a sampler.
+    trees
+        One per prompt, in any state.
+    tolerance
+        Enumerate until ``U - Lo <= tolerance * Lo``.
+    max_tokens, max_bytes
+        Model tokens to spend at most, and memory, per prompt.
+    reader
+        The value of a text; ``None`` where every text is its own value.
+
+    Raises
+    ------
+    BudgetError
+        The tolerance was not reached; its ``partial`` has the probabilities with the bounds that were.
+    EmptyLanguageError
+        No member of the language has any probability.
+    """
+    evaluator = Evaluator(lm, settings, prompts, trees)
+    expand_finite(trees, evaluator, min(FINITE_PREFIXES, max_tokens))
+    reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes)
+    for row, tree in enumerate(trees):
+        if tree.root.upper <= 0:
+            cause = f" under {settings.truncation}" if settings.truncation else ""
+            raise EmptyLanguageError(
+                f"Prompt {row}: no member of the language has any probability{cause}. Loosen the truncation, or check that "
+                "the model gives the format any probability at all."
+            )
+    counts = replace(evaluator.counts)
+    texts = {tree.budget: list_texts(tree.table, tree.budget, LISTED_PREFIXES) for tree in trees}
+    results = [_probabilities(tree, texts[tree.budget], reader, counts) for tree in trees]
+    if not all(reached):
+        row = reached.index(False)
+        lower, upper = trees[row].bounds
+        raise BudgetError(
+            f"Prompt {row}: {counts.tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
+            f"tolerance={tolerance}. The error's .partial has the probabilities with the bounds so far. Give a larger "
+            "effort or tolerance, or a smaller output type.",
+            partial=results,
+            log_z_bounds=results[row].log_z_bounds,
+        )
+    return results
+
+
+def _probabilities(
+    tree: BoundsTree, listed: list[bytes] | None, reader: Callable[[str], Any] | None, counts: ModelCounts
+) -> Probabilities:
+    found = spelled(tree)
+    groups = grouped(sorted({*found, *(listed or ())}), reader)
+    masses = _undecided(tree, groups, listed, reader)
+    lower, upper = tree.root.lower, tree.root.upper
+    entries = []
+    for group, (may, only) in zip(groups, masses, strict=True):
+        known = [found.get(text, Spelled()) for text in group.texts]
+        p = math.fsum(text.p for text in known)
+        ranked = sorted(zip(group.texts, known, strict=True), key=lambda pair: -pair[1].p)
+        entry = Probability(
+            value=group.value,
+            p=min(1.0, p / lower) if lower > 0 else math.nan,
+            lo=min(1.0, p / (upper - only)) if p > 0 else 0.0,
+            hi=min(1.0, (p + may) / (lower + may)) if p + may > 0 else 0.0,
+            texts=tuple(text.decode() for text, _ in ranked),
+            spellings=sum(text.count for text in known),
+            refused=group.refused,
+        )
+        entries.append(entry)
+    entries.sort(key=lambda entry: (-entry.p if lower > 0 else 0.0, -entry.hi, entry.text))
+    return Probabilities(
+        entries=tuple(entries),
+        other=(0.0, 0.0 if listed is not None else (upper - lower) / upper),
+        complete=listed is not None,
+        log_z_bounds=(_log(lower), _log(upper)),
+        counts=counts,
+        budget=tree.budget,
+    )
+
+
+def _undecided(
+    tree: BoundsTree, groups: Sequence[Group], listed: list[bytes] | None, reader: Callable[[str], Any] | None
+) -> list[tuple[float, float]]:
+    """Return, for each group, the undecided mass that may go to it, and the part that can go nowhere else."""
+    gap = tree.root.gap
+    if gap <= 0:
+        return [(0.0, 0.0)] * len(groups)
+    if listed is None and reader is not None:
+        # A text that was not reached may have any of the values.
+        return [(gap, 0.0)] * len(groups)
+    undecided = Undecided(tree)
+    masses = []
+    for group in groups:
+        places: dict[Place, tuple[bytes, float]] = {}
+        for text in group.texts:
+            places.update((place, (written, p)) for place, written, p in undecided.below(text))
+        may = math.fsum(p for _, p in places.values())
+        own = (
+            p
+            for written, p in places.values()
+            if listed and _beginning(listed, written) == _beginning(group.texts, written)
+        )
+        masses.append((min(gap, may), min(gap, math.fsum(own))))
+    return masses
+
+
+def _beginning(texts: Sequence[bytes], written: bytes) -> int:
+    """Return how many of the sorted ``texts`` begin with ``written``; no UTF-8 text holds the byte that ends the range."""
+    return bisect_left(texts, written + b"\xff") - bisect_left(texts, written)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf

@@ -1,0 +1,145 @@
+"""What masking met on the way to each draw: the record that an audit reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ..vocabulary import Vocabulary
+
+ROUNDING = 1e-15
+"""Relative to a node's legal mass: more than the rounding of the sums below, so that an upper bound stays one."""
+
+
+@final
+@dataclass
+class Trace:
+    """One trajectory of plain masking, step by step.
+
+    Attributes
+    ----------
+    token_ids, pieces
+        What was written, and the bytes of each token; the end of sequence last, unless the trajectory failed.
+    log_p
+        ``log p(v | y)`` of each token, in nats.
+    log_legal
+        ``log S(y)`` of each step, the log of the probability that the model itself writes a legal token. One more than there are
+        tokens, ``-inf``, where the trajectory failed: truncation had left no legal token.
+    margin
+        The top log probability less that of the top legal token, at each step, in nats; ``inf`` at a failure.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    log_p: list[float] = field(default_factory=list)
+    log_legal: list[float] = field(default_factory=list)
+    margin: list[float] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step had no legal token: a draw of weight 0."""
+        return len(self.log_legal) > len(self.token_ids)
+
+    @property
+    def log_w(self) -> float:
+        """``sum_t log S(y_t)``: the log weight, which is at most 0."""
+        return min(0.0, math.fsum(self.log_legal)) if not self.failed else -math.inf
+
+    @property
+    def text(self) -> str:
+        """What was written."""
+        return b"".join(self.pieces).decode(errors="replace")
+
+
+@final
+class TraceRecorder:
+    """Records every step of the trajectories of plain masking; an observer of ``AncestralSampler(LocalPhi())``.
+
+    Parameters
+    ----------
+    vocabulary
+        The model's.
+    prompts, n
+        Trajectories: ``n`` of each prompt.
+    progress
+        Called with the number of finished trajectories, and of all, whenever one finishes.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, prompts: int, n: int, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.traces = [[Trace() for _ in range(n)] for _ in range(prompts)]
+        self._vocabulary, self._progress = vocabulary, progress
+        self._finished, self._all = 0, prompts * n
+
+    def step(
+        self,
+        draws: Sequence[tuple[int, int]],
+        laws: Sequence[int],
+        tokens: Sequence[int],
+        log_p: Tensor,
+        scores: Tensor,
+    ) -> None:
+        """Record one step of each of ``draws``; see :class:`outlines_phi.sampling.ancestral.Observer`."""
+        log_s = torch.logsumexp(scores.double(), -1)
+        margin = (log_p.amax(-1) - scores.amax(-1)).double()
+        chosen = log_p[torch.tensor(laws, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()
+        log_legal, margins = log_s.tolist(), margin.tolist()
+        finished = self._finished
+        for (row, number), law, token, log_p_v in zip(draws, laws, tokens, chosen.tolist(), strict=True):
+            trace = self.traces[row][number]
+            trace.log_legal.append(log_legal[law])
+            trace.margin.append(margins[law])
+            if log_legal[law] > -math.inf:
+                trace.token_ids.append(token)
+                trace.pieces.append(self._vocabulary.tokens[token])
+                trace.log_p.append(log_p_v)
+            self._finished += trace.failed or token in self._vocabulary.eos_ids
+        if self._progress is not None and self._finished > finished:
+            self._progress(self._finished, self._all)
+
+
+def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
+    """Return ``(Lo, U)`` with ``Lo <= Phi <= U`` for certain, from the laws that the traces of one prompt have met.
+
+    The recursion of the token tree (mathematics.md, section 5) over the prefixes that were visited: each knows its legal mass
+    ``S(y)`` and the probability of every token that some trace took there, and
+
+    ``U(y) = S(y) - sum_taken p(v|y) + sum_taken p(v|y) U(yv)``, ``Lo(y) = sum_taken p(v|y) Lo(yv)``,
+
+    1 at the end of sequence. No model call is needed. On a small language the two meet.
+    """
+    legal: list[float] = []
+    taken: list[dict[int, Edge]] = []
+    for trace in traces:
+        edge = Edge(1.0, child=0)
+        for step, log_legal in enumerate(trace.log_legal):
+            if edge.child is None:
+                edge.child = len(legal)
+            node = edge.child
+            if node == len(legal):
+                legal.append(math.exp(log_legal))
+                taken.append({})
+            if step < len(trace.token_ids):
+                edge = taken[node].setdefault(trace.token_ids[step], Edge(math.exp(trace.log_p[step])))
+    lower, upper = [0.0] * len(legal), [0.0] * len(legal)
+    # A node is numbered after its parent, so from the last one back every child is known. No child: the end of sequence.
+    for node in reversed(range(len(legal))):
+        edges = taken[node].values()
+        rest = max(0.0, legal[node] - math.fsum(edge.p for edge in edges)) + ROUNDING * legal[node]
+        lower[node] = math.fsum(edge.p * (1.0 if edge.child is None else lower[edge.child]) for edge in edges)
+        upper[node] = rest + math.fsum(edge.p * (1.0 if edge.child is None else upper[edge.child]) for edge in edges)
+    return min(lower[0], upper[0]), min(1.0, upper[0])
+
+
+@dataclass
+class Edge:
+    """A token that some trace took: its probability, and the number of the prefix that it leads to."""
+
+    p: float
+    child: int | None = None

@@ -1,0 +1,48 @@
+"""Exact draws where they are cheap, and else the best weighted ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from ..errors import UnsupportedError
+from .estimator import Need, Phi
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AutoPhi(Phi):
+    """Exact draws of ``mu*`` within an effort, then weighted draws from what the tree has learned (mathematics.md, section 5).
+
+    A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
+    from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
+    gives one :class:`~outlines_phi.FidelityWarning`.
+
+    Attributes
+    ----------
+    candidates
+        Candidates of a weighted draw; a single one has twice as many.
+    share
+        Model tokens that a call may spend on exact draws before it turns to weighted ones, as a share of the fewest that the
+        candidates of all its draws would cost. 0 makes every draw weighted.
+    width
+        Attempts in flight at once, per prompt.
+    """
+
+    candidates: int = 16
+    share: float = 0.3
+    width: int = 32
+    name: ClassVar[str] = "auto"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "width"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UnsupportedError(f"AutoPhi({name}={value!r}) was given; expected a whole number of at least 1.")
+        if (
+            isinstance(self.share, bool)
+            or not isinstance(self.share, (int, float))
+            or not 0 <= self.share < float("inf")
+        ):
+            raise UnsupportedError(f"AutoPhi(share={self.share!r}) was given; expected a number of at least 0.")

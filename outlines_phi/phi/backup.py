@@ -1,0 +1,130 @@
+"""Backed-up estimates of future validity, and what guide states have in common (mathematics.md, section 5)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..guides.guide import DONE
+from .tree import BoundsTree, Node
+
+
+class FreeMass(NamedTuple):
+    """The free part of a node's law by target: ``mass[k]`` of ``states[k]``, and the target ``places[live]`` of each token."""
+
+    states: NDArray[np.int32]
+    places: NDArray[np.int64]
+    mass: NDArray[np.float64]
+
+
+@final
+class BackedUpValues:
+    """An estimate ``V`` of Phi at every prefix of a tree, and beyond it.
+
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has the mean
+    of ``V`` over the expanded prefixes in its guide state (the geometric one: contexts differ by orders of magnitude, and an
+    arithmetic mean lets the few best promise too much for all others); a state that nobody has visited is taken for an average
+    one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to itself (the digits
+    of a number) gets its value from the ways out of it. ``V`` is positive wherever ``U`` is. The numbers stand still between two
+    calls of :meth:`refresh`.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    """
+
+    SWEEPS = 8
+    SETTLED = 0.05  # largest change of the log of a state's value that ends the sweeps
+
+    def __init__(self, tree: BoundsTree) -> None:
+        self._tree = tree
+        self._of_node: dict[Node, float] = {}
+        self._of_state: dict[int, float] = {}
+        self._free: dict[Node, tuple[int, FreeMass]] = {}
+        self._beyond: dict[Node, NDArray[np.float64]] = {}
+
+    def refresh(self) -> None:
+        """Back up all values from what the tree knows by now."""
+        nodes = [node for node in self._tree.walk() if node.expanded and node.state != DONE]
+        nodes.sort(key=lambda node: node.remaining)  # children first
+        self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
+        self._of_state = dict.fromkeys((node.state for node in nodes), 0.0) | self._of_state
+        for _ in range(self.SWEEPS):
+            if self._sweep(nodes) < self.SETTLED:
+                break
+        self._beyond = {}
+
+    def _sweep(self, nodes: Sequence[Node]) -> float:
+        """Back up once from the deepest nodes to the root; return the largest change of the log of a state's value."""
+        self._beyond = {}
+        self._of_node = values = {}
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            values[node] = self._backed_up(node)
+            by_state[node.state].append(values[node])
+        before = self._of_state
+        self._of_state = before | {state: _geometric_mean(found) for state, found in by_state.items()}
+        return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
+
+    def of(self, node: Node, child: Node) -> float:
+        """Return ``V`` of a child of an evaluated node."""
+        if child.state == DONE:
+            return 1.0
+        if child in self._of_node:
+            return self._of_node[child]
+        return float(self.beyond(node)[self.free(node).states.searchsorted(child.state)])
+
+    def beyond(self, node: Node) -> NDArray[np.float64]:
+        """Return ``V`` of what an evaluated node has not expanded, by target, in the order of :meth:`free`."""
+        if node not in self._beyond:
+            states, mass = self.free(node).states.tolist(), self.free(node).mass
+            known = np.array([1.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
+            live = known > 0  # not nan
+            shared = mass[live].sum()
+            average = float(mass[live] @ known[live] / shared) if shared > 0 else 1.0
+            known[np.isnan(known) if shared > 0 else ~live] = average
+            self._beyond[node] = known
+        return self._beyond[node]
+
+    def free(self, node: Node) -> FreeMass:
+        """Return the free part of an evaluated node by target."""
+        count, free = self._free.get(node, (-1, None))
+        if free is None or count != len(node.children):
+            assert node.law is not None
+            found = self._tree.table.destinations(node.state, node.remaining)
+            mass: NDArray[np.float64] = np.zeros(len(found.states))
+            if node.law.free.size and node.rest > 0:
+                mass = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
+                mass *= node.rest / mass.sum()
+            free = FreeMass(found.states, found.places, mass)
+            self._free[node] = (len(node.children), free)
+        return free
+
+    def _backed_up(self, node: Node) -> float:
+        if node.law is None:  # evicted: only its children and its bounds are left
+            usual = self._of_state[node.state]
+            known = sum(
+                child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
+            )
+            value = known + node.rest * usual + node.lower
+        else:
+            value = float(self.free(node).mass @ self.beyond(node))
+            value += sum(child.p * self.of(node, child) for child in node.children.values())
+        return min(max(value, node.lower), node.upper)
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    positive = [value for value in values if value > 0]
+    return math.exp(math.fsum(map(math.log, positive)) / len(positive)) if positive else 0.0
+
+
+def _distance(before: float, after: float) -> float:
+    if before == after:
+        return 0.0
+    return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf

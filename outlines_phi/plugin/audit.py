@@ -1,0 +1,163 @@
+"""Audits of applications: how biased their masking is, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from outlines.generator import SteerableGenerator
+from transformers import GenerationConfig
+
+from ..errors import UnsupportedError
+from ..fidelity.audit import AuditReport, audit_traces, check
+from ..fidelity.traces import TraceRecorder
+from ..lm.model import ModelCounts
+from ..phi.enumerate import Enumeration
+from ..phi.evaluator import Evaluator
+from ..phi.local import LocalPhi
+from ..phi.tree import BoundsTree
+from ..sampling.ancestral import AncestralSampler
+from ..sampling.sampler import Request
+from .model import PhiTransformers, wrap
+from .options import CallOptions
+from .processor import MaskLogitsProcessor
+
+TOLERANCE = 1e-3
+"""Relative distance of the bounds of Phi at which an enumeration stops."""
+
+TRUNCATION: dict[str, tuple[Any, ...]] = {"top_k": (None, 0), "top_p": (None, 1.0), "min_p": (None, 0.0)}
+"""Options of a generation_config that a call under a correction has to ask for, with the values that do nothing."""
+
+
+def audit(
+    source: Any,
+    prompts: Any,
+    n: int = 200,
+    *,
+    confidence: float = 0.95,
+    bounds_tokens: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **settings: Any,
+) -> AuditReport:
+    """Return how biased plain masking is in an application, from ``n`` of its own draws after each prompt.
+
+    The draws are those of ``phi="local"``: Outlines' law, with a weight. They are all the model calls there are, unless
+    ``bounds_tokens`` asks for more. See :class:`outlines_phi.fidelity.audit.AuditReport` and mathematics in ``docs/audit.md``.
+
+    Parameters
+    ----------
+    source
+        What the application calls: an ``outlines.Generator(model, T)`` or one of this package, or the pair
+        ``(model, T)``. A stock Outlines model is wrapped; it stays as it is.
+    prompts
+        One prompt (``str`` or Outlines ``Chat``), or a list of them.
+    n
+        Draws per prompt, at least 2.
+    confidence
+        Of each interval of the report by itself.
+    bounds_tokens
+        Model tokens per prompt to spend on an enumeration of the likeliest prefixes: certain bounds on Phi, and so a
+        narrower interval of the total variation, where the model rarely meets the format.
+    progress
+        Called with the number of finished draws, and of all, while drawing.
+    **settings
+        The keywords that define the law, as in a call with ``phi=``: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
+        ``repetition_penalty``, ``max_new_tokens``, ``seed``. Give those that the application gives.
+
+    Raises
+    ------
+    UnsupportedError
+        Something that cannot be audited: free text, no prompts, ``n`` under 2, a model or keyword that is not
+        supported; says what can.
+    EmptyLanguageError
+        No draw was completed.
+    """
+    rows = prompts if isinstance(prompts, list | tuple) else [prompts]
+    check(len(rows), n, confidence)
+    if isinstance(bounds_tokens, bool) or not isinstance(bounds_tokens, int) or bounds_tokens < 0:
+        raise UnsupportedError(f"bounds_tokens={bounds_tokens!r} was given; expected a whole number of at least 0.")
+    for keyword in ("phi", "num_return_sequences"):
+        if keyword in settings:
+            raise UnsupportedError(
+                f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."
+            )
+    model, processor = _application(source)
+    defaults = model.model.generation_config
+    options = replace(CallOptions.read(settings, defaults), n=n)
+    recorder = TraceRecorder(model.lm.vocabulary, len(rows), n, progress)
+    with model.asking(rows, processor, options) as request:
+        drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
+        counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
+        bounds = _enumerated(request, bounds_tokens, counts) if bounds_tokens else None
+    return audit_traces(
+        recorder.traces,
+        [_name(prompt, row) for row, prompt in enumerate(rows)],
+        settings=options.settings,
+        budgets=request.budgets,
+        bounds=bounds,
+        counts=counts,
+        confidence=confidence,
+        notes=_notes(settings, defaults),
+    )
+
+
+def _application(source: Any) -> tuple[PhiTransformers, Any]:
+    """Return the model and the logits processor of what an application calls."""
+    match source:
+        case SteerableGenerator():
+            model, processor = _wrapped(source.model), source.logits_processor
+        case (given, output_type):
+            model = _wrapped(given)
+            processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
+        case _:
+            raise UnsupportedError(
+                f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers "
+                "model, or the pair (model, T)."
+            )
+    if processor is None:
+        raise UnsupportedError(
+            "Free text was given to audit: there is no format, so masking changes nothing. Give an output type."
+        )
+    return model, processor
+
+
+def _wrapped(model: Any) -> PhiTransformers:
+    return model if isinstance(model, PhiTransformers) else wrap(model)
+
+
+def _name(prompt: Any, row: int) -> str:
+    return prompt if isinstance(prompt, str) else f"prompt {row + 1}"
+
+
+def _enumerated(request: Request, tokens: int, counts: ModelCounts) -> list[tuple[float, float]]:
+    """Return certain bounds of Phi per prompt, by enumeration; what it costs is added to ``counts``."""
+    trees = [BoundsTree(request.table, budget) for budget in request.budgets]
+    evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
+    for tree in trees:
+        Enumeration(tree, evaluator).run(TOLERANCE, tokens)
+    counts.calls += evaluator.counts.calls
+    counts.prompt_tokens += evaluator.counts.prompt_tokens
+    counts.tokens += evaluator.counts.tokens
+    return [tree.bounds for tree in trees]
+
+
+def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:
+    """Return where the application's own calls, without further keywords, would follow another law than the one audited."""
+    ignored = [
+        f"{name}={getattr(defaults, name)}"
+        for name, neutral in TRUNCATION.items()
+        if name not in settings and getattr(defaults, name, None) not in neutral
+    ]
+    notes = []
+    if ignored:
+        notes.append(
+            f"The model's generation_config has {', '.join(ignored)}, which stock calls apply unless they say otherwise. The law "
+            "audited here is the one without. Give the option to audit with it (it then truncates before the mask does)."
+        )
+    if not getattr(defaults, "do_sample", None):
+        notes.append(
+            "The model's generation_config does not sample, so stock calls without do_sample=True are greedy. The law "
+            "audited here is that of sampling."
+        )
+    return notes

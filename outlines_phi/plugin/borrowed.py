@@ -1,0 +1,129 @@
+"""Models that belong to the application: what is kept for one of them as long as it lives, and not a moment longer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, final
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from ..errors import VocabularyError
+from ..guides.table import Table
+from ..lm.interruption import interruptible, turn
+from ..lm.transformers.model import TransformersModel
+from ..phi.estimator import Phi
+from ..phi.store import TreeStore
+from ..sampling.draws import Draws
+from ..sampling.ranking import Ranking, rank
+from ..sampling.resolve import sampler_for
+from ..sampling.sampler import Request
+from ..vocabulary import Vocabulary
+from .compiled import CompiledTypes
+from .model import language_model
+from .options import CallOptions
+
+
+@final
+class Borrowed:
+    """A stand-in for a model that does not keep it alive; it answers as the model does."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = ref(model)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model(), name)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        model: Any = self._model()
+        return model(*arguments, **keywords)
+
+    def __hash__(self) -> int:
+        return hash(self._model)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Borrowed) and self._model == other._model
+
+
+@final
+class Kept:
+    """What is kept between the calls of one model with one vocabulary.
+
+    Attributes
+    ----------
+    lm, compiled, trees
+        The model, the output types it was asked for, and the token trees of earlier calls.
+    drawing
+        Threads that share a model take turns: their calls share trees.
+    """
+
+    def __init__(self, lm: TransformersModel) -> None:
+        self.lm = lm
+        self.compiled = CompiledTypes(lm.vocabulary)
+        self.trees = TreeStore()
+        self.drawing = threading.RLock()
+
+    def draw(self, prompts: Sequence[tuple[int, ...]], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
+        """Return the draws of every prompt, given by its ids."""
+        with turn(self.drawing):
+            return sampler_for(phi, self.trees).sample(self._request(prompts, table, options))
+
+    def rank(
+        self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, top: int, **limits: Any
+    ) -> list[Ranking]:
+        """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
+        with turn(self.drawing):
+            return rank(self._request(prompts, table, options), top, self.trees, **limits)
+
+    def _request(self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions) -> Request:
+        lm = interruptible(self.lm)
+        return Request(lm=lm, table=table, prompts=prompts, settings=options.settings, n=options.n)
+
+
+@final
+class Loans:
+    """Everything kept for models that belong to the application, by model and vocabulary; all of it weakly.
+
+    A tokenizer that is loaded afresh for every call costs its reading, and nothing stays of it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[Any, dict[str, Kept]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, Kept]] = WeakKeyDictionary()
+
+    def of(self, model: Any, tokenizer: Any) -> Kept:
+        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already.
+
+        Raises
+        ------
+        UnsupportedError, VocabularyError
+            As :class:`outlines_phi.PhiTransformers`.
+        """
+        read = self._read.setdefault(model, WeakKeyDictionary())
+        if tokenizer not in read:
+            made = isinstance(tokenizer, Vocabulary)
+            lm = (TransformersModel if made else language_model)(Borrowed(model), tokenizer)
+            read[tokenizer] = self._of(model, lm)
+        return read[tokenizer]
+
+    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> Kept:
+        """Return what is kept for a model whose tokens are known by their ids alone.
+
+        Enough for a language that is given over ids, such as an index of outlines_core.
+        """
+        if not eos_ids:
+            raise VocabularyError(
+                "no end-of-sequence id is known, so a text could never end; set model.generation_config.eos_token_id, "
+                "or give the tokenizer: vocabulary=tokenizer"
+            )
+        size = getattr(model.get_output_embeddings(), "out_features", model.config.vocab_size)
+        vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
+        return self._of(model, TransformersModel(Borrowed(model), vocabulary))
+
+    def _of(self, model: Any, lm: TransformersModel) -> Kept:
+        return self._kept.setdefault(model, {}).setdefault(lm.vocabulary.fingerprint, Kept(lm))
+
+
+LOANS = Loans()
+"""Those of this process."""

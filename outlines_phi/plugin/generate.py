@@ -1,0 +1,189 @@
+"""The classic API: ``generate.json``, ``regex``, ``choice``, ``format`` and ``text``, as in Outlines 0.x, with ``phi=``.
+
+Each function returns a :class:`~outlines_phi.plugin.classic.ClassicGenerator`; calling that gives typed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from json import loads
+from typing import Any
+
+from outlines.types import Regex
+from outlines.types.dsl import Choice
+from outlines.types.utils import get_schema_from_enum
+
+from ..errors import UnsupportedError
+from ..phi.estimator import Phi
+from .classic import ClassicGenerator
+from .formats import Named, Parsed
+from .model import PhiTransformers
+from .options import resolve_phi
+from .output_types import to_json, to_pattern
+from .samplers import Sampler, multinomial
+from .values import ValueReader, reader
+
+__all__ = ["choice", "format", "json", "regex", "text"]
+
+CLASSIC_PHI = "auto"
+"""The correction of a classic generator that is not told which."""
+
+DEFAULT_SAMPLER = multinomial()
+
+
+def json(
+    model: Any,
+    schema_object: Any,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    whitespace_pattern: str | None = None,
+    *,
+    phi: str | Phi | None = CLASSIC_PHI,
+) -> ClassicGenerator:
+    """Return a generator of JSON.
+
+    Parameters
+    ----------
+    model
+        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
+    schema_object
+        A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
+        arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
+    sampler
+        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``.
+    whitespace_pattern
+        Of the white space between tokens of JSON; one optional space in a few places by default.
+    phi
+        As for :func:`outlines_phi.Generator`.
+
+    Raises
+    ------
+    UnsupportedError, GrammarError, EmptyLanguageError
+        A model that is not wrapped, or an argument that cannot be used; says what can.
+    """
+    match schema_object:
+        case type() if issubclass(schema_object, Enum):
+            schema = to_json(_schema_of(schema_object), whitespace_pattern)
+            read = ValueReader(schema_object, Parsed(to_pattern(schema), partial(_member, schema_object)))
+            return _generator(model, schema, sampler, phi, read)
+        case str() | dict():
+            schema = to_json(schema_object, whitespace_pattern)
+            return _generator(model, schema, sampler, phi, reader(schema))
+    schema = to_json(schema_object, whitespace_pattern)
+    return _generator(model, schema, sampler, phi, reader(schema_object))
+
+
+def regex(
+    model: Any,
+    regex_str: str | Regex,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | None = CLASSIC_PHI,
+) -> ClassicGenerator:
+    """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
+    match regex_str:
+        case str():
+            return _generator(model, Regex(regex_str), sampler, phi)
+        case Regex():
+            return _generator(model, regex_str, sampler, phi)
+    raise UnsupportedError(
+        f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
+        "takes other types and terms."
+    )
+
+
+def choice(
+    model: Any,
+    choices: Sequence[Any] | type[Enum],
+    sampler: Sampler = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | None = CLASSIC_PHI,
+) -> ClassicGenerator:
+    """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
+
+    The text of a member is its value, without quotation marks.
+    """
+    match choices:
+        case type() if issubclass(choices, Enum):
+            return _generator(model, choices, sampler, phi)
+        case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
+            return _generator(model, Choice(list(choices)), sampler, phi)
+    raise UnsupportedError(
+        f"{choices!r:.80} was given as choices; expected a list of texts and numbers, such as ['yes', 'no'], or an Enum."
+    )
+
+
+def format(  # noqa: A001 - named as in Outlines 0.x
+    model: Any,
+    python_type: Any,
+    sampler: Sampler = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | None = CLASSIC_PHI,
+) -> ClassicGenerator:
+    """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
+
+    Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
+    """
+    match python_type:
+        case type() if issubclass(python_type, Enum) and len(python_type):
+            names = Named(dict(python_type.__members__))
+            return _generator(model, Choice(list(names.values)), sampler, phi, ValueReader(python_type, names))
+    return _generator(model, python_type, sampler, phi)
+
+
+def text(model: Any, sampler: Sampler = DEFAULT_SAMPLER, *, phi: str | Phi | None = None) -> ClassicGenerator:
+    """Return a generator of free text, in Hugging Face's own loop.
+
+    Free text has nothing to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi`` is.
+    Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context.
+
+    Parameters
+    ----------
+    model, sampler
+        As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``.
+    phi
+        Any that the model may be given.
+    """
+    return ClassicGenerator(_checked(model), None, _sampler(sampler), resolve_phi(phi), str)
+
+
+def _generator(
+    model: Any, output_type: Any, sampler: Any, phi: str | Phi | None, read: Callable[[str], Any] | None = None
+) -> ClassicGenerator:
+    _checked(model).table(output_type)  # finds what is wrong with the type now, and keeps it compiled
+    return ClassicGenerator(model, output_type, _sampler(sampler), resolve_phi(phi), read or reader(output_type))
+
+
+def _checked(model: Any) -> PhiTransformers:
+    if not isinstance(model, PhiTransformers):
+        raise UnsupportedError(
+            f"{type(model).__name__} was given as model; wrap it first: outlines_phi.wrap(model), or load it by "
+            "outlines_phi.from_transformers(hf_model, hf_tokenizer). After outlines_phi.install(), outlines.generate takes "
+            "it as it is."
+        )
+    return model
+
+
+def _sampler(sampler: Any) -> Sampler:
+    match sampler:
+        case Sampler():
+            return sampler
+    raise UnsupportedError(
+        f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
+        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers."
+    )
+
+
+def _schema_of(members: type[Enum]) -> dict[str, Any]:
+    try:
+        return get_schema_from_enum(members)
+    except (AttributeError, ValueError) as error:
+        raise UnsupportedError(
+            f"{members!r} has no JSON schema: {error}. Expected members that are texts, numbers, or functools.partial(function)."
+        ) from error
+
+
+def _member(members: type[Enum], written: str) -> Any:
+    value = loads(written)
+    return value if isinstance(value, dict) else members(value)

@@ -1,0 +1,73 @@
+"""What Hugging Face's own loop does to the logits after a custom processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..settings import SamplingSettings
+
+HOST_TOP_K = 50
+"""What the loop's ``top_k`` is where neither the call nor the model's ``generation_config`` says."""
+
+AFTER: dict[str, tuple[Any, ...]] = {
+    "top_p": (1.0, None),
+    "min_p": (0.0, None),
+    "typical_p": (1.0, None),
+    "epsilon_cutoff": (0.0, None),
+    "eta_cutoff": (0.0, None),
+    "top_h": (None,),
+    "watermarking_config": (None,),
+}
+"""What else the loop may do after its processors, with the values that do nothing."""
+
+
+def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens: int) -> SamplingSettings:
+    """Return the law that a loop samples from when a processor of ours stands before its warpers.
+
+    The temperature is undone by the loop, so any will do. Its top-k does nothing to what has been cut to the same k
+    before. Every other truncation of ``p h`` is not one of ``p``, so the loop must have none.
+
+    Parameters
+    ----------
+    given
+        What the loop is said to have: ``temperature``, ``top_k``, ``top_p``, ``min_p``; ``None`` for what it has by itself.
+    generation_config
+        Where it takes the rest from; ``None`` where the host is not known.
+    max_new_tokens
+        The budget ``N``.
+
+    Raises
+    ------
+    UnsupportedError
+        A truncation after the processor, or an unknown one.
+    """
+    for name, neutral in AFTER.items():
+        said = given.get(name)
+        value = getattr(generation_config, name, None) if said is None else said
+        if value not in neutral:
+            where = "the model's generation_config" if said is None else "the call"
+            raise UnsupportedError(
+                f"{name}={value!r} in {where} would be applied by the loop after this processor, to p * h instead of p, "
+                f"and that is another law. {_neutral(name)}, or let the law p itself have it: "
+                "custom_generate=outlines_phi.custom_generate, or outlines_phi.Generator(model, T)."
+            )
+    top_k = given.get("top_k")
+    if top_k is None and generation_config is not None:
+        top_k = HOST_TOP_K if generation_config.top_k is None else generation_config.top_k
+        if top_k:
+            raise UnsupportedError(
+                f"The loop keeps the top_k={top_k} likeliest tokens unless it is told otherwise, and it does so after "
+                "this processor. Say what it will have: top_k=0 for none, here and in the call "
+                f"(**processor.host_options has it), or top_k={top_k} to make that cut a part of the law."
+            )
+    temperature = given.get("temperature")
+    if temperature is None:
+        temperature = getattr(generation_config, "temperature", None) or 1.0
+    return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)
+
+
+def _neutral(name: str) -> str:
+    if name in ("top_p", "min_p"):
+        return f"Give {name}={AFTER[name][0]} here and in the call (**processor.host_options has it)"
+    return f"Set model.generation_config.{name}={AFTER[name][0]}"

@@ -1,0 +1,302 @@
+"""A correction inside somebody else's loop."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from outlines.models.transformers import Transformers
+from torch import Tensor
+
+from ..errors import EmptyLanguageError, ModelError, UnsupportedError
+from ..guides.guide import DONE, UNREACHABLE
+from ..guides.table import Table
+from ..phi.estimator import Phi, StepPhi
+from ..vocabulary import Vocabulary
+from .borrowed import LOANS
+from .compiled import CompiledTypes
+from .loop import loop_settings
+from .model import PhiTransformers
+from .options import resolve_phi
+from .prefixes import Prefix, Representatives, Step
+from .processor import TableLogitsProcessor
+
+AVAILABLE = frozenset({"guide", "logits"})
+"""What a logits processor has to offer to an estimator."""
+
+LIBRARIES = ("torch", "numpy")
+"""The libraries whose tensors are read."""
+
+MAX_STEP_BYTES = 64 * 2**20
+"""Bound on the memory of the steps that are kept for weights; the oldest are forgotten."""
+
+
+@final
+class PhiLogitsProcessor(TableLogitsProcessor):
+    """``q_h(v|y) = p(v|y) h(yv) / S(y)`` in a loop that the application keeps: Hugging Face's, Outlines', or its own.
+
+    The loop warps what a processor returns. With temperature ``T`` this one returns ``T (log p + log h)``, where ``p`` is
+    the law of the *tempered* logits and ``h`` is computed under it, so that what the loop divides by ``T`` is exact
+    (mathematics.md, section 8b). Top-k is applied first: the loop's equal one then changes nothing (but for ties in
+    the k-th place, which none at all, ``top_k=0`` in the call, leaves alone). Repetition penalties and bans
+    come before custom processors in Hugging Face's loop, so they are a part of ``p``.
+
+    Draws of ``q_h`` are proposals, not draws of ``mu*``: take :meth:`log_w` along.
+
+    Parameters
+    ----------
+    model
+        Whose tokens they are: an Outlines model, a Hugging Face model (with ``tokenizer=``), a tokenizer, or a
+        :class:`outlines_phi.Vocabulary`.
+    output_type
+        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read.
+    tokenizer
+        The tokenizer of a Hugging Face model.
+    phi
+        An estimator that reads the guide and the logits: ``"onestep"``, ``"local"``, or an object.
+    temperature, top_k, top_p, min_p
+        What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
+        ``top_k`` may cut (0 is none); the last two may only say that they do not.
+    max_new_tokens
+        The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short.
+    tensor_library_name
+        ``"torch"`` or ``"numpy"``, as for Outlines' processors.
+
+    Raises
+    ------
+    UnsupportedError
+        An estimator that needs the model, a truncation after the processor, or nothing to condition on.
+    EmptyLanguageError
+        Nothing can be written, or nothing within ``max_new_tokens``; says the least that would do.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        output_type: Any,
+        *,
+        tokenizer: Any = None,
+        phi: str | Phi = "onestep",
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        max_new_tokens: int,
+        tensor_library_name: str = "torch",
+    ) -> None:
+        if tensor_library_name not in LIBRARIES:
+            raise UnsupportedError(
+                f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
+            )
+        self.phi = _step_phi(phi)
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        hf_model = model.model if isinstance(model, Transformers) else model
+        self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), max_new_tokens)
+        self.budget = _budget(self.settings.max_new_tokens)
+        self._numpy = tensor_library_name == "numpy"
+        self._representatives = Representatives()
+        self._stepped: deque[tuple[Prefix, Step]] = deque()
+        self._step_bytes = 0
+        super().__init__(_table(model, tokenizer, output_type), tensor_library_name)
+        _check_budget(self.table, self.budget)
+
+    @property
+    def host_options(self) -> dict[str, Any]:
+        """The keywords with which the loop samples from the law of this processor.
+
+        ``hf_model.generate(**inputs, logits_processor=[processor], **processor.host_options)``, or a call of
+        ``outlines.Generator(model, processor=processor)``. The top-k, if any, is applied by the processor alone.
+        """
+        temperature = float(self.settings.temperature)
+        neutral = {"top_k": 0, "top_p": 1.0, "min_p": None}
+        return {"do_sample": True, "temperature": temperature, **neutral, "max_new_tokens": self.budget}
+
+    def reset(self) -> None:
+        """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
+        super().reset()
+        self._stepped.clear()
+        self._step_bytes = 0
+
+    def process_logits(self, input_ids: Any, logits: Any) -> Any:
+        """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the budget.
+
+        Raises
+        ------
+        UnsupportedError, ModelError
+            As for plain masking.
+        EmptyLanguageError
+            Top-k, or what stands before this processor, leaves a row no allowed token: a draw of weight 0, which a
+            loop cannot record.
+        """
+        if not self._numpy:
+            return super().process_logits(input_ids, logits)
+        ids, scores = torch.from_numpy(np.array(input_ids, dtype=np.int64)), torch.from_numpy(np.array(logits))
+        return super().process_logits(ids, scores).numpy()
+
+    def log_w(self, sequences: Any = None) -> NDArray[np.float64]:
+        """Return ``log p(y) - log q(y)`` of each row of the last generation, in nats.
+
+        ``E[w] = Phi`` over sampled rows. A row that the loop cut short is a draw of weight 0, ``-inf``. The weights mean
+        nothing where the loop did not sample (``do_sample=False``, beams) or sampled from another law than
+        :attr:`host_options` says.
+
+        Parameters
+        ----------
+        sequences
+            What the loop returned: ``[B, prompt + generated]`` ids, filled up on the right. Left out, the rows of the last
+            call, in their order: for hosts that return texts.
+
+        Raises
+        ------
+        UnsupportedError
+            Rows that were not written by the last generation, or whose weights are no longer known.
+        """
+        if sequences is not None:
+            rows = torch.as_tensor(sequences)
+            return np.array([self._log_w_of(row) for row in (rows if rows.ndim == 2 else rows[None]).tolist()])
+        if not self._prefixes.in_order:
+            raise UnsupportedError(
+                "log_w() without sequences was asked for after a generation with beams or drafts, where the last call "
+                "does not tell which rows were kept; give what the loop returned: log_w(sequences)."
+            )
+        end = self.table.vocabulary.eos_ids[0]
+        # The budget of the loop is that of the processor, so what it did not end before, it ended last.
+        return np.array([self._completed(prefix, [end]) for prefix in self._prefixes.last])
+
+    def _log_w_of(self, row: list[int]) -> float:
+        found = self._prefixes.find(row)
+        if found is None:
+            raise UnsupportedError(
+                "log_w(sequences) was given rows with another prompt than the last generation had; give what the loop "
+                "returned, prompts included, before the next generation begins."
+            )
+        return self._completed(*found)
+
+    def _completed(self, prefix: Prefix, rest: list[int]) -> float:
+        """Return the log weight of a row: a prefix that was visited, and at most one token that counts after it."""
+        log_w = prefix.log_w
+        if prefix.state != DONE:
+            if not rest:
+                return -math.inf
+            ended = self.table.guide.advance(prefix.state, rest[0]) == DONE
+            if prefix.step is None or (len(rest) > 1 and not ended):
+                log_w = math.nan
+            elif not ended:
+                return -math.inf
+            else:
+                log_w += prefix.step.log_w(rest[0])
+        if math.isnan(log_w):
+            raise UnsupportedError(
+                "The weight of a row is not known: the loop went past a step without asking this processor, or the "
+                "step was too long ago. Give rows that the last generation returned."
+            )
+        return log_w
+
+    def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
+        if logits.max() == math.inf:
+            raise ModelError("The logits hold an infinity, so they give no law. Check the model's weights and dtype.")
+        left = [self.budget - prefix.length for prefix in prefixes]
+        least = [self.table.guide.min_tokens(prefix.state) for prefix in prefixes]
+        # Beams also carry rows that are dead.
+        live = [i for i, tokens in enumerate(least) if 0 < tokens <= left[i]]
+        if len(live) == len(prefixes):
+            return self._scores(prefixes, left, logits).to(logits.dtype)
+        out = torch.full_like(logits, -math.inf)
+        done = [i for i, prefix in enumerate(prefixes) if prefix.state == DONE]
+        out[done, self.table.vocabulary.eos_ids[0]] = 0.0  # they are called until the batch ends
+        if live:
+            out[live] = self._scores([prefixes[i] for i in live], [left[i] for i in live], logits[live]).to(out.dtype)
+        return out
+
+    def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
+        """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""
+        log_p = self.settings.log_p(logits, self.table.vocabulary, ())
+        states = [prefix.state for prefix in prefixes]
+        scores = self.phi.add_log_h(log_p.clone(), self.table, states, left)
+        top = scores.max(-1, keepdim=True).values
+        log_s = ((scores - top).exp().sum(-1, dtype=torch.float64).log() + top[:, 0]).tolist()
+        for prefix, i in {prefix: i for i, prefix in enumerate(prefixes)}.items():  # rows may share one
+            if not log_s[i] > -math.inf:  # nan where no logit is finite, or none is allowed
+                raise EmptyLanguageError(
+                    f"After {prefix.length} generated tokens, {self.settings.truncation or 'what stands before'} leaves "
+                    "no allowed token any probability: a draw of weight 0, which this loop cannot record. Loosen it, "
+                    "or draw with outlines_phi.custom_generate or outlines_phi.Generator, which can."
+                )
+            self._remember(prefix, log_s[i], log_p[i], scores[i])
+        return scores if self.settings.temperature == 1.0 else self.settings.temperature * scores
+
+    def _remember(self, prefix: Prefix, log_s: float, log_p: Tensor, scores: Tensor) -> None:
+        """Keep ``log h`` by class: it is the same for all tokens of one."""
+        partition = self.table.partition(prefix.state)
+        log_h = self._representatives.log_h(partition, log_p, scores)
+        prefix.step = Step(log_s, log_h, partition.class_of)
+        self._stepped.append((prefix, prefix.step))
+        self._step_bytes += prefix.step.log_h.nbytes
+        while self._step_bytes > MAX_STEP_BYTES and len(self._stepped) > 1:
+            oldest, step = self._stepped.popleft()
+            self._step_bytes -= step.log_h.nbytes
+            if oldest.step is step:
+                oldest.step = None
+
+
+def _step_phi(phi: str | Phi) -> StepPhi:
+    resolved = resolve_phi(phi)
+    match resolved:
+        case StepPhi() if resolved.needs <= AVAILABLE:
+            return resolved
+        case None:
+            raise UnsupportedError("phi=None was given; phi='local' is plain masking, 'onestep' looks one step ahead.")
+    missing = ", ".join(sorted(resolved.needs - AVAILABLE))
+    raise UnsupportedError(
+        f"phi={phi!r} needs the {missing}, and a logits processor has only ids and logits. Draw "
+        "with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
+        "phi=...) or outlines_phi.Generator(model, T, phi=...)."
+    )
+
+
+def _table(model: Any, tokenizer: Any, output_type: Any) -> Table:
+    match model:
+        case PhiTransformers():
+            return model.table(output_type)
+        case Transformers():
+            return LOANS.of(model.model, model.hf_tokenizer).compiled.of(output_type)
+        case Vocabulary():
+            return CompiledTypes(model).of(output_type)
+    if hasattr(model, "generation_config"):
+        if tokenizer is None:
+            raise UnsupportedError(
+                f"A {type(model).__name__} was given without its tokenizer, which knows what tokens write; add "
+                "tokenizer=tokenizer."
+            )
+        return LOANS.of(model, tokenizer).compiled.of(output_type)
+    if callable(getattr(model, "convert_ids_to_tokens", None)):
+        return CompiledTypes(Vocabulary.from_tokenizer(model)).of(output_type)
+    raise UnsupportedError(
+        f"A {type(model).__name__} was given as model; expected an Outlines model made by outlines.from_transformers, a "
+        "Hugging Face model with tokenizer=, a tokenizer, or an outlines_phi.Vocabulary."
+    )
+
+
+def _budget(max_new_tokens: int | None) -> int:
+    if max_new_tokens is None:
+        raise UnsupportedError(
+            "max_new_tokens=None was given; a processor has to know the budget of the loop, so that nothing is cut short."
+        )
+    return max_new_tokens
+
+
+def _check_budget(table: Table, budget: int) -> None:
+    least = table.guide.min_tokens(table.start)
+    if least == UNREACHABLE:
+        raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
+    if budget < least:
+        raise EmptyLanguageError(
+            f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of "
+            f"sequence included. Give max_new_tokens={least} or more.",
+            least_budget=least,
+        )

@@ -1,0 +1,123 @@
+"""What is known of the conditioned law without drawing from it: probabilities of values, and the most probable members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from transformers import GenerationConfig
+
+from ..errors import UnsupportedError
+from ..fidelity.probabilities import Probabilities
+from ..guides.table import Table
+from ..phi.estimator import Phi, StepPhi
+from ..phi.exact import Effort, ExactPhi
+from ..sampling.ranking import Ranking
+from .formats import Parsed
+from .options import CallOptions
+from .values import ValueReader, format_of
+
+if TYPE_CHECKING:
+    from .generator import PhiGenerator
+    from .model import PhiTransformers
+
+SEARCH_EFFORT = Effort(tokens=100_000)
+"""Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
+
+
+def probabilities(
+    generator: PhiGenerator, prompts: list[Any], tolerance: float, effort: Effort | None, keywords: dict[str, Any]
+) -> list[Probabilities]:
+    """Return :meth:`PhiGenerator.probabilities` of every prompt."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
+    options = _read(generator.model, "probabilities()", keywords)
+    reader = None if _is_text(generator.reader) else generator.reader
+    limit = _effort(generator.phi, effort)
+    return generator.model.probabilities(
+        prompts, generator.logits_processor.table, options, reader, tolerance=tolerance, effort=limit
+    )
+
+
+def mode(
+    generator: PhiGenerator,
+    prompts: list[Any],
+    top: int,
+    tolerance: float,
+    effort: Effort | None,
+    keywords: dict[str, Any],
+) -> list[Ranking]:
+    """Return :meth:`PhiGenerator.mode` of every prompt."""
+    options = _read(generator.model, "mode()", keywords)
+    limit = _effort(generator.phi, effort)
+    table = generator.logits_processor.table
+    return generator.model.rank(prompts, table, options, top, generator.reader, tolerance=tolerance, effort=limit)
+
+
+def best_texts(
+    model: PhiTransformers, prompts: Sequence[Any], table: Table, phi: Phi, keywords: dict[str, Any]
+) -> list[Any]:
+    """Return what a call with ``do_sample=False`` does: the most probable text of each prompt, or the list of the best ones.
+
+    Errors as :func:`search_options`.
+    """
+    options, limits = search_options(phi, keywords, model.model.generation_config)
+    rankings = model.rank(prompts, table, replace(options, n=1), options.n, **limits)
+    return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
+
+
+def search_options(
+    phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
+) -> tuple[CallOptions, dict[str, Any]]:
+    """Return what a call with ``do_sample=False`` asks for, and the limits of its search.
+
+    Raises
+    ------
+    UnsupportedError
+        A step estimator, which names a way to draw and no law whose mode this would be.
+    """
+    match phi:
+        case StepPhi():
+            raise UnsupportedError(
+                f"do_sample=False was given with phi={phi.name!r}: the most probable member is that of the conditioned law, "
+                "whatever proposal draws would come from. Give phi='exact', or phi=None for Hugging Face's step-by-step argmax."
+            )
+        case ExactPhi():
+            tolerance = phi.tolerance
+        case _:
+            tolerance = 0.0
+    options = CallOptions.read({**keywords, "do_sample": None}, defaults)
+    return options, {"tolerance": tolerance, "effort": _effort(phi, None)}
+
+
+def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOptions:
+    for name in ("phi", "num_return_sequences", "do_sample", "num_beams"):
+        if keywords.get(name) is not None:
+            raise UnsupportedError(
+                f"{name} was given to {door}, which is about the conditioned law itself and draws nothing; leave it out"
+                + (" (the number of members is its argument top)." if name == "num_return_sequences" else ".")
+            )
+    return CallOptions.read(keywords, model.model.generation_config)
+
+
+def _effort(phi: Phi | None, effort: Effort | None) -> Effort:
+    """Return the effort of the call, else that of the estimator where it is not the default of draws."""
+    if effort is not None:
+        if not isinstance(effort, Effort):
+            raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=...).")
+        return effort
+    match phi:
+        case ExactPhi() if phi.effort != Effort():
+            return phi.effort
+    return SEARCH_EFFORT
+
+
+def _is_text(reader: Callable[[str], Any]) -> bool:
+    """Return whether every text is its own value."""
+    match reader:
+        case ValueReader():
+            match format_of(reader.output_type):
+                case Parsed(parse=parse):
+                    return parse is str
+    return False

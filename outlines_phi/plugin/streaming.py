@@ -1,0 +1,214 @@
+"""Text while it is written: only what is accepted, only whole characters, never taken back.
+
+Three sources of final token ids, one way from ids to text:
+
+* :func:`hosted`: Hugging Face's own loop, in a thread (``phi=None``);
+* :func:`stepped`: a step estimator, whose tokens are final when they are drawn;
+* :func:`accepted`: everything else, where no token is final before the whole text is accepted.
+"""
+
+from __future__ import annotations
+
+import codecs
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from queue import SimpleQueue
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
+
+from ..errors import EmptyLanguageError, UnsupportedError
+from ..lm.interruption import INTERRUPTION, Interruption, turn
+from ..sampling.ancestral import AncestralSampler
+from ..sampling.draws import Draws
+from ..sampling.sampler import Request
+from ..settings import SamplingSettings
+from ..vocabulary import Vocabulary
+
+Ids = Generator[int, None, None]
+"""Final token ids, in order."""
+
+Pieces = Generator[str, None, None]
+"""The pieces of one text, in order; ``close()`` gives it up."""
+
+
+def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None) -> Pieces:
+    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character.
+
+    The exact bytes of the vocabulary are decoded, so joined pieces are the whole text. Special tokens write nothing. Bytes that are
+    not UTF-8, which only free text and a text cut short by ``max_new_tokens`` can have, become U+FFFD.
+
+    Parameters
+    ----------
+    ids
+        Closed with the pieces.
+    vocabulary
+        What each id writes.
+    first
+        How the host writes an id at the start of a text, where its text is the one to give: some of its decoders (SentencePiece,
+        WordPiece) leave out a space there.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    with closing(ids):
+        for token in ids:
+            spelled = vocabulary.tokens[token]
+            if spelled and first is not None:
+                if spelled.startswith(b" ") and not first(token).startswith(" "):
+                    spelled = spelled[1:]
+                first = None
+            if piece := decoder.decode(spelled):
+                yield piece
+    if piece := decoder.decode(b"", final=True):
+        yield piece
+
+
+def stepped(sampler: AncestralSampler, request: Request, lock: threading.RLock) -> Ids:
+    """Yield the tokens of one trajectory as they are drawn: those of a call with the same seed.
+
+    Every step takes its own turn at the model, so streams that run side by side share it token by token, and a consumer that
+    pauses holds nobody up.
+
+    Raises
+    ------
+    EmptyLanguageError
+        Truncation left no allowed token: a draw of weight 0, which has no text.
+    """
+    with turn(lock):
+        steps = sampler.steps(request)
+    while True:
+        with turn(lock):
+            grown = next(steps, None)
+        if grown is None:
+            return
+        walk = grown[0]
+        if walk.failed:
+            raise _dead_end(request.settings)
+        yield walk.tokens[-1]
+
+
+def accepted(draw: Callable[[], Sequence[Draws]], settings: SamplingSettings) -> Ids:
+    """Yield the tokens of the one draw of the one prompt of ``draw()``, made when the first one is asked for.
+
+    Raises
+    ------
+    EmptyLanguageError
+        As :func:`stepped`.
+    """
+    (draws,) = draw()
+    if not draws:
+        raise _dead_end(settings)
+    yield from draws[0].token_ids
+
+
+def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
+    """Yield the tokens of ``generate(**keywords)``, a generation by Hugging Face's own loop that runs in a thread.
+
+    Closing the iterator ends the thread at its next step and waits for it. What the thread raises is raised here.
+    """
+    written: SimpleQueue[list[int] | BaseException | None] = SimpleQueue()
+    interruption = Interruption()
+
+    def work() -> None:
+        try:
+            generate(streamer=_TokenStreamer(written), **_stopped_by(interruption, keywords))
+            written.put(None)
+        except BaseException as error:
+            written.put(error)
+
+    thread = threading.Thread(target=work, name="outlines_phi stream")
+    thread.start()
+    try:
+        while (item := written.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield from item
+    finally:
+        interruption.ask()
+        # The garbage collector may close a forgotten stream in any thread, this one too.
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
+    interruption = INTERRUPTION.get()
+    return keywords if interruption is None else _stopped_by(interruption, keywords)
+
+
+def check_stream(
+    model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
+) -> None:
+    """Refuse what has no stream.
+
+    Raises
+    ------
+    UnsupportedError
+        Several prompts or several texts, beams, a streamer of the caller's own, or no sampling under a correction.
+    """
+    if isinstance(model_input, (list, tuple)):
+        raise UnsupportedError(
+            f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "
+            "Stream each prompt on its own (side by side with astream), or call batch()."
+        )
+    # Under a correction the model's generation_config does not ask for beams or several texts; in the host's loop it does.
+    config = None if corrected else keywords.get("generation_config", defaults)
+    for name in ("num_return_sequences", "num_beams"):
+        value = keywords.get(name, getattr(config, name, None))
+        if value not in (None, 1):
+            raise UnsupportedError(
+                f"{name}={value!r} was given for a stream; expected 1, because a stream is one text from left to right. "
+                "Open one stream for each text, or call the model without streaming."
+            )
+    if keywords.get("streamer") is not None:
+        raise UnsupportedError("streamer= was given for a stream, which has its own; iterate over the stream.")
+    if corrected and keywords.get("do_sample") not in (None, True):
+        raise UnsupportedError(
+            f"do_sample={keywords['do_sample']} was given for a stream with phi=; expected True or nothing. The most probable "
+            "text is not known from left to right: call the model without streaming, or stream with phi=None."
+        )
+
+
+@final
+class _TokenStreamer(BaseStreamer):
+    """Hands the ids that Hugging Face's loop has written to the consumer's thread."""
+
+    def __init__(self, written: SimpleQueue[Any]) -> None:
+        self._written = written
+        self._prompt_is_next = True
+
+    def put(self, value: Tensor) -> None:
+        if not self._prompt_is_next:
+            self._written.put(value.reshape(-1).tolist())
+        self._prompt_is_next = False
+
+    def end(self) -> None:
+        """Nothing: the thread says itself when it is done."""
+
+
+@final
+class _InterruptionCriterion(StoppingCriteria):
+    """Ends a generation, by an exception, at the step before which it was asked to stop."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        self._interruption.check()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[str, Any]:
+    given = keywords.get("stopping_criteria") or ()
+    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
+
+
+def _dead_end(settings: SamplingSettings) -> EmptyLanguageError:
+    return EmptyLanguageError(
+        f"The stream met a step where {settings.truncation or 'the model'} leaves no allowed token; it is a draw of weight 0, "
+        "which has no text. Loosen the truncation, or use phi='exact'."
+    )

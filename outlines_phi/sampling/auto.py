@@ -1,0 +1,165 @@
+"""Exact within an effort, weighted beyond it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import final
+
+import numpy as np
+
+from ..errors import FidelityWarning
+from ..lm.model import ModelCounts
+from ..phi.auto import AutoPhi
+from ..phi.exact import Effort, ExactPhi
+from ..phi.frontier import grow
+from ..phi.store import TreeStore
+from ..phi.tree import BoundsTree, Node
+from .adaptive import AdaptiveTrajectories, Trajectory, draw
+from .attempts import Attempts
+from .draws import Draw, DrawCounts, Draws, Guarantee
+from .exact import launch, logs, prepare, refuse_impossible
+from .rejection import RejectionAttempts
+from .sampler import Request, Sampler
+
+CANDIDATE_STREAM = 2**41
+"""Candidates take their random streams from here on, out of the reach of attempts and residual attempts."""
+
+PICK_STREAM = 2**42
+"""The picks among candidates take theirs from here on."""
+
+
+@final
+@dataclass(frozen=True)
+class AutoSampler(Sampler):
+    """Draws ``mu*`` by adaptive rejection while the effort lasts; the draws that are then missing are weighted.
+
+    The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
+    them has the law ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal in
+    proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
+    nothing is evaluated twice.
+
+    Attributes
+    ----------
+    phi
+        The options.
+    store
+        Where trees live between calls; a seeded call uses fresh ones.
+    """
+
+    phi: AutoPhi
+    store: TreeStore = field(default_factory=TreeStore)
+
+    def sample(self, request: Request) -> list[Draws]:
+        """See :meth:`Sampler.sample`.
+
+        Raises
+        ------
+        EmptyLanguageError
+            Truncation leaves no member of the language any probability.
+        """
+        with self.store.lend(request.lm, request.settings, request.table, request.prompts, request.budgets) as trees:
+            evaluator = prepare(request, trees)
+            rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
+            if self.phi.share > 0:
+                grow(rows, evaluator)
+            refuse_impossible(request, rows)
+            candidates = [
+                AdaptiveTrajectories(
+                    tree,
+                    self._candidates(request.n - len(row.accepted)),
+                    partial(_stream, request, index),
+                    max_bytes=self.store.share(len(trees)),
+                )
+                for index, (tree, row) in enumerate(zip(trees, rows, strict=True))
+            ]
+            grow(candidates, evaluator)
+            results = [
+                _draws(request, index, tree, row, found.trajectories, evaluator.counts)
+                for index, (tree, row, found) in enumerate(zip(trees, rows, candidates, strict=True))
+            ]
+        if self.phi.share > 0:  # else weights are what was asked for
+            _warn(request, results)
+        return results
+
+    def _candidates(self, missing: int) -> int:
+        """Return how many candidates that many missing draws have together."""
+        return missing * self.phi.candidates * (2 if missing == 1 else 1)
+
+    def _exact(self, request: Request) -> ExactPhi:
+        least = request.table.guide.min_tokens(request.table.start)
+        tokens = self.phi.share * self._candidates(request.n) * least / request.n
+        return ExactPhi(effort=Effort(tokens=max(1, math.floor(tokens))), width=self.phi.width)
+
+
+def _stream(request: Request, row: int, number: int) -> np.random.Generator:
+    return request.stream(row, CANDIDATE_STREAM + number)
+
+
+def _draws(
+    request: Request,
+    index: int,
+    tree: BoundsTree,
+    row: Attempts,
+    trajectories: Sequence[Trajectory],
+    counts: ModelCounts,
+) -> Draws:
+    vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted)
+    picked = []
+    for i in range(missing):  # strided, so that every draw has candidates of every round
+        pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
+        if pick is not None:
+            node, attributes = pick
+            picked.append(
+                Draw.of(vocabulary, node.tokens(), log_p=node.log_p, guarantee=Guarantee.WEIGHTED, **attributes)
+            )
+    log_w = [trajectory.log_w for trajectory in trajectories]
+    log_z = _log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
+    exact = [
+        Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
+        for node in row.accepted
+    ]
+    items = (*exact, *picked)
+    return Draws(
+        items=items,
+        counts=DrawCounts(**vars(counts), attempts=row.read + len(trajectories), accepted=len(items)),
+        budget=tree.budget,
+        failures=request.n - len(items),
+        log_z_bounds=logs(tree.bounds),
+    )
+
+
+def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[Node, dict[str, float]] | None:
+    """Pick one candidate by weight; return where it ended and what its draw says of it, ``None`` where all weigh nothing."""
+    log_w = np.array([candidate.log_w for candidate in candidates])
+    if log_w.max() == -math.inf:
+        return None
+    w = np.exp(log_w - log_w.max())
+    node = candidates[draw(w, rng)].node
+    assert node is not None
+    ess = float(w.sum() ** 2 / (w**2).sum())
+    return node, {"log_w": _log_mean(log_w.tolist()), "candidates": len(candidates), "ess": ess}
+
+
+def _log_mean(log_w: Sequence[float]) -> float:
+    return float(np.logaddexp.reduce(np.array(log_w))) - math.log(len(log_w))
+
+
+def _warn(request: Request, results: Sequence[Draws]) -> None:
+    """Say once per call that not all of its draws are exact."""
+    missed = [draw for draws in results for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
+    failures = sum(draws.failures for draws in results)
+    if not missed and not failures:
+        return
+    ess = sorted(draw.ess for draw in missed) or [0.0]
+    warnings.warn(
+        f"{len(missed) + failures} of {request.n * len(results)} draws are weighted, not exact: exact sampling ran out of its "
+        f"effort. Each was picked by weight from several candidates, worth {ess[len(ess) // 2]:.1f} of them (the median of their "
+        f"effective sample sizes). Use the weights of sample(), ask for more candidates "
+        "(AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
+        FidelityWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,219 @@
+"""The most probable members of a language, with a certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, final, overload
+
+from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
+from ..lm.model import ModelCounts
+from ..phi.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.evaluator import Evaluator
+from ..phi.exact import Effort
+from ..phi.frontier import grow
+from ..phi.mode import ModeSearch
+from ..phi.store import TreeStore
+from .draws import DrawCounts
+from .sampler import Request
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A member of a language, found by a search.
+
+    Attributes
+    ----------
+    text
+        What it says, without the end of sequence.
+    token_ids
+        Its ids, the end of sequence last.
+    log_p
+        ``log p(y)`` under the model and the settings, in nats.
+    reader
+        What makes the typed value of the text.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    log_p: float
+    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+
+    @cached_property
+    def value(self) -> Any:
+        """What the text means to its output type; raises ``ValueReadError`` where the type refuses it."""
+        return self.reader(self.text)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ranking(Sequence[Member]):
+    """The most probable members of a language after one prompt, the likeliest first; ties by their token ids.
+
+    A member is a sequence of tokens: the spellings of one text rank apart.
+
+    Attributes
+    ----------
+    items
+        The members.
+    asked
+        How many were asked for. There are fewer where fewer have any probability.
+    log_p_bound
+        No member that is not listed has a ``log p`` above this; ``-inf`` where all are listed.
+    log_z_bounds
+        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: ``mu*(y) = p(y) / Phi``.
+    counts
+        What the search cost, for the whole batch.
+    budget
+        The ``N`` that the language depends on: the most tokens of a member.
+    """
+
+    items: tuple[Member, ...]
+    asked: int
+    log_p_bound: float
+    log_z_bounds: tuple[float, float]
+    counts: DrawCounts
+    budget: int
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Member: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Member, ...]: ...
+    def __getitem__(self, index: int | slice) -> Member | tuple[Member, ...]:
+        return self.items[index]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in order."""
+        return [member.text for member in self.items]
+
+    @property
+    def values(self) -> list[Any]:
+        """The typed values, in order."""
+        return [member.value for member in self.items]
+
+    @property
+    def gap(self) -> float:
+        """How far ``log p`` of what is missing may lie above that of what is listed, in nats; 0 where the ranking is proven."""
+        if self.log_p_bound == -math.inf:
+            return 0.0
+        last = self.items[self.asked - 1].log_p if len(self) >= self.asked else -math.inf
+        return max(0.0, self.log_p_bound - last)
+
+    @property
+    def certified(self) -> int:
+        """How many of the first members are proven to hold their places."""
+        return sum(member.log_p >= self.log_p_bound for member in self.items)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member that has any probability is listed."""
+        return self.log_p_bound == -math.inf
+
+    def __str__(self) -> str:
+        """Return a table of the members."""
+        lines = [f"{'log p':>10}  text"]
+        lines += [f"{member.log_p:10.4f}  {member.text}" for member in self.items]
+        lines.append("these are all" if self.complete else f"{self.log_p_bound:10.4f}  at most, all others")
+        return "\n".join(lines)
+
+
+def rank(
+    request: Request,
+    top: int,
+    store: TreeStore,
+    *,
+    effort: Effort,
+    tolerance: float = 0.0,
+    reader: Callable[[str], Any] = str,
+) -> list[Ranking]:
+    """Return the ``top`` most probable members after each prompt of ``request``, searched for in shared model calls.
+
+    Parameters
+    ----------
+    request
+        What is asked; its random streams are not used.
+    top
+        Members per prompt.
+    store
+        Where trees live between calls.
+    effort
+        Only its ``tokens`` matter, per prompt: a search launches no attempts.
+    tolerance
+        Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one listed.
+    reader
+        What makes the values of texts.
+
+    Raises
+    ------
+    BudgetError
+        The effort ran out; its ``partial`` has the rankings so far, each with the bound of what is missing.
+    EmptyLanguageError
+        No member of the language has any probability.
+    UnsupportedError
+        ``top`` or ``tolerance`` is out of range.
+    """
+    _check(top, tolerance, effort)
+    with store.lend(request.lm, request.settings, request.table, request.prompts, request.budgets) as trees:
+        evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
+        expand_finite(trees, evaluator, min(FINITE_PREFIXES, effort.tokens))
+        limits = {"max_tokens": effort.tokens, "max_bytes": store.share(len(trees))}
+        searches = [ModeSearch(tree, top, tolerance=tolerance, **limits) for tree in trees]
+        grow(searches, evaluator)
+        results = [_ranking(search, top, evaluator.counts, reader) for search in searches]
+    for row, (search, result) in enumerate(zip(searches, results, strict=True)):
+        if search.finished and not result:
+            cause = f" under {request.settings.truncation}" if request.settings.truncation else ""
+            raise EmptyLanguageError(
+                f"Prompt {row}: no member of the language has any probability{cause}. Loosen the truncation, or check that "
+                "the model gives the format any probability at all."
+            )
+    if not all(search.finished for search in searches):
+        row = [search.finished for search in searches].index(False)
+        raise BudgetError(
+            _shortfall(row, results[row], effort), partial=results, log_z_bounds=results[row].log_z_bounds
+        )
+    return results
+
+
+def _check(top: int, tolerance: float, effort: Effort) -> None:
+    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+        raise UnsupportedError(f"top={top!r} members were asked for; expected a whole number of at least 1.")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
+        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
+    if not isinstance(effort, Effort):
+        raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=...).")
+
+
+def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable[[str], Any]) -> Ranking:
+    tree = search.tree
+    items = []
+    for node in search.members:
+        ids = node.tokens()
+        text = tree.table.vocabulary.decode(ids).decode()
+        items.append(Member(text=text, token_ids=ids, log_p=node.log_p, reader=reader))
+    lower, upper = (math.log(x) if x > 0 else -math.inf for x in tree.bounds)
+    return Ranking(
+        items=tuple(items),
+        asked=top,
+        log_p_bound=search.bound,
+        log_z_bounds=(lower, upper),
+        counts=DrawCounts(**vars(counts)),
+        budget=tree.budget,
+    )
+
+
+def _shortfall(row: int, ranking: Ranking, effort: Effort) -> str:
+    best = f"the best has log p {ranking[0].log_p:.4g}, and " if ranking.items else ""
+    return (
+        f"Prompt {row}: the search used its {effort.tokens} model tokens, or its memory, when {len(ranking)} of {ranking.asked} "
+        f"members were found, {ranking.certified} of them proven; {best}what is missing has at most "
+        f"{ranking.log_p_bound:.4g}. The error's .partial holds the rankings. Give a larger effort=Effort(tokens=...), a "
+        "tolerance, or an output type with less free text; phi='exact' draws need no certificate."
+    )

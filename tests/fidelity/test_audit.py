@@ -1,0 +1,444 @@
+"""Audits against exact enumeration: intervals at their rate, losses in their place, and no bias where there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi.fidelity import bias, plots
+from outlines_phi.fidelity.audit import AuditReport, audit_traces
+from outlines_phi.fidelity.bias import measure
+from outlines_phi.fidelity.fields import END, ROOT
+from outlines_phi.fidelity.losses import log_weights
+from outlines_phi.fidelity.reference import Reference
+from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.table import Table
+from outlines_phi.lm.model import ModelCounts
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary import Vocabulary
+from tests.languages import LANGUAGES, PROMPT, Language
+
+ALPHA = 0.1
+AUDITS, N = 150, 80
+"""Audits whose intervals are counted, and the draws of each."""
+
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+laws = pytest.mark.parametrize(
+    ("language", "options"),
+    # The truncation leaves the last language nothing.
+    [*((language, {}) for language in LANGUAGES), *((language, {"top_k": 6}) for language in LANGUAGES[:3])],
+    ids=lambda value: str(value or "whole law"),
+)
+
+
+def draw(request: Request) -> tuple[list[list[Trace]], list[Draws]]:
+    recorder = TraceRecorder(request.table.vocabulary, len(request.prompts), request.n)
+    draws = AncestralSampler(LocalPhi(), recorder).sample(request)
+    return recorder.traces, draws
+
+
+@cache
+def many(language: Language, **options: object) -> list[Trace]:
+    return draw(language.request(AUDITS * N, seed=21, **options))[0][0]
+
+
+def audited(traces: list[list[Trace]], names: list[str] | None = None, **options: object) -> AuditReport:
+    names = names or [f"prompt {i}" for i in range(len(traces))]
+    defaults = {"settings": SamplingSettings(), "budgets": [7] * len(traces), "counts": ModelCounts()}
+    return audit_traces(traces, names, **{**defaults, **options})  # type: ignore[arg-type]
+
+
+def true_tv(reference: Reference) -> float:
+    return 1 - sum(min(reference.mask[ids], p) for ids, p in reference.mu.items())
+
+
+def true_kl(reference: Reference) -> float:
+    """KL of the law of completed masked draws to mu*."""
+    completed = sum(reference.mask.values())
+    return sum(
+        q / completed * math.log(q / completed / reference.mu[ids]) for ids, q in reference.mask.items() if q > 0
+    )
+
+
+@laws
+def test_traces_are_the_draws(language: Language, options: dict[str, int]) -> None:
+    """The observer changes nothing; legal mass and margin are those of the model's law at every step."""
+    request = language.request(300, seed=4, **options)
+    (traces,), (draws,) = draw(request)
+    plain = AncestralSampler(LocalPhi()).sample(request)[0]
+    assert [one.token_ids for one in draws] == [one.token_ids for one in plain]
+    assert sum(trace.failed for trace in traces) == draws.failures
+    completed = [trace for trace in traces if not trace.failed]
+    for trace, one in zip(completed, draws, strict=True):
+        assert tuple(trace.token_ids) == one.token_ids and trace.text == one.text
+        assert trace.log_w == pytest.approx(one.log_w, abs=1e-9)
+        assert math.fsum(trace.log_p) == pytest.approx(one.log_p, abs=1e-9)
+    for trace in traces[:40]:
+        state, sequence = language.table.start, list(PROMPT)
+        for step, (log_s, margin) in enumerate(zip(trace.log_legal, trace.margin, strict=True)):
+            logits = language.lm.logits(sequence)
+            p = request.settings.log_p(_tensor(logits), language.lm.vocabulary, [sequence])[0].exp().numpy()
+            legal = p[language.table.moves(state, language.budget - step).tokens]
+            assert math.exp(log_s) == pytest.approx(legal.sum(), abs=1e-9)
+            if step < len(trace.token_ids):
+                assert margin == pytest.approx(math.log(p.max() / legal.max()), abs=1e-9)
+                state = language.table.guide.advance(state, trace.token_ids[step])
+                sequence.append(trace.token_ids[step])
+
+
+def _tensor(logits: np.ndarray) -> object:
+    import torch
+
+    return torch.from_numpy(logits)[None]
+
+
+@languages
+def test_the_tree_of_the_draws_bounds_phi_and_closes(language: Language) -> None:
+    phi = math.exp(language.reference().log_phi)
+    widths = []
+    for n in (2, 20, 200, 5000):
+        low, high = tree_bounds(many(language)[:n])
+        assert low <= phi * (1 + 1e-12) and phi <= high * (1 + 1e-12)
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 0.2 * widths[0]
+    # Power: the bounds are not so wide that any Phi would do.
+    low, high = tree_bounds(many(language)[:5000])
+    assert not low <= 1.3 * phi <= high
+
+
+@laws
+@pytest.mark.parametrize("tree", [False, True], ids=["draws alone", "with their tree"])
+def test_intervals_hold_at_their_rate(
+    language: Language, options: dict[str, int], tree: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """150 audits of 80 draws each; intervals at 90 % miss in at most 15 of them, and say something."""
+    monkeypatch.setattr(bias, "RESAMPLES", 2)
+    reference = language.reference(**options)
+    phi, tv = math.exp(reference.log_phi), true_tv(reference)
+    failed = 1 - sum(reference.mask.values())
+    misses, above, widths = np.zeros(3), 0, []
+    for i in range(AUDITS):
+        traces = many(language, **options)[i * N : (i + 1) * N]
+        found = measure([log_weights(traces)], [tree_bounds(traces) if tree else (0.0, 1.0)], ALPHA)
+        for j, (interval, truth) in enumerate(
+            [(found.phi.interval, phi), (found.tv.interval, tv), (found.failed.interval, failed)]
+        ):
+            misses[j] += not interval.low - 1e-9 <= truth <= interval.high + 1e-9
+        above += found.tv.interval.low > tv + 1e-9
+        widths.append(found.tv.interval.width)
+    print(f"{language}, tree {tree}: misses {misses} of {AUDITS}, TV {tv:.3f}, mean width {np.mean(widths):.3f}")
+    assert (misses <= ALPHA * AUDITS).all()
+    assert above <= ALPHA * AUDITS
+    assert np.mean(widths) < 0.7
+
+
+@languages
+def test_the_count_of_misses_has_power(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that forget the last step's legal mass give intervals that miss."""
+    monkeypatch.setattr(bias, "RESAMPLES", 2)
+    phi = math.exp(language.reference().log_phi)
+    misses = 0
+    for i in range(AUDITS):
+        traces = many(language)[i * N : (i + 1) * N]
+        log_w = np.array([math.fsum(trace.log_legal[:-1]) for trace in traces])
+        low, high = measure([log_w], [(0.0, 1.0)], ALPHA).phi.interval
+        misses += not low <= phi <= high
+    assert misses > 0.5 * AUDITS
+
+
+@laws
+def test_estimates_are_consistent(language: Language, options: dict[str, int]) -> None:
+    """Phi is unbiased by a z-test; TV, KL and Pr(w = 0) come out at the truth from many draws."""
+    reference = language.reference(**options)
+    log_w = log_weights(many(language, **options))
+    found = measure([log_w], [(0.0, 1.0)], ALPHA)
+    w = np.exp(log_w)
+    assert abs(found.mean_w - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(w.size)
+    low, high = tree_bounds(many(language, **options))
+    closer = measure([log_w], [(low, high)], ALPHA)
+    assert closer.mean_w == found.mean_w and low * (1 - 1e-12) <= closer.phi.value <= high * (1 + 1e-12)
+    assert found.tv.value == pytest.approx(true_tv(reference), abs=0.03)
+    completed = log_w[log_w > -math.inf]
+    error = w.std() / w.mean() / math.sqrt(w.size) + completed.std() / math.sqrt(completed.size)
+    assert abs(found.kl.value - true_kl(reference)) < 4 * error
+    assert found.kl.interval.low - 2 * error <= true_kl(reference) <= found.kl.interval.high + 2 * error
+    failed = max(0.0, 1 - sum(reference.mask.values()))
+    assert abs(found.failed.value - failed) < 4 * math.sqrt(failed * (1 - failed) / w.size) + 1e-9
+    assert found.failures == round(found.failed.value * w.size)
+    assert (failed > 0.01) == bool(options)
+
+
+def test_a_phi_too_small_for_a_float_is_measured_all_the_same() -> None:
+    """Weights scaled by exp(-900): the same TV, KL and effective sample size, and log Phi lower by 900."""
+    log_w = log_weights(many(LANGUAGES[0])[:500])
+    here, there = (measure([log_w - shift], [(0.0, 1.0)], ALPHA) for shift in (0.0, 900.0))
+    assert there.log_phi.value == pytest.approx(here.log_phi.value - 900)
+    assert there.log_phi.interval.low == pytest.approx(here.log_phi.interval.low - 900)
+    assert there.tv.value == pytest.approx(here.tv.value)
+    assert there.tv.interval.low == pytest.approx(here.tv.interval.low)
+    assert there.kl.value == pytest.approx(here.kl.value)
+    assert there.ess == pytest.approx(here.ess)
+
+
+def test_several_prompts_are_averaged() -> None:
+    """Two laws as two prompts: the pooled Phi, TV and KL are means, and the intervals hold them."""
+    chosen = LANGUAGES[:2]
+    traces = [many(language)[:2000] for language in chosen]
+    report = audited(traces)
+    references = [language.reference() for language in chosen]
+    pooled = report.pooled.bias
+    for estimate, truth in (
+        (pooled.phi, np.mean([math.exp(r.log_phi) for r in references])),
+        (pooled.tv, np.mean([true_tv(r) for r in references])),
+    ):
+        assert estimate.interval.low <= truth <= estimate.interval.high
+        assert estimate.interval.width < 0.2
+    assert pooled.kl.value == pytest.approx(np.mean([finding.bias.kl.value for finding in report.findings]))
+    assert pooled.draws == 4000
+    assert [finding.name for finding in report.findings] == ["prompt 0", "prompt 1"]
+    assert "all 2 prompts" in str(report)
+
+
+TOKENS = ["<eos>", '{"a":"', "x", "y", "z", '","b":"', '"}', "?"]
+RECORD = Vocabulary.from_tokens(TOKENS, 0)
+RECORD_TABLE = Table(FSMGuide.from_automaton(compile_regex(r'\{"a":"(x|y)","b":"(x|y)"\}'), RECORD))
+
+EVEN = {"x": 0.5, "y": 0.5}
+LEAKY = {'","b":"': 0.2, '"}': 0.2, "z": 0.8}
+"""After an x in one field, the model closes the string with probability 0.2 only."""
+
+
+def record_law(leak: str | None, constant: Mapping[str, float] | None = None) -> TableModel:
+    """A law of records that writes x after x, outside the format, in the field ``leak``; with its lesser mass elsewhere."""
+
+    def law(sequence: tuple[int, ...]) -> np.ndarray:
+        text = "".join(TOKENS[v] for v in sequence[1:] if v)
+        p: Mapping[str, float]
+        match text[-6:]:
+            case "":
+                p = {'{"a":"': 1.0}
+            case '{"a":"' | '","b":"' | '","b":':
+                p = EVEN if constant is None else {**{v: q * 0.5 for v, q in EVEN.items()}, "z": 0.5}
+            case _ if text.endswith('"}'):
+                p = {"<eos>": 1.0}
+            case _ if text.endswith('":"'):
+                p = EVEN if constant is None else {**{v: q * 0.5 for v, q in EVEN.items()}, "z": 0.5}
+            case _:
+                field = "b" if '"b"' in text else "a"
+                close = '"}' if field == "b" else '","b":"'
+                p = {close: 0.2, "z": 0.8} if field == leak and text.endswith("x") else {close: 1.0}
+        with np.errstate(divide="ignore"):
+            return np.log([p.get(token, 0.0) for token in TOKENS])
+
+    return TableModel(RECORD, law)
+
+
+@cache
+def records(leak: str | None, constant: bool = False, n: int = 3000) -> AuditReport:
+    lm = record_law(leak, EVEN if constant else None)
+    settings = SamplingSettings(max_new_tokens=8, seed=5)
+    request = Request(lm=lm, table=RECORD_TABLE, prompts=[(7,)], settings=settings, n=n)
+    traces, _ = draw(request)
+    return audited(traces, ["a prompt"], settings=settings, budgets=request.budgets)
+
+
+@pytest.mark.parametrize(("leak", "other"), [("a", "b"), ("b", "a")])
+def test_losses_are_found_in_their_field(leak: str, other: str) -> None:
+    """The same law with its leak in one field and in the other: all mass is lost there, as much as the law says."""
+    report = records(leak)
+    assert report.by_field
+    losses = {loss.place: loss for loss in report.pooled.places}
+    assert list(losses) == [ROOT, "a", "b", END]
+    share = np.mean([json.loads(trace.text)[leak] == "x" for trace in report.traces[0]])
+    assert share == pytest.approx(0.5, abs=0.03)
+    assert losses[leak].nats == pytest.approx(share * math.log(5))
+    # Of what the model means, x is a sixth there.
+    assert losses[leak].excess == pytest.approx((0.5 - 1 / 6) * math.log(5), abs=0.05)
+    assert losses[leak].margin == pytest.approx(share * math.log(4) / 2, abs=1e-9)
+    assert all(losses[place].nats == pytest.approx(0, abs=1e-12) for place in losses if place != leak)
+    assert {(one.field, one.value) for one in report.pooled.distortions} == {(leak, '"x"'), (leak, '"y"')}
+    worst = next(one for one in report.pooled.distortions if one.value == '"x"')
+    assert worst.masked == pytest.approx(0.5, abs=0.03) and worst.model == pytest.approx(1 / 6, abs=0.03)
+    assert abs(worst.masked - worst.model) > worst.noise > 0
+    assert other not in {one.field for one in report.pooled.distortions}
+
+
+def test_the_excess_of_all_places_is_the_symmetric_divergence() -> None:
+    traces = many(LANGUAGES[0])[:4000]
+    report = audited([traces])
+    assert not report.by_field
+    reference = LANGUAGES[0].reference()
+    symmetric = true_kl(reference) + sum(
+        p * math.log(p / reference.mask[ids]) for ids, p in reference.mu.items() if p > 0
+    )
+    assert math.fsum(loss.excess for loss in report.pooled.places) == pytest.approx(symmetric, rel=0.1)
+    assert [loss.place for loss in report.pooled.steps] == [
+        str(step) for step in range(1, len(report.pooled.steps) + 1)
+    ]
+    total = math.fsum(loss.nats for loss in report.pooled.steps)
+    assert total == pytest.approx(-np.mean(log_weights(traces)))
+
+
+def test_power_a_fair_mask_is_not_accused_and_a_biased_one_is() -> None:
+    """A loss that all draws share is no bias: Phi is a quarter, and masking is exact."""
+    fair, biased = records(None, constant=True), records("a")
+    assert fair.pooled.bias.phi.value == pytest.approx(0.25)
+    assert fair.pooled.bias.tv.interval.low == pytest.approx(0, abs=1e-9)
+    assert fair.pooled.bias.tv.interval.high < 0.01
+    assert fair.pooled.bias.kl.value == pytest.approx(0, abs=1e-9)
+    assert {loss.place for loss in fair.pooled.places if loss.nats > 0.1} == {"a", "b"}
+    assert all(abs(loss.excess) < 1e-9 for loss in fair.pooled.places)
+    assert not fair.pooled.distortions and not fair.warnings
+    assert str(fair).splitlines()[2].startswith("No bias was shown")
+    assert biased.pooled.bias.tv.interval.low > 0.25
+    assert biased.pooled.bias.tv.interval.low <= 1 / 3 <= biased.pooled.bias.tv.interval.high
+    assert str(biased).splitlines()[2].startswith("Plain masking is biased")
+
+
+def test_values_of_a_fair_field_are_rarely_accused() -> None:
+    """60 audits of 150 draws: the field without a leak is named in at most 5 % of them, the other one in most."""
+    traces = records("a", n=9000).traces[0]
+    reports = [audited([list(traces[i : i + 150])]) for i in range(0, 9000, 150)]
+    named = [{one.field for one in report.pooled.distortions} for report in reports]
+    assert sum("b" in fields for fields in named) <= 0.05 * len(named) + 1
+    assert sum("a" in fields for fields in named) >= 0.9 * len(named)
+
+
+def test_few_effective_draws_are_said_and_values_are_not_compared() -> None:
+    report = audited([many(LANGUAGES[3])[:20]])
+    assert any("worth fewer than 30" in warning for warning in report.warnings)
+    assert not report.pooled.distortions
+    assert "Warning: " in str(report) and "**Warning.**" in report.to_markdown()
+
+
+def test_failures_are_counted_placed_and_said() -> None:
+    language = LANGUAGES[0]
+    settings = language.settings(top_k=6)
+    report = audited([many(language, top_k=6)[:500]], settings=settings)
+    failures = report.pooled.bias.failures
+    assert failures > 0
+    assert sum(loss.failures for loss in report.pooled.steps) == failures
+    assert any("top_k=6" in warning and f"{failures} draws" in warning for warning in report.warnings)
+
+
+def test_text_and_markdown_hold_the_numbers() -> None:
+    report = records("a")
+    tv = report.pooled.bias.tv
+    for written in (str(report), report.to_markdown()):
+        text = " ".join(written.split())
+        assert f"{tv.value:.3f}" in text and f"{tv.interval.low:.3f} ... {tv.interval.high:.3f}" in text
+        assert "95% confidence" in text and "is at most this TV" in text
+        assert "bootstrap" in text and "max_new_tokens=8" in text and "a prompt" in text
+    table = [line for line in report.to_markdown().splitlines() if line.startswith("|")]
+    assert any(line.startswith("| a | ") and "100%" in line for line in table)
+    assert all(line.endswith("|") for line in table)
+
+
+def test_markdown_escapes_what_would_break_a_table() -> None:
+    report = audited([many(LANGUAGES[0])[:50]] * 2, ["a|b", "<c>"])
+    assert "a\\|b" in report.to_markdown() and "&lt;c>" in report.to_markdown()
+
+
+def test_the_dictionary_is_json_and_complete() -> None:
+    report = records("a")
+    found = json.loads(report.to_json())
+    assert found == report.to_dict()
+    assert found["pooled"]["bias"]["tv"]["interval"]["low"] == report.pooled.bias.tv.interval.low
+    assert found["settings"]["max_new_tokens"] == 8 and found["budgets"] == [8]
+    assert {loss["place"] for loss in found["pooled"]["places"]} == {ROOT, "a", "b", END}
+    assert "traces" not in found
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".md", b"# Audit"), (".json", b"{"), (".html", b"<!doctype html>"), (".png", b"\x89PNG")]
+)
+def test_reports_are_saved_by_suffix(suffix: str, start: bytes, tmp_path: Path) -> None:
+    path = records("a").save(tmp_path / f"audit{suffix}")
+    assert path.read_bytes().startswith(start)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_page_escapes_and_is_self_contained() -> None:
+    page = audited([many(LANGUAGES[0])[:50]] * 2, ["<script>", "b"]).to_html()
+    assert "&lt;script&gt;" in page and "<script>" not in page and "http" not in page
+    assert page.count("<section") == page.count("</section>") == 5
+
+
+def test_the_figure_shows_places_and_values() -> None:
+    figure = records("a").figure()
+    left, right = figure.axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["a"]
+    assert {tick.get_text() for tick in right.get_yticklabels()} == {'a: "x"', 'a: "y"'}
+    bars = {round(patch.get_width(), 6) for patch in left.patches}
+    assert round(records("a").pooled.places[1].nats, 6) in bars
+
+
+def test_a_figure_without_values_is_drawn(tmp_path: Path) -> None:
+    records(None, constant=True).save(tmp_path / "fair.png")
+    audited([many(LANGUAGES[0])[:50]]).save(tmp_path / "steps.png")
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"outlines_phi\[cli\]"):
+        records("a").save(tmp_path / "audit.png")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["audit.pdf", "audit", "missing/audit.md", "folder.md"])
+def test_a_path_that_cannot_be_written_leaves_nothing(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.md").mkdir()
+    with pytest.raises(UnsupportedError, match=r"expected \.md|cannot be written"):
+        records("a").save(tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.md"]
+
+
+def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "audit.md"
+    path.write_text("old")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outlines_phi.fidelity.files.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        records("a").save(path)
+    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_audits_of_nothing_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="No prompts"):
+        audited([])
+    with pytest.raises(UnsupportedError, match="at least 2"):
+        audited([many(LANGUAGES[0])[:1]])
+    for confidence in (0, 1, 95, True, "high", math.nan):
+        with pytest.raises(UnsupportedError, match="confidence"):
+            audited([many(LANGUAGES[0])[:10]], confidence=confidence)
+    failed = Trace(log_legal=[-math.inf], margin=[math.inf])
+    with pytest.raises(EmptyLanguageError, match="top_k=1"):
+        audited([[failed, failed]], settings=SamplingSettings(top_k=1))
+
+
+def test_one_prompt_without_a_completed_draw_does_not_lose_the_others() -> None:
+    failed = Trace(log_legal=[-math.inf], margin=[math.inf])
+    report = audited([many(LANGUAGES[0])[:50], [failed] * 50])
+    dead = report.findings[1].bias
+    assert dead.failed.value == 1 and math.isnan(dead.kl.value) and dead.tv.interval.low > 0.8
+    assert report.findings[0].bias.kl.value > 0
+    assert json.loads(report.to_json())["findings"][1]["bias"]["kl"]["value"] is None
+    assert "none" in str(report)

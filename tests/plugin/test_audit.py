@@ -1,0 +1,206 @@
+"""Audits of applications on the bundled model: generators of this package, stock ones, and pairs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import outlines
+import pytest
+from outlines.inputs import Image
+from pydantic import BaseModel
+
+import outlines_phi
+from outlines_phi import EmptyLanguageError, UnsupportedError
+from outlines_phi.fidelity.audit import AuditReport
+from outlines_phi.fidelity.reference import enumerate_language
+
+QUESTION = "Question: is the bakery open on Monday? Answer: "
+ASKED = [QUESTION, "Question: is the school closed today? Answer: "]
+Answer = Literal["yes", "not now", "nobody"]  # none begins another: stock Outlines would lose the longer
+BUDGET = 12
+
+
+class Character(BaseModel):
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    alive: bool
+
+
+def truth(model: outlines_phi.PhiTransformers, prompt: str = QUESTION, **options: Any) -> tuple[float, float]:
+    """Phi, and the total variation of masking, by enumeration."""
+    settings = outlines_phi.SamplingSettings(max_new_tokens=BUDGET, **options)
+    laws = enumerate_language(model.lm, model.table(Answer), model._prompt_ids(prompt), settings, BUDGET)
+    return math.exp(laws.log_phi), 1 - sum(min(laws.mask[ids], p) for ids, p in laws.mu.items())
+
+
+def holds(report: AuditReport, phi: float, tv: float) -> bool:
+    """Whether both intervals hold the truth, to the precision of float32."""
+    found = report.pooled.bias
+    low, high = found.phi.interval
+    return (
+        low * (1 - 1e-5) <= phi <= high * (1 + 1e-5)
+        and found.tv.interval.low <= tv + 1e-5
+        and tv - 1e-5 <= found.tv.interval.high
+    )
+
+
+@pytest.fixture(scope="module")
+def report(model: outlines_phi.PhiTransformers) -> AuditReport:
+    return outlines_phi.Generator(model, Answer).audit(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
+
+
+def test_a_generator_is_audited(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
+    phi, tv = truth(model)
+    assert holds(report, phi, tv)
+    assert tv > 0.05 and report.pooled.bias.tv.interval.low > 0.01
+    assert not holds(report, phi * 1.1, tv) and not holds(report, phi, tv + 0.15)
+    assert report.findings[0].name == QUESTION and not report.by_field
+    assert report.budgets == (BUDGET,) and report.n == 400
+    assert {one.field for one in report.pooled.distortions} == {"whole text"}
+
+
+def test_no_model_call_is_made_beyond_the_draws(model: outlines_phi.PhiTransformers, report: AuditReport) -> None:
+    draws = outlines_phi.Generator(model, Answer, phi="local").sample(QUESTION, n=400, max_new_tokens=BUDGET, seed=3)
+    assert report.counts.calls == draws.counts.calls
+    assert report.counts.tokens == draws.counts.tokens
+    assert [trace.text for trace in report.traces[0]] == draws.texts
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        lambda model, stock: (model, Answer),
+        lambda model, stock: (stock, Answer),
+        lambda model, stock: outlines.Generator(model, Answer),
+    ],
+    ids=["our model and a type", "a stock model and a type", "a stock generator of our model"],
+)
+def test_every_source_gives_the_same_report(source: Any, model: Any, stock: Any, report: AuditReport) -> None:
+    again = outlines_phi.audit(source(model, stock), QUESTION, 400, max_new_tokens=BUDGET, seed=3)
+    assert again.to_dict() == report.to_dict()
+
+
+def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
+    """Its index over the real vocabulary is the language; a type where Outlines loses no text."""
+    type_ = Literal["yes", "no"]
+    generator = outlines.Generator(stock, type_)
+    ours = outlines_phi.audit((model, type_), QUESTION, 100, seed=1)
+    theirs = outlines_phi.audit(generator, QUESTION, 100, seed=1)
+    assert theirs.pooled.bias.tv.value == pytest.approx(ours.pooled.bias.tv.value, abs=1e-6)
+    assert type(stock) is outlines.models.Transformers and generator.model is stock
+
+
+def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
+    report = outlines_phi.Generator(model, Character).audit("New character: Aria. JSON: ", n=300, seed=0)
+    assert report.by_field
+    assert {loss.place for loss in report.pooled.places} == {"$", "race", "role", "alive", "(end of text)"}
+    worst = report.pooled.distortions[0]
+    assert (worst.field, worst.value) == ("role", '"ranger captain"')
+    assert worst.masked > 2 * worst.model
+    assert math.fsum(loss.nats for loss in report.pooled.places) == pytest.approx(
+        -sum(trace.log_w for trace in report.traces[0]) / 300
+    )
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.6}, {"temperature": 1.5, "repetition_penalty": 1.2}])
+def test_the_law_is_that_of_the_call(model: outlines_phi.PhiTransformers, options: dict[str, float]) -> None:
+    report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, **options)
+    assert holds(report, *truth(model, **options))
+    assert not holds(report, *truth(model))
+
+
+def test_truncation_is_honoured_and_its_dead_ends_are_said(model: outlines_phi.PhiTransformers) -> None:
+    report = outlines_phi.audit((model, Answer), QUESTION, 300, max_new_tokens=BUDGET, seed=2, top_k=2)
+    assert holds(report, *truth(model, top_k=2))
+    assert report.settings.top_k == 2
+    failures = report.pooled.bias.failures
+    assert (failures > 0) == any("top_k=2" in warning for warning in report.warnings)
+
+
+def test_several_prompts_share_calls_and_are_pooled(model: outlines_phi.PhiTransformers) -> None:
+    report = outlines_phi.Generator(model, Answer).audit(ASKED, n=200, max_new_tokens=BUDGET, seed=5)
+    truths = [truth(model, prompt) for prompt in ASKED]
+    assert [finding.name for finding in report.findings] == ASKED
+    low, high = report.pooled.bias.tv.interval
+    assert low <= sum(tv for _, tv in truths) / 2 <= high
+    assert report.pooled.bias.phi.interval.low <= sum(phi for phi, _ in truths) / 2 * (1 + 1e-5)
+    single = [outlines_phi.audit((model, Answer), prompt, 2, seed=1).counts.calls for prompt in ASKED]
+    assert report.counts.calls <= 2 + max(single) * 2
+
+
+def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.PhiTransformers) -> None:
+    asked: dict[str, Any] = {"prompts": "New character: Aria. JSON: ", "n": 20, "seed": 1}
+    without = outlines_phi.audit((model, Character), **asked)
+    bounded = outlines_phi.audit((model, Character), **asked, bounds_tokens=1000)
+    assert bounded.pooled.bias.certain.low >= without.pooled.bias.certain.low
+    assert bounded.pooled.bias.certain.width < 0.5 * without.pooled.bias.certain.width
+    assert bounded.pooled.bias.mean_w == without.pooled.bias.mean_w
+    assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
+
+
+def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
+    seen: list[tuple[int, int]] = []
+    outlines_phi.audit((model, Answer), ASKED, 30, seed=1, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(set(seen)) and seen[-1] == (60, 60)
+    assert len(seen) > 1
+
+
+def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.PhiTransformers) -> None:
+    fresh.model.generation_config.top_k = 50
+    assert any("top_k=50" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
+    asked = outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1, top_k=50)
+    assert asked.settings.top_k == 50 and not any("generation_config" in note for note in asked.warnings)
+    fresh.model.generation_config.top_k = None
+    fresh.model.generation_config.do_sample = False
+    assert any("greedy" in note for note in outlines_phi.audit((fresh, Answer), QUESTION, 40, seed=1).warnings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prompts": []}, "No prompts"),
+        ({"prompts": None}, "cannot be read"),
+        ({"prompts": [QUESTION, 7]}, "cannot be read"),
+        ({"n": 1}, "at least 2"),
+        ({"n": 0}, "at least 2"),
+        ({"n": 2.5}, "at least 2"),
+        ({"n": True}, "at least 2"),
+        ({"confidence": 95}, "between 0 and 1"),
+        ({"bounds_tokens": -1}, "bounds_tokens"),
+        ({"phi": "exact"}, "phi= was given"),
+        ({"num_return_sequences": 3}, "num_return_sequences= was given"),
+        ({"do_sample": False}, "do_sample"),
+        ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
+        ({"sampler": "beam"}, "sampler"),
+        ({"temperature": 0}, "temperature"),
+        ({"source": Answer}, r"expected an outlines\.Generator"),
+        ({"source": "generator"}, r"expected an outlines\.Generator"),
+        ({"source": (None, Answer)}, "wrap"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outlines_phi.PhiTransformers) -> None:
+    asked = {"source": (model, Answer), "prompts": QUESTION, "n": 10, **changes}
+    with pytest.raises(UnsupportedError, match=message):
+        outlines_phi.audit(**asked)
+
+
+def test_free_text_is_refused(model: outlines_phi.PhiTransformers) -> None:
+    for source in ((model, None), outlines.Generator(model)):
+        with pytest.raises(UnsupportedError, match="Free text"):
+            outlines_phi.audit(source, QUESTION)
+    with pytest.raises(UnsupportedError):
+        outlines_phi.audit((model, Image), QUESTION)
+
+
+def test_a_truncation_that_leaves_nothing_is_an_error(model: outlines_phi.PhiTransformers) -> None:
+    with pytest.raises(EmptyLanguageError, match="top_k=1"):
+        outlines_phi.audit((model, Literal["zzz"]), QUESTION, 10, top_k=1, seed=1)
+
+
+def test_an_audit_leaves_the_model_as_it_was(fresh: outlines_phi.PhiTransformers) -> None:
+    generator = outlines_phi.Generator(fresh, Answer)
+    before = generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts
+    generator.audit(QUESTION, n=20, max_new_tokens=BUDGET)
+    assert generator.sample(QUESTION, n=5, seed=9, max_new_tokens=BUDGET).texts == before
+    assert len(fresh._trees) == 0

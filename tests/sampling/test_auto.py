@@ -1,0 +1,222 @@
+"""Exact within an effort, weighted beyond it: every stage by its own law, on trees that start from nothing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, Field
+
+import outlines_phi
+from outlines_phi.errors import EmptyLanguageError, FidelityWarning, UnsupportedError
+from outlines_phi.fidelity.divergence import frequencies, total_variation
+from outlines_phi.guides.guide import DONE
+from outlines_phi.lm import bundled
+from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.backup import BackedUpValues
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.store import TreeStore
+from outlines_phi.sampling import exact
+from outlines_phi.sampling.adaptive import AdaptiveTrajectories
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.auto import AutoSampler
+from outlines_phi.sampling.draws import Draws, Guarantee
+from tests.languages import ALPHA, LANGUAGES, Language, p_value
+
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+WORDS, LOOP, _, LATE = LANGUAGES
+WEIGHTED = AutoPhi(share=0, candidates=1)
+ROWS = 400
+
+
+@pytest.fixture(autouse=True)
+def trees_that_only_draws_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    warnings.simplefilter("ignore", FidelityWarning)
+
+
+def sums(results: list[Draws], language: Language) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per row, the mean of w and of w f over its trajectories, in units of Phi; f is being the likeliest member."""
+    reference = language.reference()
+    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+    f = [sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w) for draws in results]
+    return w, np.array(f) / phi
+
+
+def z(values: np.ndarray, mean: float) -> float:
+    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
+
+
+@languages
+def test_weights_of_learning_trajectories_are_unbiased(language: Language) -> None:
+    """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
+    results = AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS))
+    w, f = sums(results, language)
+    assert abs(z(w, 1.0)) < 3.5
+    assert abs(z(f, max(language.reference().mu.values()))) < 3.5
+
+
+def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: weights under the proposal of the end, not of the round that a trajectory was drawn in, are biased."""
+    advance = AdaptiveTrajectories.advance
+
+    def rescoring(self: AdaptiveTrajectories) -> list:
+        waiting = advance(self)
+        if not waiting:
+            self._values.refresh()
+            for trajectory in self.trajectories:
+                trajectory.log_q = rescored(self._values, trajectory.node)
+        return waiting
+
+    monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
+    for language in (WORDS, LOOP):
+        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS)), language)
+        assert abs(z(w, 1.0)) > 5
+
+
+def rescored(values: BackedUpValues, node) -> float:
+    log_q = 0.0
+    for below in node.path():
+        parent = below.parent
+        total = values.free(parent).mass @ values.beyond(parent)
+        total += sum(child.p * values.of(parent, child) for child in parent.children.values())
+        log_q += below.log_p - parent.log_p + math.log(values.of(parent, below) / total)
+    return log_q
+
+
+@languages
+def test_a_picked_draw_has_the_mean_weight_of_its_candidates(language: Language) -> None:
+    """E[w f] = Phi mu*(f) for draws that are picked by weight, and alone they are much nearer to mu* than masking."""
+    reference = language.reference()
+    results = AutoSampler(AutoPhi(share=0)).sample(language.request(1, seed=6, rows=ROWS))
+    w, f = sums(results, language)
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(reference.mu.values()))) < 3.5
+    picked = [draws[0] for draws in results]
+    assert all(
+        draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED for draw in picked
+    )
+    distance = total_variation(frequencies(draw.token_ids for draw in picked), reference.mu)
+    masked = AncestralSampler(LocalPhi()).sample(language.request(1, seed=6, rows=ROWS))
+    assert distance < 0.5 * total_variation(frequencies(draws[0].token_ids for draws in masked), reference.mu)
+
+
+@pytest.mark.parametrize(("language", "share"), [(WORDS, 0.12), (LOOP, 0.5)], ids=str)
+def test_exact_draws_of_a_mixed_set_are_exact(language: Language, share: float) -> None:
+    """An effort that often runs out: the draws that say EXACT have the law mu* at every place, the others are unbiased."""
+    sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
+    results = sampler.sample(language.request(3, seed=8, rows=900))
+    kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
+    assert 90 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
+    first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
+    assert len(first) > 300 and p_value(first, reference.mu) > ALPHA
+    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+    last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]
+    w = np.array([math.exp(draw.log_w) for draw in last]) / phi
+    f = w * [draw.token_ids == top for draw in last]
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, reference.mu[top])) < 3.5
+    assert all(draws.guarantee == min(draw.guarantee for draw in draws) for draws in results)
+
+
+def test_masking_fails_the_test_of_exact_draws() -> None:
+    masked = AncestralSampler(LocalPhi()).sample(WORDS.request(1, seed=8, rows=600))
+    assert p_value([draws[0].token_ids for draws in masked], WORDS.reference().mu) < ALPHA
+
+
+def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
+    store = TreeStore()
+    sampler = AutoSampler(AutoPhi(share=0.1), store)
+    draws = sampler.sample(LATE.request(4, seed=None))[0]
+    (tree,) = store._trees.values()
+    assert draws.counts.tokens == tree.expansions - 1  # the prompt's own law is not a generated token
+    assert sampler.sample(LATE.request(4, seed=None))[0].counts.tokens < draws.counts.tokens
+
+
+@pytest.mark.parametrize("phi", [WEIGHTED, AutoPhi(share=0.1)], ids=["weighted", "both"])
+def test_a_small_memory_changes_no_law(phi: AutoPhi) -> None:
+    sampler = AutoSampler(phi, TreeStore(6_000 * ROWS))
+    w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=ROWS)), LOOP)
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(LOOP.reference().mu.values()))) < 3.5
+
+
+def test_a_seed_names_the_draws() -> None:
+    def draws() -> Draws:
+        return AutoSampler(AutoPhi(share=0.1)).sample(LOOP.request(5, seed=3))[0]
+
+    assert draws().items == draws().items
+
+
+@languages
+def test_values_meet_phi_where_the_tree_is_complete(language: Language) -> None:
+    """V is held within the bounds, so it is Phi itself once they meet, and it is positive wherever U is."""
+    store = TreeStore()
+    AutoSampler(AutoPhi(), store).sample(language.request(2000, seed=None))
+    (tree,) = store._trees.values()
+    values = BackedUpValues(tree)
+    values.refresh()
+    for node in tree.walk():
+        if node.parent is not None and node.parent.law is not None and node.state != DONE:
+            value = values.of(node.parent, node)
+            assert node.lower <= value + 1e-15 and (not node.expanded or value <= node.upper)
+            assert value > 0 or node.upper == 0
+
+
+class TestWarning:
+    def test_one_for_a_call_of_many_prompts(self) -> None:
+        with pytest.warns(FidelityWarning) as caught:
+            results = AutoSampler(AutoPhi(share=0.02)).sample(LATE.request(3, seed=1, rows=5))
+        (warning,) = caught
+        weighted = sum(draw.guarantee == Guarantee.WEIGHTED for draws in results for draw in draws)
+        assert 0 < weighted and f"{weighted} of 15 draws are weighted" in str(warning.message)
+
+    def test_none_where_weights_were_asked_for(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            AutoSampler(AutoPhi(share=0)).sample(WORDS.request(3, seed=1))
+
+    def test_none_where_all_draws_are_exact(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            draws = AutoSampler(AutoPhi()).sample(WORDS.request(50, seed=1))[0]
+        assert draws.guarantee == Guarantee.EXACT and draws.failures == 0
+
+
+def test_an_impossible_language_is_an_error() -> None:
+    with pytest.raises(EmptyLanguageError, match="top_k=1"):
+        AutoSampler(AutoPhi()).sample(LATE.request(1, seed=1, top_k=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"candidates": 0}, "candidates=0"),
+        ({"candidates": 1.5}, "candidates=1.5"),
+        ({"width": True}, "width=True"),
+        ({"share": -0.1}, "share=-0.1"),
+        ({"share": math.nan}, "share=nan"),
+        ({"share": "much"}, "share='much'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        AutoPhi(**options)
+
+
+class Stalled(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    colour: Literal["red", "green", "blue"]
+
+
+def test_a_stalled_language_costs_little_more_than_its_weighted_part() -> None:
+    """The bundled model never writes a colour after a person's age: no exact draw, and at most 1.3 times the tokens."""
+    generator = outlines_phi.Generator(outlines_phi.from_transformers(*bundled.load()), Stalled)
+    prompt = "Person: Nora is a teacher. JSON: "
+    both, weighted = (generator.sample(prompt, 2, seed=4, phi=phi) for phi in (AutoPhi(), AutoPhi(share=0)))
+    assert both.guarantee == weighted.guarantee == Guarantee.WEIGHTED
+    assert both.counts.tokens <= 1.3 * weighted.counts.tokens
+    for draw in both:
+        Stalled.model_validate_json(draw.text)

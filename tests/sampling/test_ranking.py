@@ -1,0 +1,135 @@
+"""Rankings: the roads around the search, its errors, and what is kept."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from outlines_phi.errors import BudgetError, EmptyLanguageError, UnsupportedError
+from outlines_phi.phi.enumerate import FINITE_PREFIXES, live_prefixes
+from outlines_phi.phi.exact import Effort, ExactPhi
+from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.tree import BoundsTree
+from outlines_phi.sampling import ranking
+from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.ranking import Ranking, rank
+from tests.languages import LANGUAGES, VOCABULARY, Language
+
+EFFORT = Effort(tokens=100_000)
+LARGE = Language("large", "[abcx]{3,5}", 7, seed=31, scale=2.0)
+
+
+def ranked(language: Language, top: int, store: TreeStore | None = None, **options: object) -> Ranking:
+    limits = {name: options.pop(name) for name in ("effort", "tolerance", "reader") if name in options}
+    request = language.request(1, None, **options)  # type: ignore[arg-type]
+    return rank(request, top, store or TreeStore(), **{"effort": EFFORT, **limits})[0]  # type: ignore[arg-type]
+
+
+def best(language: Language, top: int) -> list[tuple[tuple[int, ...], float]]:
+    return sorted(language.reference().log_p.items(), key=lambda item: (-item[1], item[0]))[:top]
+
+
+@pytest.mark.parametrize("language", [*LANGUAGES, LARGE], ids=str)
+@pytest.mark.parametrize("top", [1, 5])
+def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
+    result, expected = ranked(language, top), best(language, top + 1)
+    assert [member.token_ids for member in result] == [ids for ids, _ in expected[:top]]
+    assert [member.log_p for member in result] == pytest.approx([log_p for _, log_p in expected[:top]])
+    assert result.texts == [VOCABULARY.decode(ids).decode() for ids, _ in expected[:top]]
+    assert (result.gap, result.certified, result.asked, result.budget) == (0.0, top, top, language.budget)
+    assert expected[top][1] <= result.log_p_bound + 1e-12
+    low, high = result.log_z_bounds
+    assert low - 1e-9 <= language.reference().log_phi <= high + 1e-9
+
+
+def test_a_small_language_takes_one_call_and_a_large_one_few() -> None:
+    assert all(ranked(language, 3).counts.calls == 1 for language in LANGUAGES)
+    assert live_prefixes(BoundsTree(LARGE.table, LARGE.budget), FINITE_PREFIXES) is None
+    counts = ranked(LARGE, 1).counts
+    assert counts.calls <= 20 and counts.tokens < 200
+
+
+def test_more_than_there_are_says_that_these_are_all() -> None:
+    language = LANGUAGES[2]
+    result = ranked(language, 10_000)
+    assert len(result) == len(language.reference().log_p) < result.asked
+    assert result.complete and result.log_p_bound == -math.inf and result.gap == 0.0
+    assert str(result).endswith("these are all")
+    assert not ranked(language, 2).complete and str(ranked(language, 2)).endswith("at most, all others")
+
+
+def test_what_draws_have_found_is_not_asked_again() -> None:
+    store, request = TreeStore(), LANGUAGES[1].request(20, None)
+    ExactSampler(ExactPhi(), store).sample(request)
+    assert ranked(LANGUAGES[1], 3, store).counts.calls == 0
+    first = ranked(LARGE, 2, store)
+    again = ranked(LARGE, 2, store)
+    assert again == Ranking(**{**vars(first), "counts": again.counts}) and again.counts.tokens == 0
+    seeded = rank(LARGE.request(1, 7), 2, store, effort=EFFORT)[0]
+    assert seeded.items == first.items and seeded.counts == first.counts
+
+
+def test_rows_of_a_batch_are_those_of_the_prompt_alone() -> None:
+    request = LARGE.request(1, None, rows=3)
+    store = TreeStore()
+    results = rank(request, 2, store, effort=EFFORT)
+    assert len(store) == 1
+    assert [result.items for result in results] == [ranked(LARGE, 2).items] * 3
+    assert results[0].counts.calls == ranked(LARGE, 2).counts.calls
+
+
+def test_an_interrupted_search_leaves_no_tree_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = TreeStore()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ranking, "grow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ranked(LARGE, 1, store)
+    assert len(store) == 0
+
+
+def test_values_are_read_when_asked_for() -> None:
+    def refuse(text: str) -> int:
+        raise ValueError(text)
+
+    result = ranked(LANGUAGES[0], 2, reader=len)
+    assert result.values == [len(text) for text in result.texts]
+    with pytest.raises(ValueError, match=ranked(LANGUAGES[0], 1).texts[0]):
+        _ = ranked(LANGUAGES[0], 1, reader=refuse)[0].value
+    assert [member.text for member in result[:1]] == result.texts[:1]
+
+
+class TestErrors:
+    @pytest.mark.parametrize("top", [0, -1, 1.5, "3", True, None])
+    def test_top_is_a_count(self, top: object) -> None:
+        with pytest.raises(UnsupportedError, match=r"top=.* expected a whole number of at least 1"):
+            ranked(LANGUAGES[0], top)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("tolerance", [-0.1, math.nan, math.inf, "small", True])
+    def test_tolerance_is_a_number(self, tolerance: object) -> None:
+        with pytest.raises(UnsupportedError, match="expected a number of at least 0"):
+            ranked(LANGUAGES[0], 1, tolerance=tolerance)
+
+    def test_effort_is_an_effort(self) -> None:
+        with pytest.raises(UnsupportedError, match=r"expected Effort\(tokens=...\)"):
+            ranked(LANGUAGES[0], 1, effort=100)
+
+    @pytest.mark.parametrize("tokens", [1, 10, 20])
+    def test_too_little_effort_carries_the_best_and_the_bound(self, tokens: int) -> None:
+        with pytest.raises(
+            BudgetError, match=r"the search used its .* model tokens.* what is missing has at most"
+        ) as caught:
+            ranked(LARGE, 3, effort=Effort(tokens=tokens))
+        (partial,) = caught.value.partial
+        assert partial.gap > 0 and partial.certified < 3
+        assert caught.value.log_z_bounds == partial.log_z_bounds
+        listed = set(partial.texts)
+        missing = [log_p for ids, log_p in best(LARGE, 10_000) if VOCABULARY.decode(ids).decode() not in listed]
+        assert missing[0] <= partial.log_p_bound
+
+    def test_an_empty_law_names_the_truncation(self) -> None:
+        with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
+            ranked(LANGUAGES[2], 1, top_k=1)
