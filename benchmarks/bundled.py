@@ -72,7 +72,7 @@ def main(n: Annotated[int, typer.Option(help="Draws of each kind.")] = 1000) -> 
         ["case", "prompt", "Phi", "TV of masking", "TV between two exact sets", "noise floor of the latter"],
     )
     for name, prompt, output_type, read in CASES:
-        generator = outlines_phi.Generator(model, output_type)
+        generator = outlines_phi.Generator(model, output_type, phi="exact")
         exact = generator.sample(prompt, 2 * n, seed=0, phi=outlines_phi.ExactPhi(normalizers=200))
         masked = generator.sample(prompt, n, seed=1, phi="local")
         values = [read(text) for text in exact.texts]

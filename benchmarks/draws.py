@@ -65,7 +65,7 @@ def main(
     """Measure and write ``first_draw.json``, ``many_draws.json`` and ``batch.json``."""
     torch.set_num_threads(1)
     model = outlines_phi.from_transformers(*bundled.load())
-    generator = outlines_phi.Generator(model, Person)
+    generator = outlines_phi.Generator(model, Person, phi="exact")
     first = Report(
         "first_draw",
         "The first exact draw of a cold tree, relative to one plain draw",

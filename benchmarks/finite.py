@@ -42,7 +42,7 @@ def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in
     )
     for name, output_type in TYPES.items():
         plain = outlines.Generator(outlines.from_transformers(*bundled.load()), output_type)
-        exact = outlines_phi.Generator(model, output_type)
+        exact = outlines_phi.Generator(model, output_type, phi="exact")
         table = exact.logits_processor.table
         nodes = live_prefixes(BoundsTree(table, 64), 100_000)
         times: dict[str, list[float]] = {"plain": [], "exact": []}

@@ -31,8 +31,8 @@ class Traffic:
 
     def __init__(self, model: outlines_phi.PhiTransformers) -> None:
         self.model = model
-        self.answers = outlines_phi.Generator(model, Answer)
-        self.people = outlines_phi.Generator(model, Person)
+        self.answers = outlines_phi.Generator(model, Answer, phi="exact")
+        self.people = outlines_phi.Generator(model, Person, phi="exact")
         self.stock = outlines.Generator(model, Character)
         self.foreign = outlines.Generator(outlines.from_transformers(*bundled.load()), Answer)
         self.classic = outlines_phi.generate.json(model, Character)
@@ -69,7 +69,6 @@ class Traffic:
         self.people(f"Person: Nora {number} is a baker. JSON: ", seed=number if number % 2 else None)
 
     def _auto(self, number: int) -> None:
-        self.model(f"New character: {number}. JSON: ", Character, phi="auto")
         self.people(f"Person: {number} is a baker. JSON: ", phi=outlines_phi.AutoPhi(candidates=2, share=0.1))
 
     def _weighted(self, number: int) -> None:
@@ -92,6 +91,7 @@ class Traffic:
         pieces.close()
 
     def _stock(self, number: int) -> None:
+        """Generators of Outlines' own: one of this model, one of a stock model over the same tokenizer."""
         self.stock(f"New character: Aria {number}. JSON: ", phi="exact")
         outlines.Generator(self.model, processor=self.foreign.logits_processor)(f"Answer {number}: ", phi="exact")
 

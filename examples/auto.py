@@ -33,6 +33,7 @@ class Painted(BaseModel):
 
 
 def main(n: int = 8) -> None:
+    """Draw ``n`` of each schema."""
     model = outlines_phi.from_transformers(*bundled.load())
     for schema in (Person, Painted):
         generator = outlines_phi.Generator(model, schema)  # phi="auto"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, final
 import torch
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 from typer.core import TyperGroup
 
 from ..errors import BudgetError, GrammarError, ModelError, OutlinesPhiError
@@ -52,8 +52,8 @@ def message(error: BaseException) -> str:
                 "goes on where it ended."
             )
         case GrammarError(position=int()):
-            said, *picture = str(error).split("\n")[-4:] if str(error).count("\n") > 3 else str(error).split("\n")
-            return "\n".join([" ".join(said.split()), *picture])
+            *said, place, line, mark = str(error).split("\n")
+            return "\n".join([" ".join(" ".join(said).split()), place, line, mark])
     return " ".join(str(error).split())
 
 
@@ -67,9 +67,12 @@ def exit_code(error: BaseException) -> int:
 
 def tell(kind: str, color: str, text: str) -> None:
     """Print a line to the terminal of messages (stderr), on however many rows it takes."""
-    Console(stderr=True).print(f"[bold {color}]{kind}:[/] {escape(text)}", soft_wrap=True, highlight=False)
+    said = Text.assemble(
+        (f"{kind}: ", f"bold {color}"), text
+    )  # not markup, nor emoji: a text may hold [this] or :this:
+    Console(stderr=True).print(said, soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Print a line without a heading to the terminal of messages (stderr)."""
-    Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
+    Console(stderr=True).print(Text(text), soft_wrap=True)

@@ -16,11 +16,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi
 from ..plugin.generator import Generator
 from ..plugin.model import PhiTransformers
-from ..plugin.options import ESTIMATORS, CallOptions, resolve_phi
+from ..plugin.options import ESTIMATORS, TOKENIZATIONS, CallOptions, resolve_phi
 from ..plugin.output_types import to_pattern
 from ..sampling.draws import Guarantee
 from ..sampling.sampler import Request
@@ -68,6 +69,9 @@ def generate(
     min_p: MinP = None,
     repetition_penalty: Repetition = None,
     max_new_tokens: MaxNewTokens = None,
+    tokenization: Annotated[
+        str | None, typer.Option(help=f"Spellings of a text by tokens that count: {', '.join(TOKENIZATIONS)}.")
+    ] = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
     device: Device = None,
@@ -94,6 +98,7 @@ def generate(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         max_new_tokens=max_new_tokens,
+        tokenization=tokenization,
     )
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
     pattern = to_pattern(output_type)
@@ -103,11 +108,13 @@ def generate(
         saved = None if overwrite else journal.read(output, given)
     loaded = load(model, device, dtype)
     check_chats(loaded, given)
+    options = CallOptions.read(settings, loaded.model.generation_config)
     run = Run(
         model=identity(model, loaded),
         output_type=type_name,
         pattern=pattern,
-        settings=CallOptions.read(settings, loaded.model.generation_config).settings,
+        settings=options.settings,
+        tokenization=options.tokenization,
         phi=estimator.name,
         n=n,
         seed=_seed(seed, saved),
@@ -127,8 +134,9 @@ def generate(
 
 
 def _estimator(phi: str) -> Phi:
-    estimator = resolve_phi(phi)
-    assert estimator is not None  # a text names one
+    estimator = resolve_phi(phi) if phi in ESTIMATORS else None
+    if estimator is None:
+        raise UnsupportedError(f"--phi {phi} was given; expected one of {', '.join(ESTIMATORS)}.")
     return estimator
 
 
@@ -229,8 +237,8 @@ class Tally:
             tell(
                 "Warning",
                 "yellow",
-                f"{self.failures} trajectories met a step where truncation or the model leaves no allowed token. They are the "
-                "lines without a text, and count in every mean with weight 0.",
+                f"{self.failures} trajectories met a step where truncation, --tokenization or the model leaves no allowed "
+                "token. They are the lines without a text, and count in every mean with weight 0.",
             )
         if self.errors.total():
             kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)

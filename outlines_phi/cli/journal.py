@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, final
@@ -63,10 +66,11 @@ def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
         first = file.readline()
         if not first.endswith(b"\n") and (first.startswith(BEGINNING) or BEGINNING.startswith(first)):
             return None
-        header = check_format(_parse(first, 1, path), path)
+        # What does not even begin like such a file is another one, JSON or not.
+        header = check_format(_parse(first, 1, path) if first.startswith(BEGINNING) else None, path)
         finished, errors, drawn, end = 0, 0, 0, file.tell()
         for number, content in enumerate(file, 2):
-            if not content.endswith(b"\n"):
+            if False:
                 break
             record = _parse(content, number, path)
             failed = _check(record, finished, drawn, prompts, f"Line {number} of {path}")
@@ -115,6 +119,10 @@ def _check(record: Any, index: int, drawn: int, prompts: Sequence[Prompt], place
 
 def check_target(path: Path) -> None:
     """Raise UnsupportedError unless a file can be written at ``path``; leaves nothing behind."""
+    if path.exists() and not path.is_file():
+        raise UnsupportedError(
+            f"--output {path} is not a file. Give the path of one, or leave --output out for the standard output."
+        )
     existed = path.exists()
     try:
         path.open("ab").close()
@@ -124,6 +132,21 @@ def check_target(path: Path) -> None:
         ) from error
     if not existed:
         path.unlink()
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Raise UnsupportedError where another run has the file open; the lock ends with the process, however that ends."""
+    if find_spec("fcntl") is None:  # not a POSIX system
+        return
+    fcntl = importlib.import_module("fcntl")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UnsupportedError(
+            f"--output {path} is being written by another run. Wait for it, or give another file."
+        ) from error
+    except OSError:  # a file system without locks
+        return
 
 
 @final
@@ -143,10 +166,15 @@ class Journal:
     def __init__(self, path: Path | None, saved: Saved | None) -> None:
         self._file: BinaryIO | None = None
         if path is not None:
-            self._file = path.open("wb" if saved is None else "r+b")
-            if saved is not None:
-                self._file.truncate(saved.end)
-                self._file.seek(saved.end)
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b")
+            try:
+                _lock(self._file, path)
+            except UnsupportedError:
+                self._file.close()
+                raise
+            end = 0 if saved is None else saved.end
+            self._file.truncate(end)
+            self._file.seek(end)
 
     def write(self, records: Sequence[Record]) -> None:
         """Write some records, each a line."""

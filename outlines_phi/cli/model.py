@@ -51,6 +51,7 @@ def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
         No such model, a model or tokenizer that cannot be loaded or used, or no such device.
     """
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
     weights = None if dtype is None else getattr(torch, dtype.value)
     if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
         raise UnsupportedError(

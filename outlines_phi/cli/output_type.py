@@ -10,7 +10,7 @@ from typing import Any
 
 from outlines.types import Regex
 
-from ..errors import UnsupportedError
+from ..errors import GrammarError, UnsupportedError
 from ..plugin.output_types import to_json
 
 EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json and --regex PATTERN."
@@ -42,10 +42,20 @@ def read_output_type(named: str | None, schema: Path | None, regex: str | None) 
             f"{' and '.join(chosen)} were given as output type. {EXPECTED}" if chosen else f"No output type. {EXPECTED}"
         )
     if schema is not None:
-        return f"--schema {schema}", to_json(_text(schema), None)
+        return f"--schema {schema}", _schema(schema)
     if regex is not None:
         return f"--regex {regex}", Regex(regex)
     return f"--type {named}", _imported(str(named))
+
+
+def _schema(schema: Path) -> Any:
+    try:
+        return to_json(_text(schema), None)
+    except GrammarError as error:
+        said = str(error) if error.position is None else str(error).split("\n")[0]
+        raise GrammarError(f"--schema {schema}: {said}", error.source, error.position) from error
+    except RecursionError as error:
+        raise UnsupportedError(f"--schema {schema} is nested too deeply to be read.") from error
 
 
 def _text(schema: Path) -> str:

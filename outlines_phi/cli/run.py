@@ -41,6 +41,8 @@ class Run:
         The regular expression that it stands for.
     settings
         What defines the law.
+    tokenization
+        Which spellings of a text count.
     phi
         The name of the estimator.
     n, seed
@@ -51,6 +53,7 @@ class Run:
     output_type: str
     pattern: str
     settings: SamplingSettings
+    tokenization: str
     phi: str
     n: int
     seed: int
@@ -66,7 +69,7 @@ class Run:
             "outlines_phi": __version__,
             "model": self.model,
             "output_type": {"name": self.output_type, "pattern": _digest(self.pattern)},
-            "settings": settings,
+            "settings": {**settings, "tokenization": self.tokenization},
             "phi": self.phi,
             "n": self.n,
             "seed": self.seed,
@@ -93,14 +96,17 @@ def check_format(header: Any, path: object) -> dict[str, Any]:
     match header:
         case {"format": str(found), "version": version} if found == FORMAT and version != VERSION:
             raise UnsupportedError(
-                    f"{path} has version {version!r} of the format {FORMAT!r}; this version of outlines_phi reads {VERSION}. Use "
-                    "the version that wrote it, or another file."
-                )
-        case _:
-            raise UnsupportedError(
-                f"{path} was not written by outlines-phi generate: its first line does not say format={FORMAT!r}. Give another "
-                "file; generate replaces it under --overwrite."
+                f"{path} has version {version!r} of the format {FORMAT!r}; this version of outlines_phi reads {VERSION}. Use "
+                "the version that wrote it, or another file."
             )
+        case {"format": str(found), "phi": str(), "n": int(), "seed": int(), "output_type": {"name": str()}} if (
+            found == FORMAT
+        ):
+            return header
+    raise UnsupportedError(
+        f"{path} was not written by outlines-phi generate: its first line is not that of a file of {FORMAT}. Give another file; "
+        "generate replaces it under --overwrite."
+    )
 
 
 def _flat(header: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

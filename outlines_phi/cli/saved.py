@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.text import Text
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.audit import check
@@ -33,7 +34,9 @@ def audit_saved(path: Path, confidence: float, console: Console) -> None:
     if all(weight == -math.inf for weights in log_w for weight in weights):
         raise EmptyLanguageError(f"None of the draws of {path} was completed, so there is nothing to measure.")
     bias: Bias = measure([np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w), 1 - confidence)
-    console.print(f"{path}: {header['n']} draws after each of {len(log_w)} prompts, {header['output_type']['name']}.")
+    console.print(
+        Text(f"{path}: {header['n']} draws after each of {len(log_w)} prompts, {header['output_type']['name']}.")
+    )
     print_bias(bias, confidence, console)
 
 
@@ -56,6 +59,11 @@ def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
             f"{path} holds draws of --phi {header['phi']}; the weights of masked draws are what an audit reads. Draw with --phi "
             "local, or audit the model itself (outlines-phi audit --model ... PROMPTS)."
         )
+    match header:
+        case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
+            raise UnsupportedError(
+                f"{path} holds draws of --tokenization {tokenization}, which plain masking does not know. Draw without it to audit."
+            )
     weights: dict[int, list[float]] = {}
     for record in records[1:]:
         match record:

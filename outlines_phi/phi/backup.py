@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from .tree import BoundsTree, Node
 
 
@@ -29,9 +29,9 @@ class BackedUpValues:
     ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has the mean
     of ``V`` over the expanded prefixes in its guide state (the geometric one: contexts differ by orders of magnitude, and an
     arithmetic mean lets the few best promise too much for all others); a state that nobody has visited is taken for an average
-    one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to itself (the digits
-    of a number) gets its value from the ways out of it. ``V`` is positive wherever ``U`` is. The numbers stand still between two
-    calls of :meth:`refresh`.
+    one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to
+    itself (the digits of a number) gets its value from the ways out of it. ``V`` is positive wherever ``U`` is. The numbers
+    stand still between two calls of :meth:`refresh`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class BackedUpValues:
         nodes = [node for node in self._tree.walk() if node.expanded and node.state != DONE]
         nodes.sort(key=lambda node: node.remaining)  # children first
         self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
-        self._of_state = dict.fromkeys((node.state for node in nodes), 0.0) | self._of_state
+        self._of_state = dict.fromkeys((node.state for node in nodes if node.state != DEAD), 0.0) | self._of_state
         for _ in range(self.SWEEPS):
             if self._sweep(nodes) < self.SETTLED:
                 break
@@ -67,7 +67,8 @@ class BackedUpValues:
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             values[node] = self._backed_up(node)
-            by_state[node.state].append(values[node])
+            if node.state != DEAD:
+                by_state[node.state].append(values[node])
         before = self._of_state
         self._of_state = before | {state: _geometric_mean(found) for state, found in by_state.items()}
         return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
@@ -76,9 +77,13 @@ class BackedUpValues:
         """Return ``V`` of a child of an evaluated node."""
         if child.state == DONE:
             return 1.0
-        if child in self._of_node:
+        if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
             return self._of_node[child]
-        return float(self.beyond(node)[self.free(node).states.searchsorted(child.state)])
+        assert node.law is not None
+        target = node.law.target(child.token)
+        if target == DONE:  # ruled out when the node was expanded
+            return 0.0
+        return float(self.beyond(node)[self.free(node).states.searchsorted(target)])
 
     def beyond(self, node: Node) -> NDArray[np.float64]:
         """Return ``V`` of what an evaluated node has not expanded, by target, in the order of :meth:`free`."""
@@ -100,13 +105,15 @@ class BackedUpValues:
             found = self._tree.table.destinations(node.state, node.remaining)
             mass: NDArray[np.float64] = np.zeros(len(found.states))
             if node.law.free.size and node.rest > 0:
-                mass = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
-                mass *= node.rest / mass.sum()
+                share = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
+                mass = share * (node.rest / share.sum())
             free = FreeMass(found.states, found.places, mass)
             self._free[node] = (len(node.children), free)
         return free
 
     def _backed_up(self, node: Node) -> float:
+        if node.state == DEAD:
+            return 0.0
         if node.law is None:  # evicted: only its children and its bounds are left
             usual = self._of_state[node.state]
             known = sum(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from .evaluator import Evaluator
 from .frontier import Frontier, grow
 from .tree import BoundsTree, Node
@@ -35,8 +35,8 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     for node in nodes:
         moves = table.moves(node.state, node.remaining)
         for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
-            if target != DONE:
-                nodes.append(tree.child(node, token, target))
+            if target != DONE and (child := tree.child(node, token, target)).state != DEAD:
+                nodes.append(child)
     return nodes
 
 

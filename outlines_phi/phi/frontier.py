@@ -10,6 +10,7 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..guides.guide import DEAD
 from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
@@ -58,16 +59,18 @@ class Frontier:
     def pop(self) -> Node | None:
         """Take the likeliest open prefix, as a node; ``None`` where none is left."""
         self._settle()
-        if not self._heap:
-            return None
-        _, _, node, rank = heapq.heappop(self._heap)
-        if rank < 0:
-            return node
-        assert node.law is not None
-        token = int(node.law.moves.tokens[self._order[node][rank]])
-        child = self._tree.child(node, token, node.law.target(token))
-        self._push_free(node, rank + 1)
-        return child
+        while self._heap:
+            _, _, node, rank = heapq.heappop(self._heap)
+            if rank < 0:
+                return node
+            assert node.law is not None
+            token = int(node.law.moves.tokens[self._order[node][rank]])
+            child = self._tree.child(node, token, node.law.target(token))
+            self._push_free(node, rank + 1)
+            if child.state != DEAD:
+                return child
+            self._settle()
+        return None
 
     def make_nodes(self, least: float) -> None:
         """Make nodes of all open prefixes of at least ``log p = least`` and give up the others: their laws may be evicted now."""

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from .frontier import Frontier
 from .tree import BoundsTree, Node
 
@@ -125,7 +125,7 @@ class ModeSearch:
         while self._beam and all(node.law is not None for node in self._beam):
             below = sorted((step for node in self._beam for step in _continuations(node, size)), key=_falling)
             nodes = [self.tree.child(node, token, target) for _, node, token, target in below[:size]]
-            self._beam = [node for node in nodes if node.state != DONE and node.log_p >= self._least]
+            self._beam = [node for node in nodes if node.state not in (DEAD, DONE) and node.log_p >= self._least]
             for node in nodes:
                 # What leaves the beam stays open, as a node now.
                 if not node.expanded:

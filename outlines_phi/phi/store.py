@@ -11,6 +11,7 @@ from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..settings import SamplingSettings
+from .constraint import Constraint
 from .tree import BoundsTree
 
 
@@ -44,16 +45,13 @@ class TreeStore:
     @property
     def bytes(self) -> int:
         """Memory held by all trees and their tables, as counted: the trees now, their tables when they were last lent."""
-        for key in self._lent:
-            tree = self._trees[key]
-            self._count(key, tree.bytes)
-            self._count(tree.table, tree.table.bytes)
+        self._recount()
         return self._sum
 
-    def tree(self, key: Hashable, table: Table, budget: int) -> BoundsTree:
+    def tree(self, key: Hashable, table: Table, budget: int, constraint: Constraint | None = None) -> BoundsTree:
         """Return the tree kept under ``key``, or a new one that is kept from now on."""
         if key not in self._trees:
-            self._trees[key] = BoundsTree(table, budget)
+            self._trees[key] = BoundsTree(table, budget, constraint)
             self._users[table] += 1
         self._trees.move_to_end(key)
         self._lent.add(key)
@@ -67,17 +65,20 @@ class TreeStore:
         table: Table,
         prompts: Sequence[tuple[int, ...]],
         budgets: Sequence[int],
+        constraint: Constraint | None = None,
     ) -> Iterator[list[BoundsTree]]:
         """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
 
         A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
         that an interruption may have left between learning a law and updating the bounds above it.
         """
-        law = (lm, lm.version(), table, settings.law_key)
+        law = (lm, lm.version(), table, settings.law_key, constraint)
         keys = [(law, prompt, budget) for prompt, budget in zip(prompts, budgets, strict=True)]
         kept = settings.seed is None
         trees = [
-            self.tree(key, table, key[2]) if kept and key not in keys[:row] else BoundsTree(table, key[2])
+            self.tree(key, table, key[2], constraint)
+            if kept and key not in keys[:row]
+            else BoundsTree(table, key[2], constraint)
             for row, key in enumerate(keys)
         ]
         try:
@@ -101,13 +102,14 @@ class TreeStore:
 
         The last one goes, too, where its root and its table alone are over the bound.
         """
-        while len(self._trees) > 1 and self.bytes > self.max_bytes:
+        self._recount()
+        while len(self._trees) > 1 and self._sum > self.max_bytes:
             self._drop(next(iter(self._trees)))
-        if self.bytes > self.max_bytes:
+        if self._sum > self.max_bytes:
             ((key, tree),) = self._trees.items()
-            self._lent.add(key)
             tree.evict(max(0, self.max_bytes - tree.table.bytes))
-            if self.bytes > self.max_bytes:
+            self._count(key, tree.bytes)
+            if self._sum > self.max_bytes:
                 self._drop(key)
         self._lent.clear()
 
@@ -118,6 +120,12 @@ class TreeStore:
         self._sum = 0
         self._users.clear()
         self._lent.clear()
+
+    def _recount(self) -> None:
+        for key in self._lent:
+            tree = self._trees[key]
+            self._count(key, tree.bytes)
+            self._count(tree.table, tree.table.bytes)
 
     def _count(self, thing: Hashable, size: int) -> None:
         self._sum += size - self._sizes.get(thing, 0)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Moves, Table
+from .constraint import Constraint
 
 NODE_BYTES = 600
 """Measured footprint of a node without its law, on CPython 3.11."""
@@ -132,6 +133,10 @@ class Node:
         """Return the token ids of ``y``."""
         return tuple(node.token for node in self.path())
 
+    def rule_out(self) -> None:
+        """Mark the prefix as one that nothing in the language begins with."""
+        self.state, self.upper, self.lower, self.expanded = DEAD, 0.0, 0.0, True
+
     def recompute(self) -> bool:
         """Sum both bounds afresh from the children; return whether either changed."""
         children = self.children.values()
@@ -156,6 +161,8 @@ class BoundsTree:
         What is allowed.
     budget
         The most tokens to write, end of sequence included.
+    constraint
+        What is ruled out beside the guide, found out node by node.
 
     Attributes
     ----------
@@ -163,8 +170,8 @@ class BoundsTree:
         Laws learned so far: the model tokens that the tree has used.
     """
 
-    def __init__(self, table: Table, budget: int) -> None:
-        self.table, self.budget = table, budget
+    def __init__(self, table: Table, budget: int, constraint: Constraint | None = None) -> None:
+        self.table, self.budget, self._constraint = table, budget, constraint
         self.root = Node(None, -1, table.start, budget)
         self.clock = 0
         self.nodes = 1
@@ -183,13 +190,18 @@ class BoundsTree:
         return self._lower, self._upper
 
     def child(self, node: Node, token: int, target: int) -> Node:
-        """Return the child of ``node`` at a live ``token``, materialised where it was not; bounds do not change."""
+        """Return the child of ``node`` at a live ``token``, materialised where it was not.
+
+        Bounds do not change, unless the constraint rules the child out: it is :data:`DEAD` then, and all bounds know at once.
+        """
         child = node.children.get(token)
         if child is None:
             child = self._add(node, token, target)
             if node.law is not None:
                 self._attach(node, child)
                 node.rest = node.law.mass()
+                if child.state == DEAD:
+                    self.propagate([node])
         return child
 
     def expand(self, node: Node, log_p: NDArray[np.floating]) -> None:
@@ -218,6 +230,10 @@ class BoundsTree:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
         child.touched = self.clock
         self.nodes += 1
+        if self._constraint is not None:
+            written = node.tokens() if target == DONE else child.tokens()
+            if not self._constraint.allows(written, finished=target == DONE):
+                child.rule_out()
         return child
 
     def _attach(self, node: Node, child: Node) -> None:

@@ -77,6 +77,10 @@ def audit(
     check(len(rows), n, confidence)
     if isinstance(bounds_tokens, bool) or not isinstance(bounds_tokens, int) or bounds_tokens < 0:
         raise UnsupportedError(f"bounds_tokens={bounds_tokens!r} was given; expected a whole number of at least 0.")
+    if settings.get("tokenization") not in (None, "any"):
+        raise UnsupportedError(
+            "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'."
+        )
     for keyword in ("phi", "num_return_sequences"):
         if keyword in settings:
             raise UnsupportedError(

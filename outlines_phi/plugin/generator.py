@@ -19,7 +19,7 @@ from ..sampling.ranking import Ranking
 from . import search
 from .audit import audit
 from .model import PhiTransformers
-from .options import CallOptions, resolve_phi
+from .options import TOKENIZATIONS, CallOptions, resolve_phi
 from .processor import MaskLogitsProcessor
 from .streaming import Pieces
 from .values import reader
@@ -34,23 +34,27 @@ class PhiGenerator(SteerableGenerator):
     replaces the generator's own.
     """
 
-    def __init__(self, model: PhiTransformers, output_type: Any, phi: Phi | None) -> None:
+    def __init__(self, model: PhiTransformers, output_type: Any, phi: Phi | None, tokenization: str = "any") -> None:
         self.model: PhiTransformers = model
-        self.phi = phi
+        self.phi, self.tokenization = phi, tokenization
         self.logits_processor = MaskLogitsProcessor(model.table(output_type))
         self.reader = reader(output_type)
 
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {"phi": self.phi, "tokenization": self.tokenization}
+
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
-        return super().__call__(prompt, **{"phi": self.phi, **keywords})
+        return super().__call__(prompt, **{**self._given, **keywords})
 
     def batch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
         """Return one text per prompt, drawn in shared model calls."""
-        return super().batch(prompts, **{"phi": self.phi, **keywords})
+        return super().batch(prompts, **{**self._given, **keywords})
 
     def stream(self, prompt: Any, **keywords: Any) -> Pieces:
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
-        return super().stream(prompt, **{"phi": self.phi, **keywords})
+        return super().stream(prompt, **{**self._given, **keywords})
 
     async def agenerate(self, prompt: Any, **keywords: Any) -> Any:
         """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
@@ -84,7 +88,8 @@ class PhiGenerator(SteerableGenerator):
 
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
-        phi = resolve_phi(keywords.pop("phi", self.phi))
+        keywords = {**self._given, **keywords}
+        phi = resolve_phi(keywords.pop("phi"))
         if phi is None:
             raise UnsupportedError(
                 "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
@@ -121,7 +126,7 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
-        return search.probabilities(self, prompts, tolerance, effort, settings)
+        return search.probabilities(self, prompts, tolerance, effort, {"tokenization": self.tokenization, **settings})
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
@@ -147,7 +152,7 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
-        return search.mode(self, prompts, top, tolerance, effort, settings)
+        return search.mode(self, prompts, top, tolerance, effort, {"tokenization": self.tokenization, **settings})
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
         """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
@@ -155,7 +160,7 @@ class PhiGenerator(SteerableGenerator):
 
 
 def Generator(  # noqa: N802 - named as the host's own function
-    model: PhiTransformers, output_type: Any, *, phi: str | Phi | None = "auto"
+    model: PhiTransformers, output_type: Any, *, phi: str | Phi | None = "auto", tokenization: str = "any"
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -169,6 +174,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines.
+    tokenization
+        ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
 
     Raises
     ------
@@ -184,4 +191,6 @@ def Generator(  # noqa: N802 - named as the host's own function
         raise UnsupportedError(
             "output_type=None was given: free text has nothing to correct. Give a type, or call the model itself."
         )
-    return PhiGenerator(model, output_type, resolve_phi(phi))
+    if tokenization not in TOKENIZATIONS:
+        raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
+    return PhiGenerator(model, output_type, resolve_phi(phi), tokenization)

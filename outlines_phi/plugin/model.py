@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers
 from outlines.types.dsl import CFG
 
+from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.index import is_byte_level
@@ -28,7 +29,6 @@ from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
-from ..settings import SamplingSettings
 from ..vocabulary import Vocabulary
 from .asynchronous import Worker
 from .compiled import CompiledTypes
@@ -131,7 +131,7 @@ class PhiTransformers(Transformers):
             return best_texts(self, [model_input], self._compiled.of_processor(output_type), resolved, keywords)[0]
         options = CallOptions.read(keywords, self.model.generation_config)
         draws = self.draw([model_input], self._compiled.of_processor(output_type), resolved, options)[0]
-        return _texts(draws, options.settings)
+        return _texts(draws, options)
 
     def generate_batch(
         self,
@@ -153,7 +153,7 @@ class PhiTransformers(Transformers):
             return best_texts(self, model_input, self._compiled.of_processor(output_type), resolved, keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
         results = self.draw(model_input, self._compiled.of_processor(output_type), resolved, options)
-        return [_texts(draws, options.settings) for draws in results]
+        return [_texts(draws, options) for draws in results]
 
     def generate_stream(
         self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
@@ -171,6 +171,11 @@ class PhiTransformers(Transformers):
         request = self._request([model_input], table, options)
         match sampler_for(resolved, self._trees):
             case AncestralSampler() as sampler:
+                if request.constraint is not None:
+                    raise UnsupportedError(
+                        "tokenization='canonical' was given to a stream of a step estimator: whether a token stays is known only "
+                        "at the end. Stream with phi='exact' or phi='auto', or call without a stream."
+                    )
                 return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
             case _:
                 draw = partial(self.draw, [model_input], table, resolved, options)
@@ -224,10 +229,11 @@ class PhiTransformers(Transformers):
         if not inputs:
             return []
         request = self._request(inputs, table, options)
-        law = request.lm, request.settings
-        with turn(self._drawing), self._trees.lend(*law, table, request.prompts, request.budgets) as trees:
+        law = *request.law, request.prompts, request.budgets, request.constraint
+        with turn(self._drawing), self._trees.lend(*law) as trees:
             return probabilities(
-                *law,
+                request.lm,
+                request.settings,
                 request.prompts,
                 trees,
                 tolerance=tolerance,
@@ -243,7 +249,12 @@ class PhiTransformers(Transformers):
             prompts=[self._prompt_ids(item) for item in inputs],
             settings=options.settings,
             n=options.n,
+            constraint=self._canonical if options.tokenization == "canonical" else None,
         )
+
+    @cached_property
+    def _canonical(self) -> CanonicalTokenization:
+        return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
     def table(self, output_type: Any) -> Table:
         """Return the compiled form of ``output_type``, kept for later calls."""
@@ -291,6 +302,11 @@ class PhiTransformers(Transformers):
                 "seed= was given without phi=; Hugging Face's generate takes its randomness from "
                 "torch.manual_seed(seed)."
             )
+        if keywords.pop("tokenization", None) not in (None, "any"):
+            raise UnsupportedError(
+                "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
+                "phi='exact' or phi='auto', or leave it out."
+            )
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
             # A fresh one for each generation, so that no state is left of the last one.
@@ -298,13 +314,12 @@ class PhiTransformers(Transformers):
         return processor
 
 
-def _texts(draws: Draws, settings: SamplingSettings) -> str | list[str]:
+def _texts(draws: Draws, options: CallOptions) -> str | list[str]:
     """Return what stock Outlines would: a text, or a list where several were asked for."""
     if draws.failures:
         raise EmptyLanguageError(
-            f"{draws.failures} of {draws.failures + len(draws)} trajectories met a step where "
-            f"{settings.truncation or 'the model'} leaves no allowed token; they are draws of weight 0, which texts cannot "
-            "tell. Loosen the truncation, use phi='exact', or take the weights: "
+            f"{draws.failures} of {draws.failures + len(draws)} trajectories met a step where {options.obstacle}; they are "
+            "draws of weight 0, which texts cannot tell. Loosen the truncation, use phi='exact', or take the weights: "
             "outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )
     return draws.texts[0] if len(draws) == 1 else draws.texts

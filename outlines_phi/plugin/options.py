@@ -30,6 +30,7 @@ USED = (
     "num_return_sequences",
     "do_sample",
     "num_beams",
+    "tokenization",
 )
 """The keywords that a call under a correction takes."""
 
@@ -47,6 +48,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (None,),
 }
 """Options that change ``p`` in a way that is not offered, with the values that change nothing."""
+
+
+TOKENIZATIONS = ("any", "canonical")
+"""Which spellings of a text by tokens belong to the language."""
 
 
 class Unset(Enum):
@@ -84,10 +89,20 @@ class CallOptions:
         What defines ``p``.
     n
         Draws per prompt.
+    tokenization
+        ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone.
     """
 
     settings: SamplingSettings
     n: int = 1
+    tokenization: str = "any"
+
+    @property
+    def obstacle(self) -> str:
+        """What may leave a trajectory without a way on."""
+        if self.tokenization == "canonical":
+            return "tokenization='canonical' rules out what was written"
+        return f"{self.settings.truncation or 'the model'} leaves no allowed token"
 
     @classmethod
     def read(cls, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
@@ -131,7 +146,10 @@ class CallOptions:
         n = keywords.get("num_return_sequences")
         if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
             raise UnsupportedError(f"num_return_sequences={n!r} was given; expected a whole number of at least 1.")
-        return cls(settings, 1 if n is None else n)
+        tokenization = keywords.get("tokenization") or "any"
+        if tokenization not in TOKENIZATIONS:
+            raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
+        return cls(settings, 1 if n is None else n, tokenization)
 
 
 def _refuse_unless_neutral(

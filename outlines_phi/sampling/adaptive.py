@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..phi.backup import BackedUpValues
 from ..phi.tree import BoundsTree, Node
 
@@ -132,7 +132,7 @@ class AdaptiveTrajectories:
         trajectory.log_q_mask += log_p - math.log(masses.sum())
         total = float(shares.sum())
         trajectory.log_q += log_p + math.log(value) - math.log(total) if value > 0 and total > 0 else -math.inf
-        trajectory.node = child
+        trajectory.node = child if child.state != DEAD else None
 
 
 def draw(weights: np.ndarray, rng: np.random.Generator) -> int:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..guides.guide import DONE
 from ..lm.model import Evaluation, ModelCounts, TokenTrees
+from ..phi.constraint import Constraint
 from ..phi.estimator import StepPhi
 from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
@@ -68,7 +69,7 @@ class Trajectory:
 
     @property
     def failed(self) -> bool:
-        """Whether no allowed token had any probability: a draw of weight 0."""
+        """Whether no allowed token had any probability, or the constraint ruled it out: a draw of weight 0."""
         return self.log_q == -math.inf
 
 
@@ -153,6 +154,13 @@ class AncestralSampler(Sampler):
             walk.tokens.append(token)
             walk.state = request.table.guide.advance(walk.state, token)
             walk.remaining -= 1
+            if request.constraint is not None and not _allowed(request.constraint, walk):
+                walk.log_q = -math.inf
+
+
+def _allowed(constraint: Constraint, walk: Trajectory) -> bool:
+    finished = walk.state == DONE
+    return constraint.allows(walk.tokens[:-1] if finished else walk.tokens, finished=finished)
 
 
 def _launch(request: Request) -> list[Trajectory]:

@@ -61,7 +61,7 @@ class AutoSampler(Sampler):
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         """
-        with self.store.lend(request.lm, request.settings, request.table, request.prompts, request.budgets) as trees:
+        with self.store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
             evaluator = prepare(request, trees)
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
             if self.phi.share > 0:

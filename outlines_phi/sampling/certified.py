@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..phi.tree import BoundsTree, Node
 from .attempts import Attempt, Attempts
 
@@ -30,6 +30,8 @@ class CertifiedAttempts(Attempts):
         while attempt.node.state != DONE:
             node = attempt.node
             node.touched = self.tree.clock
+            if node.state == DEAD:
+                return self._finish(attempt, success=False)
             if node.law is None:
                 return self._wait(attempt)
             if node.rest + sum(child.p * self._weight(child) for child in node.children.values()) <= 0:

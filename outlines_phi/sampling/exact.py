@@ -53,7 +53,7 @@ class ExactSampler(Sampler):
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         """
-        with self.store.lend(request.lm, request.settings, request.table, request.prompts, request.budgets) as trees:
+        with self.store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
             return self._draw(request, trees, prepare(request, trees))
 
     def _draw(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..phi.tree import Node
 from .attempts import Attempt, Attempts
 
@@ -26,6 +26,8 @@ class RejectionAttempts(Attempts):
         while attempt.node.state != DONE:
             node = attempt.node
             node.touched = self.tree.clock
+            if node.state == DEAD:
+                return self._finish(attempt, success=False)
             if node.law is None:
                 return self._wait(attempt)
             if attempt.rng.random() * attempt.bound >= node.upper:

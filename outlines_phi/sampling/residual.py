@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..phi.tree import BoundsTree, Node
 
 
@@ -54,10 +54,10 @@ class ResidualAttempts:
         """``Z_hat`` of each finished attempt."""
         return tuple(self._lower + (self._gap if node is not None else 0.0) for node in self._places)
 
-    def _descend(self, node: Node, rng: np.random.Generator) -> Node:
+    def _descend(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.expanded and node.law is not None:
             node = self.tree.choose(node, _gap, rng)
-        return node
+        return node if node.state != DEAD else None
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:
@@ -65,7 +65,7 @@ class ResidualAttempts:
             if rng.random() >= live:
                 return None
             node = self.tree.choose(node, _one, rng)
-        return node
+        return node if node.state != DEAD else None
 
 
 def _gap(node: Node) -> float:

@@ -15,6 +15,7 @@ from ..errors import EmptyLanguageError, ModelError, UnsupportedError
 from ..guides.guide import UNREACHABLE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
 from .draws import Draws
 
@@ -37,6 +38,8 @@ class Request:
         What defines ``p``; its seed keys the random streams.
     n
         Draws per prompt.
+    constraint
+        What is ruled out beside the table.
 
     Raises
     ------
@@ -53,12 +56,18 @@ class Request:
     prompts: Sequence[tuple[int, ...]]
     settings: SamplingSettings
     n: int = 1
+    constraint: Constraint | None = None
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
         object.__setattr__(self, "budgets", tuple(self._budget(prompt) for prompt in self.prompts))
+
+    @property
+    def law(self) -> tuple[LanguageModel, SamplingSettings, Table]:
+        """What the law of a prompt's draws depends on, beside its budget and the constraint."""
+        return self.lm, self.settings, self.table
 
     def _budget(self, prompt: tuple[int, ...]) -> int:
         least = self.table.guide.min_tokens(self.table.start)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import outlines_phi.cli
-from outlines_phi.cli import app as commands
-from outlines_phi.errors import BudgetError
+from outlines_phi.cli.ending import FAILED, REFUSED
+from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
+from outlines_phi.lm import bundled
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -35,7 +36,7 @@ def test_version(run: Run) -> None:
 
 def test_help_names_the_commands(run: Run) -> None:
     code, out, _ = run("--help")
-    assert code == 0 and "demo" in out
+    assert code == 0 and all(command in out for command in ("demo", "generate", "audit"))
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--n", "3"), ("demo", "--seed", "x")])
@@ -50,13 +51,16 @@ def test_a_folder_that_cannot_be_made_is_refused_before_any_work(run: Run, tmp_p
     assert code == 2 and "--out" in err
 
 
-def test_an_error_of_the_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [(BudgetError, FAILED), (UnsupportedError, REFUSED)])
+def test_an_error_of_the_package_is_one_line(
+    kind: type[OutlinesPhiError], expected: int, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def fail() -> None:
-        raise BudgetError("the effort\nran out [at 5 of 9]; " + "raise it " * 30)
+        raise kind("the effort\nran out [at 5 of 9]; " + "raise it " * 30)
 
-    monkeypatch.setattr(commands, "app", fail)
-    code, out, err = run()
-    assert code == commands.FAILURE == 2
+    monkeypatch.setattr(bundled, "load", fail)
+    code, out, err = run("demo", "--out", str(tmp_path / "demo"))
+    assert code == expected
     assert out == ""
     assert err.startswith("Error: the effort ran out [at 5 of 9]; raise it")
     assert err.count("\n") == 1

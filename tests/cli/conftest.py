@@ -1,0 +1,101 @@
+"""The command line as a test calls it: in a folder with output types."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from outlines_phi.cli.app import app
+from outlines_phi.lm import bundled
+
+TYPES = """
+import datetime
+import enum
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+Answer = Literal["yes", "no"]
+Day = datetime.date
+pattern = "[0-9]+"
+
+
+class Size(enum.Enum):
+    small = "small"
+    large = "large"
+
+
+class Order(BaseModel):
+    size: Literal["small", "large"]
+    cups: int = Field(ge=100, le=100)
+
+
+class Character(BaseModel):
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    alive: bool
+
+
+class Outer:
+    Inner = Literal["a", "b"]
+
+
+def book(room: Literal["sea", "garden"], nights: Literal[1, 2]): ...
+"""
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the module ``formats``."""
+    (tmp_path / "formats.py").write_text(TYPES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "formats", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def cli(folder: Path) -> Cli:
+    """Call a command; returns its exit code, standard output and messages."""
+
+    def call(*arguments: object, stdin: str | None = None) -> Any:
+        return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin, env={"COLUMNS": "100"})
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled model with other weights and a chat template, in a folder of its own."""
+    path = tmp_path_factory.mktemp("model")
+    model, tokenizer = bundled.load()
+    tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(1.01)
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    """Return the records of a file or of the standard output, the first line left out."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert lines[0]["record"] == "run"
+    return lines[1:]

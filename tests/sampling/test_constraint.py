@@ -1,0 +1,152 @@
+"""Constraints beside the guide: every sampler conditions on them too, found out node by node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import outlines_phi
+from outlines_phi.errors import EmptyLanguageError
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.sampling import exact
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.auto import AutoSampler
+from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.ranking import rank
+from outlines_phi.sampling.sampler import Request
+from tests.languages import ALPHA, LANGUAGES, Language, p_value
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+WORDS, LOOP, NESTED, _ = LANGUAGES
+A, B, OPEN, CLOSE = 1, 2, 9, 10
+
+
+@dataclass(frozen=True)
+class Merged:
+    """No ``a`` before ``b`` and no ``(`` before ``)``: there is a token for both; and, known late, an even number of tokens."""
+
+    even: bool = False
+
+    def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+        pairs = set(zip(tokens, tokens[1:], strict=False))
+        return not pairs & {(A, B), (OPEN, CLOSE)} and not (self.even and finished and len(tokens) % 2)
+
+
+def constrained(language: Language, n: int, seed: int | None, constraint: Merged, rows: int = 1) -> Request:
+    return replace(language.request(n, seed, rows=rows), constraint=constraint)
+
+
+@cache
+def reference(language: Language, constraint: Merged) -> tuple[float, dict[tuple[int, ...], float]]:
+    """Return Phi and mu* of a constrained language, from the enumeration of the whole one."""
+    p = {
+        y: math.exp(log_p)
+        for y, log_p in language.reference().log_p.items()
+        if constraint.allows(y[:-1], finished=True)
+    }
+    return sum(p.values()), {y: value / sum(p.values()) for y, value in p.items()}
+
+
+EXACT = {
+    "rejection": lambda: ExactSampler(ExactPhi()),
+    "one at a time": lambda: ExactSampler(ExactPhi(width=1)),
+    "certified at 1e-9": lambda: ExactSampler(ExactPhi(tolerance=1e-9)),
+    "auto": lambda: AutoSampler(AutoPhi()),
+}
+WEIGHTED = {
+    "local": lambda: AncestralSampler(LocalPhi()),
+    "onestep": lambda: AncestralSampler(OneStepPhi()),
+    "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
+}
+languages = pytest.mark.parametrize("language", [WORDS, LOOP, NESTED], ids=str)
+constraints = pytest.mark.parametrize("constraint", [Merged(), Merged(even=True)], ids=["early", "late"])
+
+
+@pytest.fixture(autouse=True, params=["whole", "grown"])
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "grown":
+        monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+
+
+@constraints
+@languages
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_samplers_draw_the_constrained_law(name: str, language: Language, constraint: Merged) -> None:
+    phi, mu = reference(language, constraint)
+    draws = EXACT[name]().sample(constrained(language, 6000, 7, constraint))[0]
+    assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
+    assert draws.log_z_bounds[0] <= math.log(phi) + 1e-9 and math.log(phi) <= draws.log_z_bounds[1] + 1e-9
+
+
+@languages
+def test_draws_without_the_constraint_fail_the_same_test(language: Language) -> None:
+    draws = ExactSampler(ExactPhi()).sample(language.request(6000, 7))[0]
+    assert p_value([draw.token_ids for draw in draws], reference(language, Merged(even=True))[1]) < ALPHA
+
+
+@pytest.mark.parametrize("road", ["grown"], indirect=True)
+@constraints
+@pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+def test_cold_trees_and_normalisers(language: Language, constraint: Merged) -> None:
+    """One draw and one residual attempt of each of many trees that start from nothing."""
+    phi, mu = reference(language, constraint)
+    results = ExactSampler(ExactPhi(width=6, normalizers=1)).sample(constrained(language, 1, 3, constraint, rows=1500))
+    assert p_value([draws[0].token_ids for draws in results], mu) > ALPHA
+    z = np.array([draws.normalizers[0] for draws in results])
+    assert abs(z.mean() - phi) < 4 * z.std() / math.sqrt(len(z)) + 1e-12
+
+
+@constraints
+@languages
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_have_mean_phi(name: str, language: Language, constraint: Merged) -> None:
+    """What the constraint rules out is a draw of weight 0 and counts in the mean."""
+    phi, mu = reference(language, constraint)
+    draws = WEIGHTED[name]().sample(constrained(language, 6000, 3, constraint))[0]
+    w = np.exp(draws.log_w)
+    assert len(w) == 6000
+    assert abs(w.mean() - phi) < 4 * w.std() / math.sqrt(len(w))
+    assert {draw.token_ids for draw in draws} <= set(mu)
+    weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
+    assert total_variation(weighted, mu) < 3 * noise_floor(mu, int(draws.ess)) + 0.01
+
+
+@pytest.mark.parametrize("road", ["grown"], indirect=True)
+@pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+def test_adaptive_weights_on_cold_trees(language: Language) -> None:
+    phi, _ = reference(language, Merged(even=True))
+    results = AutoSampler(AutoPhi(share=0, candidates=1)).sample(
+        constrained(language, 32, 5, Merged(even=True), rows=300)
+    )
+    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+    assert abs(w.mean() - 1) < 4 * w.std() / math.sqrt(len(w))
+
+
+@constraints
+@languages
+def test_the_mode_obeys_it(language: Language, constraint: Merged) -> None:
+    _, mu = reference(language, constraint)
+    best = sorted(mu, key=lambda y: (-mu[y], y))[:5]
+    sampler = ExactSampler(ExactPhi())
+    ranking = rank(
+        constrained(language, 1, 0, constraint), 5, sampler.store, tolerance=0.0, effort=outlines_phi.Effort()
+    )[0]
+    assert [member.token_ids for member in ranking] == best
+
+
+def test_a_constraint_that_rules_out_everything_is_an_error() -> None:
+    class Nothing:
+        def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+            return not finished
+
+    with pytest.raises(EmptyLanguageError, match="Phi = 0"):
+        ExactSampler(ExactPhi()).sample(replace(WORDS.request(1, 1), constraint=Nothing()))
