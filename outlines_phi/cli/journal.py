@@ -70,7 +70,7 @@ def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
         header = check_format(_parse(first, 1, path) if first.startswith(BEGINNING) else None, path)
         finished, errors, drawn, end = 0, 0, 0, file.tell()
         for number, content in enumerate(file, 2):
-            if False:
+            if not content.endswith(b"\n"):
                 break
             record = _parse(content, number, path)
             failed = _check(record, finished, drawn, prompts, f"Line {number} of {path}")

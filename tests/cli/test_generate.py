@@ -354,7 +354,7 @@ class TestRefusedFiles:
         model, _ = bundled.load()
         before = weights_fingerprint(model)
         assert before == weights_fingerprint(bundled.load()[0])
-        model.model.layers[0].mlp.up_proj.weight.data.add_(1e-3)
+        model.model.layers[0].mlp.up_proj.weight.data[1:].add_(1e-3)
         assert weights_fingerprint(model) != before
 
     @pytest.mark.parametrize("prompts", [[MUSEUM, MUSEUM], [BAKERY], [MUSEUM]])
