@@ -34,9 +34,9 @@ from .plugin.custom_generate import custom_generate as custom_generate
 from .plugin.generator import Generator as Generator
 from .plugin.install import install as install
 from .plugin.install import uninstall as uninstall
+from .plugin.loading import from_transformers as from_transformers
+from .plugin.loading import wrap as wrap
 from .plugin.model import PhiTransformers as PhiTransformers
-from .plugin.model import from_transformers as from_transformers
-from .plugin.model import wrap as wrap
 from .plugin.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws

@@ -24,7 +24,8 @@ from ..fidelity.plots import draw_reports
 from ..fidelity.report import Report, Sample, compare
 from ..lm import bundled
 from ..plugin.generator import Generator
-from ..plugin.model import PhiTransformers, from_transformers
+from ..plugin.loading import from_transformers
+from ..plugin.model import PhiTransformers
 from ..settings import SamplingSettings
 from .cases import ANSWER, BUDGET, CHARACTER, Case
 from .tables import print_report

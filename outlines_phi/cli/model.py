@@ -13,7 +13,8 @@ import transformers
 
 from ..errors import UnsupportedError
 from ..lm import bundled
-from ..plugin.model import PhiTransformers, from_transformers
+from ..plugin.loading import from_transformers
+from ..plugin.model import PhiTransformers
 
 BUNDLED = "bundled"
 """The name of the model that ships with the package."""

@@ -19,7 +19,8 @@ from ..phi.local import LocalPhi
 from ..phi.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.sampler import Request
-from .model import PhiTransformers, wrap
+from .loading import wrap
+from .model import PhiTransformers
 from .options import CallOptions
 from .processor import MaskLogitsProcessor
 

@@ -21,7 +21,6 @@ from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
 from ..vocabulary import Vocabulary
 from .compiled import CompiledTypes
-from .model import language_model
 from .options import CallOptions
 
 
@@ -103,7 +102,7 @@ class Loans:
         read = self._read.setdefault(model, WeakKeyDictionary())
         if tokenizer not in read:
             made = isinstance(tokenizer, Vocabulary)
-            lm = (TransformersModel if made else language_model)(Borrowed(model), tokenizer)
+            lm = (TransformersModel if made else TransformersModel.with_tokenizer)(Borrowed(model), tokenizer)
             read[tokenizer] = self._of(model, lm)
         return read[tokenizer]
 

@@ -22,7 +22,8 @@ from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from . import generate, samplers
 from .generator import Generator as PhiGeneratorOf
-from .model import READABLE, PhiTransformers, wrap
+from .loading import wrap
+from .model import READABLE, PhiTransformers
 from .options import Unset, resolve_phi
 
 TESTED = ((1, 3), (2, 0))

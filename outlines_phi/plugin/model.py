@@ -29,7 +29,6 @@ from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
-from ..vocabulary import Vocabulary
 from .asynchronous import Worker
 from .compiled import CompiledTypes
 from .options import CallOptions, Unset, resolve_phi
@@ -82,7 +81,7 @@ class PhiTransformers(Transformers):
         max_tree_bytes: int = 2**30,
     ) -> None:
         self.phi = resolve_phi(phi)
-        self.lm = language_model(model, tokenizer)
+        self.lm = TransformersModel.with_tokenizer(model, tokenizer)
         super().__init__(model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = ByteTokenizer(tokenizer)
         self._trees = TreeStore(max_tree_bytes)
@@ -330,56 +329,3 @@ def _check_batch(inputs: Any) -> None:
         raise UnsupportedError(
             f"A {type(inputs).__name__} was given as the prompts of a batch; expected a list of str or Chat."
         )
-
-
-def language_model(model: Any, tokenizer: Any) -> TransformersModel:
-    """Return a Hugging Face model with the vocabulary of its tokenizer; errors as :class:`PhiTransformers`."""
-    if not callable(getattr(tokenizer, "convert_ids_to_tokens", None)):
-        raise UnsupportedError(
-            f"{type(tokenizer).__name__} was given as tokenizer; expected a text tokenizer "
-            "(AutoTokenizer.from_pretrained). Multimodal models, whose tokenizer is a processor, cannot be corrected "
-            "by this version."
-        )
-    config = getattr(getattr(model, "config", None), "get_text_config", lambda: None)()
-    output = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    size = getattr(output, "out_features", None) or getattr(config, "vocab_size", None)
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    eos_ids = [ends] if isinstance(ends, int) else list(ends or ())
-    # The tokenizer's own first, where the model stops at it: the one that stock Outlines allows.
-    eos_ids.sort(key=lambda v: v != tokenizer.eos_token_id)
-    return TransformersModel(model, Vocabulary.from_tokenizer(tokenizer, size=size, eos_ids=eos_ids))
-
-
-def from_transformers(
-    model: Any,
-    tokenizer: Any,
-    *,
-    device_dtype: torch.dtype | None = None,
-    phi: str | Phi | None = None,
-    max_tree_bytes: int = 2**30,
-) -> PhiTransformers:
-    """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
-
-    The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`.
-    """
-    return PhiTransformers(model, tokenizer, device_dtype=device_dtype, phi=phi, max_tree_bytes=max_tree_bytes)
-
-
-def wrap(model: Any, *, phi: str | Phi | None = None, max_tree_bytes: int = 2**30) -> PhiTransformers:
-    """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
-
-    The new model has the ``phi`` and the memory bound given here, and trees of its own.
-
-    Raises
-    ------
-    UnsupportedError
-        Not a text model made by ``outlines.from_transformers``.
-    """
-    if type(model) not in (Transformers, PhiTransformers):
-        raise UnsupportedError(
-            f"{type(model).__name__} was given to wrap(); expected a model made by outlines.from_transformers(model, "
-            "tokenizer). Multimodal models, servers and other libraries cannot be corrected by this version."
-        )
-    return PhiTransformers(
-        model.model, model.hf_tokenizer, device_dtype=model.device_dtype, phi=phi, max_tree_bytes=max_tree_bytes
-    )

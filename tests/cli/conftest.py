@@ -67,7 +67,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "formats.py").write_text(TYPES, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "formats", raising=False)
+    for module in ("formats", "schemas"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     return tmp_path
 
 

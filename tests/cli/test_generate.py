@@ -51,7 +51,7 @@ class TestLines:
             ARIA,
             ARIA,
         )
-        assert result.exit_code == 0, result.stderr
+        assert result.exit_code == 0 and result.stderr == ""
         lines, vocabulary = records(result.stdout), from_transformers(*bundled.load()).lm.vocabulary
         assert [(line["prompt_index"], line["draw_index"]) for line in lines] == [
             (i, j) for i in (0, 1) for j in range(3)
@@ -67,6 +67,22 @@ class TestLines:
             assert (
                 line["weight"] == pytest.approx(1 / 3) and line["ess"] == 1 and line["prompt_ess"] == pytest.approx(3)
             )
+
+    def test_canonical_draws_are_spelled_as_the_tokenizer_spells_them(self, cli: Cli) -> None:
+        arguments = (
+            "--type",
+            "formats:Character",
+            "--n",
+            10,
+            "--seed",
+            1,
+            "--token-ids",
+            "--tokenization",
+            "canonical",
+        )
+        tokenizer = bundled.load()[1]
+        for line in records(cli("generate", *arguments, ARIA).stdout):
+            assert line["token_ids"][:-1] == tokenizer.encode(line["text"])
 
     def test_masked_draws_have_weights(self, cli: Cli) -> None:
         lines = records(

@@ -58,6 +58,27 @@ class TransformersModel(LanguageModel):
         self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
         self._check_mode()
 
+    @classmethod
+    def with_tokenizer(cls, hf_model: Any, tokenizer: Any) -> TransformersModel:
+        """Return a model whose vocabulary is read from its tokenizer; errors as the constructor's.
+
+        The end of sequence is every id at which the model's ``generation_config`` stops.
+        """
+        if not callable(getattr(tokenizer, "convert_ids_to_tokens", None)):
+            raise UnsupportedError(
+                f"{type(tokenizer).__name__} was given as tokenizer; expected a text tokenizer "
+                "(AutoTokenizer.from_pretrained). Multimodal models, whose tokenizer is a processor, cannot be corrected "
+                "by this version."
+            )
+        config = getattr(getattr(hf_model, "config", None), "get_text_config", lambda: None)()
+        output = hf_model.get_output_embeddings() if hasattr(hf_model, "get_output_embeddings") else None
+        size = getattr(output, "out_features", None) or getattr(config, "vocab_size", None)
+        ends = getattr(getattr(hf_model, "generation_config", None), "eos_token_id", None)
+        eos_ids = [ends] if isinstance(ends, int) else list(ends or ())
+        # The tokenizer's own first, where the model stops at it: the one that stock Outlines allows.
+        eos_ids.sort(key=lambda v: v != tokenizer.eos_token_id)
+        return cls(hf_model, Vocabulary.from_tokenizer(tokenizer, size=size, eos_ids=eos_ids))
+
     @property
     def road(self) -> str:
         """How trees are evaluated: ``"packed"``, ``"rows"`` or ``"rows of one length"``."""

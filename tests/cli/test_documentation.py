@@ -1,0 +1,61 @@
+"""The commands of ``docs/command-line.md`` run, in order, and print what the page says, up to digits."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+from typer.main import get_command
+
+from outlines_phi.cli.app import app
+
+from .conftest import Cli
+
+PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+NUMBER = re.compile(r"[-+]?\d+(\.\d+)?(e-?\d+)?")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def normal(line: str) -> str:
+    """A line without its digits and spaces, which may differ from machine to machine."""
+    return "".join(NUMBER.sub("#", line).split())
+
+
+def test_the_page_is_what_the_commands_print(cli: Cli, folder: Path) -> None:
+    (folder / "schemas.py").write_text(blocks("python")[0], encoding="utf-8")
+    (folder / "prompts.jsonl").write_text(blocks("json")[0], encoding="utf-8")
+    seen = []
+    for session in "".join(blocks("console")).split("$ outlines-phi ")[1:]:
+        command, *said = session.splitlines()
+        command, _, piped = command.partition(" | ")
+        result = cli(*shlex.split(command))
+        assert result.exit_code == (2 if said[0].startswith("Error:") else 0), result.stderr
+        printed = {normal(line) for line in (result.stdout + result.stderr).splitlines()}
+        if piped:
+            printed = {normal(text) for text in re.findall(r'"text": "(\w+)"', result.stdout)}
+        assert {normal(line) for line in said} - {"", "..."} <= printed, command
+        seen.append(command.split()[0])
+    assert seen == ["generate", "generate", "generate", "audit", "generate", "audit"]
+
+
+def test_the_code_that_reads_the_lines_runs(cli: Cli, folder: Path) -> None:
+    (folder / "schemas.py").write_text(blocks("python")[0], encoding="utf-8")
+    (folder / "prompts.jsonl").write_text(blocks("json")[0], encoding="utf-8")
+    first = blocks("console")[0].splitlines()[0].removeprefix("$ outlines-phi ")
+    assert cli(*shlex.split(first)).exit_code == 0
+    names: dict[str, object] = {}
+    exec(compile(blocks("py")[0], "command-line.md", "exec"), names)
+    roles = names["roles"]
+    assert isinstance(roles, dict) and set(roles) == {"wizard", "rogue", "healer", "ranger captain"}
+    assert abs(sum(roles.values()) - 1) < 1e-9 and abs(roles["ranger captain"] - 0.184) < 0.1
+
+
+def test_the_page_names_every_option() -> None:
+    for name in ("generate", "audit"):
+        command = get_command(app).commands[name]  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        assert {option for option in options - {"--help"} if f"`{option}" not in PAGE} == set(), name
