@@ -46,6 +46,7 @@ SUFFIXES = (".md", ".html", ".json", ".png")
 
 
 def audit(
+    context: typer.Context,
     prompts: Prompts = None,
     file: File = None,
     model: Model = BUNDLED,
@@ -79,13 +80,7 @@ def audit(
     From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
     """
     if saved is not None:
-        others = {"prompts": prompts, "--file": file, "--type": type_, "--schema": schema, "--regex": regex}
-        given_too = [option for option, value in {**others, "--output": output}.items() if value]
-        if given_too:
-            raise UnsupportedError(
-                f"{', '.join(given_too)} cannot be given together with --from: the file says what was drawn, and its weights alone "
-                "do not tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
-            )
+        _check_alone(context)
         audit_saved(saved, confidence, Console(highlight=False))
         return
     given = read_prompts(prompts or [], file)
@@ -111,6 +106,21 @@ def audit(
     print_audit(report, Console(highlight=False))
     for target in targets:
         note(f"Report: {report.save(target)}")
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Raise UnsupportedError where options were given that a file of draws has no use for."""
+    useless = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in ("saved", "confidence", "debug")
+        and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
+    ]
+    if useless:
+        raise UnsupportedError(
+            f"{', '.join(useless)} cannot be given together with --from: the file says what was drawn, and its weights alone do not "
+            "tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
+        )
 
 
 def _measured(

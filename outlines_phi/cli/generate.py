@@ -88,6 +88,8 @@ def generate(
 
     The first line says what the draws depend on; then comes a line per draw, or one with the error of a prompt that has none.
     """
+    if overwrite and output is None:
+        raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
     given = read_prompts(prompts or [], file)
     type_name, output_type = read_output_type(type_, schema, regex)
     estimator = _estimator(phi)

@@ -118,20 +118,15 @@ def _check(record: Any, index: int, drawn: int, prompts: Sequence[Prompt], place
 
 
 def check_target(path: Path) -> None:
-    """Raise UnsupportedError unless a file can be written at ``path``; leaves nothing behind."""
+    """Raise UnsupportedError unless a file can be written at ``path``, as far as that is known without touching it."""
     if path.exists() and not path.is_file():
         raise UnsupportedError(
             f"--output {path} is not a file. Give the path of one, or leave --output out for the standard output."
         )
-    existed = path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise UnsupportedError(
-            f"--output {path} cannot be written: {error.strerror}. Give the path of a file in a folder that exists."
-        ) from error
-    if not existed:
-        path.unlink()
+    if not path.parent.is_dir():
+        raise UnsupportedError(f"--output {path} cannot be written: there is no folder {path.parent}. Make it first.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UnsupportedError(f"--output {path} cannot be written: permission denied. Give another path.")
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

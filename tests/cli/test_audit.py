@@ -96,6 +96,7 @@ def _width(path: Path) -> float:
         (["--from", "none.jsonl"], 2, "--from none.jsonl cannot be read"),
         (["--from", "o.jsonl", BAKERY], 2, "prompts cannot be given together with --from"),
         (["--from", "o.jsonl", "--output", "a.md"], 2, "--output cannot be given together with --from"),
+        (["--from", "o.jsonl", "--n", "200", "--temperature", "0.5"], 2, "--n, --temperature cannot be given together"),
         (["--from", "formats.py"], 2, "is not valid JSON"),
     ],
 )
