@@ -96,9 +96,7 @@ def main(seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 4) ->
                 ess = [draw.ess for draw in auto if draw.guarantee != outlines_phi.Guarantee.EXACT]
                 plain = masked(generator, auto.counts.tokens, seed)
                 own = auto.counts.tokens - exact_part(generator, n, seed)
-                rows.append(
-                    (auto.counts.tokens, own, weighted.counts.tokens, exact, ess, plain.ess / n, weighted.log_z)
-                )
+                rows.append((auto.counts.tokens, own, weighted.counts.tokens, exact, ess, plain.ess / n, plain.log_z))
             tokens, own, alone, exact, ess, plain_ess, log_z = zip(*rows, strict=True)
             found = [one for call in ess for one in call]
             report.add(

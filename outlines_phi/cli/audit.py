@@ -118,8 +118,8 @@ def _check_alone(context: typer.Context) -> None:
     ]
     if useless:
         raise UnsupportedError(
-            f"{', '.join(useless)} cannot be given together with --from: the file says what was drawn, and its weights alone do not "
-            "tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
+            f"{', '.join(useless)} cannot be given together with --from: the file says what was drawn, and its weights alone do "
+            "not tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
         )
 
 

@@ -123,7 +123,7 @@ def generate(
     )
     if saved is not None:
         run.check(saved.header, output)
-    check_fits(loaded, output_type, run)
+    _check_fits(loaded, output_type, run)
     batches = Batches(
         generator=Generator(loaded, output_type, phi=estimator),
         keywords=settings,
@@ -150,7 +150,7 @@ def _seed(given: int | None, saved: Saved | None) -> int:
     return secrets.randbelow(2**32) if given is None else given
 
 
-def check_fits(model: PhiTransformers, output_type: Any, run: Run) -> None:
+def _check_fits(model: PhiTransformers, output_type: Any, run: Run) -> None:
     """Raise an error now that every prompt would else raise: the format is empty, or the budget too small for it."""
     Request(lm=model.lm, table=model.table(output_type), prompts=[(0,)], settings=run.settings, n=run.n)
 
@@ -175,9 +175,8 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
             interrupted = True
     tally.report(len(batches.prompts), output, batches.generator.phi)
     if interrupted:
-        resume = (
-            "The same command goes on from there." if output else "A run with --output FILE can go on where it ended."
-        )
+        begun = "The same command, without --overwrite, goes on from there."
+        resume = begun if output else "A run with --output FILE can go on where it ended."
         tell("Interrupted", "yellow", f"after {tally.prompts} of {len(batches.prompts)} prompts. {resume}")
         return INTERRUPTED
     return FAILED if tally.errors.total() else 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import torch
 from scipy import stats
 
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
@@ -269,7 +270,7 @@ class TestGoingOn:
         monkeypatch.setattr(Batches, "_draw", interrupted)
         result = cli(*self.ARGUMENTS, "--overwrite", "--file", prompts)
         assert result.exit_code == 130
-        assert "after 4 of 6 prompts. The same command goes on from there." in result.stderr
+        assert "after 4 of 6 prompts. The same command, without --overwrite, goes on from there." in result.stderr
         kept = (folder / "o.jsonl").read_bytes()
         assert kept.endswith(b"\n") and whole.startswith(kept) and len(kept) < len(whole)
         cli(*self.ARGUMENTS, "--file", prompts)
@@ -561,6 +562,21 @@ def law() -> dict[str, float]:
     """The computed law of the answers."""
     found = Generator(from_transformers(*bundled.load()), Literal["yes", "no"]).probabilities(BAKERY, tolerance=0)
     return {value: found[value].p for value in found}
+
+
+def test_memory_that_runs_out_is_one_line_and_the_file_goes_on(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    arguments = ("generate", "--regex", "[0-9]", "--seed", 1, "--output", "o.jsonl", BAKERY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "_draw", full)
+        result = cli(*arguments)
+    assert result.exit_code == 1 and "Give a smaller --batch-size" in result.stderr and result.stderr.count("\n") == 1
+    assert cli(*arguments).exit_code == 0
+    assert len(records((folder / "o.jsonl").read_text(encoding="utf-8"))) == 1
 
 
 class TestLaw:

@@ -89,7 +89,7 @@ class TransformersModel(LanguageModel):
         model = self.hf_model
         # Tensors made under inference mode keep no counter; loading afresh makes a new model object.
         # Writes through ``.data`` are not counted either; whoever makes them clears the cache.
-        parameters = [p for p in _parameters(model) if not p.is_inference()]
+        parameters = [p for p in _parameters(model) if p is not None and not p.is_inference()]
         weights = sum(p._version for p in parameters), hash(tuple(p.data_ptr() for p in parameters))
         adapters = getattr(model, "active_adapters", None) if getattr(model, "peft_config", None) else None
         active = str(adapters() if callable(adapters) else adapters)
@@ -108,13 +108,13 @@ class TransformersModel(LanguageModel):
             )
 
 
-def _parameters(model: Any) -> Iterator[Tensor]:
-    """Yield the parameters of a model: ``model.parameters()`` in a third of the time, which every call has to pay."""
+def _parameters(model: Any) -> Iterator[Tensor | None]:
+    """Yield the parameters of a model: what ``model.parameters()`` does in three times the time, which every call has to pay."""
     modules = [model]
-    while modules:
-        module = modules.pop()
-        yield from (p for p in module._parameters.values() if p is not None)
-        modules.extend(below for below in module._modules.values() if below is not None)
+    for module in modules:  # the list grows meanwhile
+        if module is not None:
+            yield from module._parameters.values()
+            modules += module._modules.values()
 
 
 def _check_kind(hf_model: Any) -> None:
