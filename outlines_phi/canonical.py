@@ -12,13 +12,21 @@ ANCHORS = ("", "\n", "a")
 """What may stand before a text so that the tokenizer adds nothing of its own to its beginning."""
 
 
+TRIALS = (
+    "1234567 12345 1234.5678901 x12345678901",
+    '{"name": "Ada  Lovelace",\n\t"born": 18151210, "it\'s": [true, -0.5e10]}  \n\n  end',
+    "naïve 東京都 12月31日  ١٢٣٤٥٦٧ 👩‍🚀👩‍🚀 isn't we'll !!!??? ...... ______ aaaaAAAAaaaa",
+)
+"""Texts whose every beginning must be allowed, else a tokenizer's splitting looks further ahead than is known here."""
+
+
 @final
 class CanonicalTokenization:
     """The token sequences ``y`` with ``y = encode(decode(y))``; a constraint for token trees.
 
     A finished text is compared with its own encoding, so membership is exact. An unfinished one is given up as soon as it
     differs where nothing that follows can matter any more: before the last two words of the tokenizer's own splitting. Where a
-    tokenizer splits nothing, only finished texts are compared.
+    tokenizer splits nothing, or by looking further ahead (digits grouped from the right), only finished texts are compared.
 
     The output is tokenized by itself, not together with the prompt. A text that holds the name of a special token
     (``<|im_end|>``) has no canonical tokenization.
@@ -47,6 +55,8 @@ class CanonicalTokenization:
                 f"{type(tokenizer).__name__} does not give its text back byte for byte (it adds to it or changes it), so no output "
                 "has a canonical tokenization; leave out tokenization='canonical'."
             )
+        self._early = True
+        self._early = all(self._begins_well(text) for text in TRIALS)
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         """Return whether ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
@@ -66,10 +76,17 @@ class CanonicalTokenization:
 
     def _settled(self, text: str) -> int:
         """Return how many bytes of ``text`` have a tokenization that does not depend on what follows."""
-        if self._split is None or self._anchor or (self._normalize and self._normalize.normalize_str(text) != text):
+        if not self._early or self._split is None or self._anchor:
+            return 0
+        if self._normalize and self._normalize.normalize_str(text) != text:
             return 0
         words = self._split.pre_tokenize_str(text)
         return len(text[: words[-2][1][0]].encode()) if len(words) > 2 else 0
+
+    def _begins_well(self, text: str) -> bool:
+        """Return whether no beginning of the canonical tokenization of ``text`` is given up: some splittings look far ahead."""
+        ids = self._encode(text)
+        return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
 
     def _encode(self, text: str) -> list[int]:
         before = self._ids(self._anchor or "")

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
-from ..errors import BudgetError, EmptyLanguageError, ValueReadError
+from ..errors import BudgetError, ValueReadError
 from ..guides.texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
 from ..phi.evaluator import Evaluator
+from ..phi.possibility import refuse_impossible
 from ..phi.spellings import Place, Spelled, Undecided, spelled
 from ..phi.tree import BoundsTree
 from ..settings import SamplingSettings
@@ -179,13 +180,7 @@ def probabilities(
     evaluator = Evaluator(lm, settings, prompts, trees)
     expand_finite(trees, evaluator, min(FINITE_PREFIXES, max_tokens))
     reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes)
-    for row, tree in enumerate(trees):
-        if tree.root.upper <= 0:
-            cause = f" under {settings.truncation}" if settings.truncation else ""
-            raise EmptyLanguageError(
-                f"Prompt {row}: no member of the language has any probability{cause}. Loosen the truncation, or check that "
-                "the model gives the format any probability at all."
-            )
+    refuse_impossible(trees, settings)
     counts = replace(evaluator.counts)
     texts = {tree.budget: list_texts(tree.table, tree.budget, LISTED_PREFIXES) for tree in trees}
     results = [_probabilities(tree, texts[tree.budget], reader, counts) for tree in trees]
@@ -193,9 +188,10 @@ def probabilities(
         row = reached.index(False)
         lower, upper = trees[row].bounds
         raise BudgetError(
-            f"Prompt {row}: {counts.tokens} model tokens of enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={tolerance}. The error's .partial has the probabilities with the bounds so far. Give a larger "
-            "effort or tolerance, or a smaller output type.",
+            f"Prompt {row}: {trees[row].expansions} expanded prefixes ({counts.tokens} model tokens, paths that were evaluated "
+            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}. The error's .partial "
+            "has the probabilities with the bounds so far. Give a larger effort or tolerance, or make the language "
+            "smaller: a lower max_new_tokens, or an output type with bounds.",
             partial=results,
             log_z_bounds=results[row].log_z_bounds,
         )

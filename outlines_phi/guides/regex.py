@@ -206,13 +206,18 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
         return UnsupportedError(
             f"the automaton of the pattern {_short(text)} is too large; lower the bounds of its repeats"
         )
-    look = next((t for t in shape.tokens if t.kind == "look"), None)
     if "start state" in refusal or "word boundar" in refusal:
-        at = look.start if look else 0
+        looks = [t for t in shape.tokens if t.kind == "look"]
+        # `$` and `\z` at an end are read; the engine stumbles over another.
+        look = next((t for t in looks if text[t.start : t.end] not in ("$", r"\z")), looks[0] if looks else None)
+        boundary = look is not None and text[look.start : look.end] not in ("^", "$", r"\A", r"\z")
+        how = (
+            "write the characters around the word boundary out"
+            if boundary
+            else "leave out `^` and `$`: the whole output is matched"
+        )
         return UnsupportedError(
-            "this assertion is not offered in a regular expression for generation; a match always covers the whole "
-            "output, so `^` and `$` can be left out, and a word boundary can be written as the characters around it\n"
-            f"{caret(text, at)}"
+            f"this assertion is not offered in a regular expression for generation; {how}\n{caret(text, look.start if look else 0)}"
         )
     if shape.problem:
         position, message, alternative = shape.problem

@@ -45,6 +45,13 @@ INTERRUPTION: ContextVar[Interruption | None] = ContextVar("INTERRUPTION", defau
 """The flag of the work that runs in this context; ``None`` where nobody can ask."""
 
 
+def check_interruption() -> None:
+    """Raise :class:`Interrupted` where the work of this context has been asked to stop; for long work without model calls."""
+    interruption = INTERRUPTION.get()
+    if interruption is not None:
+        interruption.check()
+
+
 @contextmanager
 def turn(lock: threading.RLock) -> Iterator[None]:
     """Hold ``lock``; work that is asked to stop while it waits stops waiting."""

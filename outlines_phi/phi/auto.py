@@ -40,9 +40,8 @@ class AutoPhi(Phi):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UnsupportedError(f"AutoPhi({name}={value!r}) was given; expected a whole number of at least 1.")
-        if (
-            isinstance(self.share, bool)
-            or not isinstance(self.share, (int, float))
-            or not 0 <= self.share < float("inf")
-        ):
-            raise UnsupportedError(f"AutoPhi(share={self.share!r}) was given; expected a number of at least 0.")
+        if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
+            raise UnsupportedError(
+                f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "
+                "ExactPhi(effort=Effort(...))."
+            )

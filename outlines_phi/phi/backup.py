@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ class BackedUpValues:
     of ``V`` over the expanded prefixes in its guide state (the geometric one: contexts differ by orders of magnitude, and an
     arithmetic mean lets the few best promise too much for all others); a state that nobody has visited is taken for an average
     one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to
-    itself (the digits of a number) gets its value from the ways out of it. ``V`` is positive wherever ``U`` is. The numbers
+    itself (the digits of a number) gets its value from the ways out of it. Of a large tree only the likeliest prefixes are backed
+    up, so that a tree kept from many calls costs no more than one of a few. ``V`` is positive wherever ``U`` is. The numbers
     stand still between two calls of :meth:`refresh`.
 
     Parameters
@@ -41,6 +43,7 @@ class BackedUpValues:
 
     SWEEPS = 8
     SETTLED = 0.05  # largest change of the log of a state's value that ends the sweeps
+    NODES = 2000
 
     def __init__(self, tree: BoundsTree) -> None:
         self._tree = tree
@@ -51,7 +54,8 @@ class BackedUpValues:
 
     def refresh(self) -> None:
         """Back up all values from what the tree knows by now."""
-        nodes = [node for node in self._tree.walk() if node.expanded and node.state != DONE]
+        known = (node for node in self._tree.walk() if node.expanded and node.state != DONE)
+        nodes = heapq.nlargest(self.NODES, known, key=lambda node: node.log_p)  # with a node all nodes above it
         nodes.sort(key=lambda node: node.remaining)  # children first
         self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
         self._of_state = dict.fromkeys((node.state for node in nodes if node.state != DEAD), 0.0) | self._of_state
@@ -116,10 +120,10 @@ class BackedUpValues:
             return 0.0
         if node.law is None:  # evicted: only its children and its bounds are left
             usual = self._of_state[node.state]
-            known = sum(
+            inside = sum(
                 child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
             )
-            value = known + node.rest * usual + node.lower
+            value = inside + node.rest * usual + node.lower
         else:
             value = float(self.free(node).mass @ self.beyond(node))
             value += sum(child.p * self.of(node, child) for child in node.children.values())

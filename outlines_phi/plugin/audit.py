@@ -19,9 +19,11 @@ from ..phi.local import LocalPhi
 from ..phi.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.sampler import Request
+from .keywords import MEANT, refuse_unknown
 from .loading import wrap
+from .mistakes import is_format
 from .model import PhiTransformers
-from .options import CallOptions
+from .options import COUNTED, NEUTRAL, CallOptions
 from .processor import MaskLogitsProcessor
 
 TOLERANCE = 1e-3
@@ -75,6 +77,12 @@ def audit(
         No draw was completed.
     """
     rows = prompts if isinstance(prompts, list | tuple) else [prompts]
+    if is_format(prompts):
+        raise UnsupportedError(
+            f"{prompts!r:.80} was given to audit in the place of the prompts. Give model and type as a pair, then the prompts: "
+            "outlines_phi.audit((model, T), prompts)."
+        )
+    model, processor = _application(source)
     check(len(rows), n, confidence)
     if isinstance(bounds_tokens, bool) or not isinstance(bounds_tokens, int) or bounds_tokens < 0:
         raise UnsupportedError(f"bounds_tokens={bounds_tokens!r} was given; expected a whole number of at least 0.")
@@ -87,7 +95,7 @@ def audit(
             raise UnsupportedError(
                 f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."
             )
-    model, processor = _application(source)
+    refuse_unknown(settings.keys() - NEUTRAL.keys(), COUNTED, MEANT)
     defaults = model.model.generation_config
     options = replace(CallOptions.read(settings, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n, progress)
@@ -110,6 +118,11 @@ def audit(
 def _application(source: Any) -> tuple[PhiTransformers, Any]:
     """Return the model and the logits processor of what an application calls."""
     match source:
+        case SteerableGenerator() if getattr(source, "tokenization", "any") != "any":
+            raise UnsupportedError(
+                "A generator of the canonical tokenization was given to audit, which is of plain masking; masking knows no "
+                "tokenization. Audit a generator made without tokenization=."
+            )
         case SteerableGenerator():
             model, processor = _wrapped(source.model), source.logits_processor
         case (given, output_type):
@@ -118,7 +131,7 @@ def _application(source: Any) -> tuple[PhiTransformers, Any]:
         case _:
             raise UnsupportedError(
                 f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers "
-                "model, or the pair (model, T)."
+                "model, or the pair (model, T): outlines_phi.audit((model, T), prompts)."
             )
     if processor is None:
         raise UnsupportedError(

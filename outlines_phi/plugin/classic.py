@@ -10,11 +10,13 @@ from typing import Any, final
 
 import torch
 
-from ..errors import UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.regex import compile_regex
 from ..phi.estimator import Phi
 from ..reachability import UNREACHABLE
+from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
+from .options import NEUTRAL, USED
 from .output_types import to_pattern
 from .samplers import Sampler, check_count
 
@@ -27,6 +29,19 @@ RESERVED = {
     "phi": "phi= of the function that made the generator",
 }
 """Keywords of ``generate`` that the classic API has other names for."""
+
+SAMPLES = "give the sampler's samples="
+MEANT_CLASSIC = {
+    **MEANT,
+    "max_length": "give max_tokens=, which does not count the prompt",
+    "n": SAMPLES,
+    "samples": SAMPLES,
+    "stop": f"give stop_at=, or {END}",
+}
+"""What is meant by keywords that no call takes."""
+
+KNOWN = ("max_tokens", "stop_at", "seed", *(name for name in USED if name not in (*RESERVED, "seed")))
+"""The keywords that a call under a correction takes."""
 
 _SEEDED = threading.Lock()
 """Held while torch's own generator is seeded, which all threads share."""
@@ -102,7 +117,9 @@ class ClassicGenerator:
         keywords = self._keywords(prompts, max_tokens, stops, settings)
         generate = self.model.batch if isinstance(prompts, (list, tuple)) else self.model
         if self._corrected:
-            return self._read(generate(prompts, self.output_type, seed=seed, **keywords), ())
+            with _named(max_tokens):
+                texts = generate(prompts, self.output_type, seed=seed, **keywords)
+            return self._read(texts, ())
         with _seeded(seed, self.model.model.device):
             texts = generate(prompts, self.output_type, **keywords)
         return self._read(texts, stops)
@@ -130,7 +147,8 @@ class ClassicGenerator:
         stops = self._stops(stop_at)
         keywords = self._keywords(prompts, max_tokens, stops, settings)
         if self._corrected:
-            return self.model.stream(prompts, self.output_type, seed=seed, **keywords)
+            with _named(max_tokens):
+                return self.model.stream(prompts, self.output_type, seed=seed, **keywords)
         if seed is not None:
             raise UnsupportedError(
                 f"seed={seed!r} was given for a stream in Hugging Face's own loop; call torch.manual_seed(seed) before it, or "
@@ -154,6 +172,12 @@ class ClassicGenerator:
         if self.phi is not None:
             keywords = self.sampler.under(self.phi)
             if self.output_type is not None:
+                refuse_unknown(
+                    settings.keys() - NEUTRAL.keys(),
+                    KNOWN,
+                    MEANT_CLASSIC,
+                    "A generator made with phi=None takes every keyword of the model's own generate.",
+                )
                 self._check_stops(stops)
                 return {**keywords, **settings, "max_new_tokens": max_tokens, "phi": self.phi}
             if not keywords.get("do_sample", True):
@@ -219,6 +243,22 @@ def _until(pieces: Generator[str, None, None], stops: tuple[str, ...]) -> Iterat
                 yield rest
             if any(stop in text for stop in stops):
                 return
+
+
+@contextmanager
+def _named(max_tokens: int | None) -> Iterator[None]:
+    """Call the budget by its name here where it is too small."""
+    try:
+        yield
+    except EmptyLanguageError as error:
+        if error.least_budget is None:
+            raise
+        least = error.least_budget
+        raise EmptyLanguageError(
+            f"max_tokens={max_tokens} is too small: the shortest output of this type has {least} tokens, end of sequence "
+            f"included. Give max_tokens={least} or more.",
+            least_budget=least,
+        ) from None
 
 
 @contextmanager

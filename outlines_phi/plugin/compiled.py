@@ -15,14 +15,15 @@ from outlines.processors import OutlinesLogitsProcessor
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
-from ..errors import UnsupportedError, VocabularyError
+from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
+from ..guides.engine import Stopped
 from ..guides.fsm import FSMGuide
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
-from .output_types import to_pattern
+from .output_types import patterns, to_pattern
 from .processor import TableLogitsProcessor
 
 KEPT = 32
@@ -72,7 +73,7 @@ class CompiledTypes:
         with self._compiling:
             pattern = self._pattern(output_type)
             if pattern not in self._by_pattern:
-                self._by_pattern[pattern] = self._lifted(compile_regex(pattern))
+                self._by_pattern[pattern] = self._lifted(_automaton(pattern, output_type))
             return _touch(self._by_pattern, pattern)
 
     def of_processor(self, processor: Any) -> Table:
@@ -150,6 +151,17 @@ class CompiledTypes:
         if key not in self._by_content:
             self._by_content[key] = Table(guide())
         return _touch(self._by_content, key)
+
+
+def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
+    try:
+        return compile_regex(pattern)
+    except (EmptyLanguageError, GrammarError, UnsupportedError) as error:
+        if not isinstance(error.__context__, Stopped):
+            # Outlines puts groups around what it is given. Who wrote a regular expression knows it without them.
+            for own in patterns(output_type):
+                compile_regex(own)
+        raise
 
 
 def _content(shape: tuple[Any, ...], *arrays: NDArray[Any]) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from json import loads
-from typing import Any
+from typing import Any, NoReturn, get_args
 
 from outlines.types import Regex
 from outlines.types.dsl import Choice
@@ -19,16 +19,14 @@ from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from .classic import ClassicGenerator
 from .formats import Named, Parsed
+from .mistakes import no_model
 from .model import PhiTransformers
-from .options import resolve_phi
+from .options import Unset, default_phi, resolve_phi
 from .output_types import to_json, to_pattern
 from .samplers import Sampler, multinomial
 from .values import ValueReader, reader
 
-__all__ = ["choice", "format", "json", "regex", "text"]
-
-CLASSIC_PHI = "auto"
-"""The correction of a classic generator that is not told which."""
+__all__ = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
 DEFAULT_SAMPLER = multinomial()
 
@@ -39,7 +37,7 @@ def json(
     sampler: Sampler = DEFAULT_SAMPLER,
     whitespace_pattern: str | None = None,
     *,
-    phi: str | Phi | None = CLASSIC_PHI,
+    phi: str | Phi | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of JSON.
 
@@ -62,6 +60,7 @@ def json(
     UnsupportedError, GrammarError, EmptyLanguageError
         A model that is not wrapped, or an argument that cannot be used; says what can.
     """
+    _checked(model, schema_object)
     match schema_object:
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
@@ -79,9 +78,10 @@ def regex(
     regex_str: str | Regex,
     sampler: Sampler = DEFAULT_SAMPLER,
     *,
-    phi: str | Phi | None = CLASSIC_PHI,
+    phi: str | Phi | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
+    _checked(model, regex_str)
     match regex_str:
         case str():
             return _generator(model, Regex(regex_str), sampler, phi)
@@ -98,17 +98,23 @@ def choice(
     choices: Sequence[Any] | type[Enum],
     sampler: Sampler = DEFAULT_SAMPLER,
     *,
-    phi: str | Phi | None = CLASSIC_PHI,
+    phi: str | Phi | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
 
     The text of a member is its value, without quotation marks.
     """
+    _checked(model, choices)
     match choices:
         case type() if issubclass(choices, Enum):
             return _generator(model, choices, sampler, phi)
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
             return _generator(model, Choice(list(choices)), sampler, phi)
+    if alternatives := get_args(choices):
+        raise UnsupportedError(
+            f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
+            "generate.format takes a Literal or a Union as it is."
+        )
     raise UnsupportedError(
         f"{choices!r:.80} was given as choices; expected a list of texts and numbers, such as ['yes', 'no'], or an Enum."
     )
@@ -119,12 +125,13 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     python_type: Any,
     sampler: Sampler = DEFAULT_SAMPLER,
     *,
-    phi: str | Phi | None = CLASSIC_PHI,
+    phi: str | Phi | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
 
     Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
     """
+    _checked(model, python_type)
     match python_type:
         case type() if issubclass(python_type, Enum) and len(python_type):
             names = Named(dict(python_type.__members__))
@@ -148,20 +155,46 @@ def text(model: Any, sampler: Sampler = DEFAULT_SAMPLER, *, phi: str | Phi | Non
     return ClassicGenerator(_checked(model), None, _sampler(sampler), resolve_phi(phi), str)
 
 
+def cfg(model: Any, cfg_str: str, sampler: Sampler = DEFAULT_SAMPLER) -> NoReturn:
+    """Refuse: context-free grammars are not offered yet.
+
+    Raises
+    ------
+    UnsupportedError
+        Always; says what to use.
+    """
+    raise UnsupportedError(
+        f"generate.cfg was given the grammar {cfg_str!r:.60}; context-free grammars are not offered yet. Write the format as a "
+        "JSON schema (generate.json) or as a regular expression (generate.regex), or mask without correction: "
+        "model(prompt, outlines.types.cfg(grammar), phi=None)."
+    )
+
+
+def fsm(model: Any, fsm: Any, sampler: Sampler = DEFAULT_SAMPLER) -> NoReturn:
+    """Refuse: the automata of 0.x, those of the package interegular, are not read.
+
+    Raises
+    ------
+    UnsupportedError
+        Always; says what to use.
+    """
+    raise UnsupportedError(
+        f"generate.fsm was given a {type(fsm).__name__}; automata of that kind are not read. Write the format as a regular "
+        "expression (generate.regex), or make an outlines_phi.FSMGuide of the automaton (FSMGuide.from_automaton) and give that "
+        "to outlines_phi.Generator(model, guide)."
+    )
+
+
 def _generator(
-    model: Any, output_type: Any, sampler: Any, phi: str | Phi | None, read: Callable[[str], Any] | None = None
+    model: Any, output_type: Any, sampler: Any, phi: str | Phi | Unset | None, read: Callable[[str], Any] | None = None
 ) -> ClassicGenerator:
-    _checked(model).table(output_type)  # finds what is wrong with the type now, and keeps it compiled
-    return ClassicGenerator(model, output_type, _sampler(sampler), resolve_phi(phi), read or reader(output_type))
+    model.table(output_type)  # finds what is wrong with the type now, and keeps it compiled
+    return ClassicGenerator(model, output_type, _sampler(sampler), default_phi(phi, model), read or reader(output_type))
 
 
-def _checked(model: Any) -> PhiTransformers:
+def _checked(model: Any, second: Any = None) -> PhiTransformers:
     if not isinstance(model, PhiTransformers):
-        raise UnsupportedError(
-            f"{type(model).__name__} was given as model; wrap it first: outlines_phi.wrap(model), or load it by "
-            "outlines_phi.from_transformers(hf_model, hf_tokenizer). After outlines_phi.install(), outlines.generate takes "
-            "it as it is."
-        )
+        raise no_model(model, "the model first, then the format", second)
     return model
 
 

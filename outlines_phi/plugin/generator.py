@@ -18,8 +18,10 @@ from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from . import search
 from .audit import audit
+from .keywords import MEANT, refuse_unknown
+from .mistakes import check_one, no_model
 from .model import PhiTransformers
-from .options import TOKENIZATIONS, CallOptions, resolve_phi
+from .options import COUNTED, NEUTRAL, TOKENIZATIONS, CallOptions, Unset, default_phi, resolve_phi
 from .processor import MaskLogitsProcessor
 from .streaming import Pieces
 from .values import reader
@@ -84,6 +86,7 @@ class PhiGenerator(SteerableGenerator):
         **keywords
             As in a call.
         """
+        check_one(prompt, "sample_batch()")
         return self.sample_batch([prompt], n, **keywords)[0]
 
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
@@ -96,6 +99,7 @@ class PhiGenerator(SteerableGenerator):
             )
         if "num_return_sequences" in keywords:
             raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
+        refuse_unknown(keywords.keys() - NEUTRAL.keys(), COUNTED, MEANT)
         options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
         try:
             results = self.model.draw(prompts, self.logits_processor.table, phi, options)
@@ -120,6 +124,7 @@ class PhiGenerator(SteerableGenerator):
         **settings
             What defines the law, as in a call.
         """
+        check_one(prompt, "probabilities_batch()")
         return self.probabilities_batch([prompt], tolerance=tolerance, effort=effort, **settings)[0]
 
     def probabilities_batch(
@@ -146,6 +151,7 @@ class PhiGenerator(SteerableGenerator):
         **settings
             What defines the law, as in a call.
         """
+        check_one(prompt, "mode_batch()")
         return self.mode_batch([prompt], top, tolerance=tolerance, effort=effort, **settings)[0]
 
     def mode_batch(
@@ -160,7 +166,11 @@ class PhiGenerator(SteerableGenerator):
 
 
 def Generator(  # noqa: N802 - named as the host's own function
-    model: PhiTransformers, output_type: Any, *, phi: str | Phi | None = "auto", tokenization: str = "any"
+    model: PhiTransformers,
+    output_type: Any,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    tokenization: str = "any",
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -173,7 +183,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     output_type
         What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`.
     phi
-        ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines.
+        ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
+        out, the model's own where it has one, else ``"auto"``.
     tokenization
         ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
 
@@ -183,14 +194,11 @@ def Generator(  # noqa: N802 - named as the host's own function
         A model or an output type that cannot be used; says what can.
     """
     if not isinstance(model, PhiTransformers):
-        raise UnsupportedError(
-            f"{type(model).__name__} was given as model; wrap it first: outlines_phi.wrap(model), or load it by "
-            "outlines_phi.from_transformers(hf_model, hf_tokenizer)."
-        )
+        raise no_model(model, "Generator(model, output_type)", output_type)
     if output_type is None:
         raise UnsupportedError(
             "output_type=None was given: free text has nothing to correct. Give a type, or call the model itself."
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    return PhiGenerator(model, output_type, resolve_phi(phi), tokenization)
+    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization)

@@ -48,6 +48,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     *,
     processor: Any = None,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    **options: Any,
 ) -> Any:
     """Return what the stock ``outlines.Generator`` does, and with ``phi=`` what ``outlines_phi.Generator`` does.
 
@@ -55,11 +56,11 @@ def Generator(  # noqa: N802 - named as the host's own function
     ----------
     model, output_type, backend, processor
         As for Outlines; with ``phi=``, a stock ``Transformers`` model is wrapped.
-    phi
+    phi, **options
         As for :func:`outlines_phi.Generator`.
     """
     if phi is Unset.UNSET or (resolve_phi(phi) is None and getattr(model, "phi", None) is None):
-        return _STOCK(model, output_type, backend, processor=processor)
+        return _STOCK(model, output_type, backend, processor=processor, **options)
     if backend not in (None, READABLE):
         raise UnsupportedError(
             f"phi= cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for regex and "
@@ -67,7 +68,7 @@ def Generator(  # noqa: N802 - named as the host's own function
         )
     if output_type is not None and processor is not None:
         raise UnsupportedError("Both output_type and processor were given; expected one of them.")
-    return PhiGeneratorOf(adopt(model), processor if output_type is None else output_type, phi=phi)
+    return PhiGeneratorOf(adopt(model), processor if output_type is None else output_type, phi=phi, **options)
 
 
 def adopt(model: Any) -> Any:

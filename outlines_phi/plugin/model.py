@@ -28,9 +28,10 @@ from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
-from ..sampling.sampler import Request
+from ..sampling.sampler import Request, no_tokens
 from .asynchronous import Worker
 from .compiled import CompiledTypes
+from .mistakes import check_loaded, no_prompt
 from .options import CallOptions, Unset, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor
@@ -81,6 +82,7 @@ class PhiTransformers(Transformers):
         max_tree_bytes: int = 2**30,
     ) -> None:
         self.phi = resolve_phi(phi)
+        check_loaded(model, tokenizer)
         self.lm = TransformersModel.with_tokenizer(model, tokenizer)
         super().__init__(model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = ByteTokenizer(tokenizer)
@@ -124,6 +126,7 @@ class PhiTransformers(Transformers):
         """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
         resolved = self._resolve(phi, output_type)
         if resolved is None:
+            self._check_prompts([model_input])
             processor = self._host_processor(output_type, keywords)
             return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
@@ -146,6 +149,7 @@ class PhiTransformers(Transformers):
         if not model_input:
             return []
         if resolved is None:
+            self._check_prompts(model_input)
             processor = self._host_processor(output_type, keywords)
             return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
@@ -161,7 +165,7 @@ class PhiTransformers(Transformers):
         resolved = self._resolve(phi, output_type)
         check_stream(model_input, keywords, self.model.generation_config, resolved is not None)
         if resolved is None:
-            self._prompt_ids(model_input)
+            self._check_prompts([model_input])
             generate = partial(super().generate, model_input, self._host_processor(output_type, keywords))
             first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
             return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
@@ -274,11 +278,14 @@ class PhiTransformers(Transformers):
         try:
             _, inputs = self._prepare_model_inputs(model_input)
         except (TypeError, ValueError) as error:
-            raise UnsupportedError(
-                f"The prompt {model_input!r:.80} cannot be read: {error} Give a str of valid Unicode, or an Outlines "
-                "Chat where the tokenizer has a chat template; batch() takes a list of them."
-            ) from error
+            raise no_prompt(model_input, error) from error
         return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
+
+    def _check_prompts(self, inputs: Sequence[Any]) -> None:
+        """Refuse what Hugging Face's loop would fail over. Beside others, it takes an empty prompt, as padding."""
+        prompts = [self._prompt_ids(item) for item in inputs]
+        if not any(prompts):
+            raise no_tokens(0, len(prompts))
 
     def _generator(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> SteerableGenerator:
         if backend not in (None, *BACKENDS):

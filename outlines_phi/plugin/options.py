@@ -15,6 +15,7 @@ from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
 from ..phi.onestep import OneStepPhi
 from ..settings import SamplingSettings
+from .keywords import MEANT, refuse_unknown
 
 ESTIMATORS: dict[str, type[Phi]] = {phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi)}
 """What ``phi="..."`` may name."""
@@ -33,6 +34,9 @@ USED = (
     "tokenization",
 )
 """The keywords that a call under a correction takes."""
+
+COUNTED = tuple(name for name in USED if name != "num_return_sequences")
+"""Those that sample() and an audit take, whose number of draws is an argument."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "no_repeat_ngram_size": (None, 0),
@@ -58,6 +62,11 @@ class Unset(Enum):
     """What ``phi`` is where a call does not give it."""
 
     UNSET = "the model's own default"
+
+
+def default_phi(phi: str | Phi | Unset | None, model: Any) -> Phi | None:
+    """Return the estimator of a generator: what was given, else the model's own, else ``"auto"``."""
+    return (model.phi or AutoPhi()) if phi is Unset.UNSET else resolve_phi(phi)
 
 
 def resolve_phi(phi: object) -> Phi | None:
@@ -118,12 +127,12 @@ class CallOptions:
         UnsupportedError
             A keyword that is not used under a correction, or a value it cannot have.
         """
-        unknown = sorted(set(keywords) - set(USED) - set(NEUTRAL))
-        if unknown:
-            raise UnsupportedError(
-                f"{', '.join(unknown)} cannot be used together with phi=; expected any of {', '.join(USED)}. "
-                "With phi=None every keyword of the model's own generate works."
-            )
+        refuse_unknown(
+            keywords.keys() - NEUTRAL.keys(),
+            USED,
+            MEANT,
+            "With phi=None every keyword of the model's own generate works.",
+        )
         if keywords.get("do_sample") not in (None, True):
             raise UnsupportedError(
                 f"do_sample={keywords['do_sample']!r} was given with phi= where draws are made; the most probable member of "

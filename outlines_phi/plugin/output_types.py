@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from jsonschema.exceptions import SchemaError
-from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Term, python_types_to_terms, to_regex
+from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
+from .mistakes import no_format
+
+COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
+"""What is often given in place of an output type, and is none."""
 
 
 def to_pattern(output_type: Any) -> str:
@@ -51,12 +56,8 @@ def to_pattern(output_type: Any) -> str:
 
 def to_term(output_type: Any) -> Term:
     """Return what Outlines reads an output type as; errors as :func:`to_pattern`."""
-    if isinstance(output_type, (str, bytes, dict, list)) and not isinstance(output_type, Term):
-        raise UnsupportedError(
-            f"The output type is the {type(output_type).__name__} {output_type!r:.60}; expected a type or an Outlines "
-            "term. Wrap it: outlines.types.regex(pattern), outlines.types.json_schema(schema), or typing.Literal for "
-            "fixed texts."
-        )
+    if isinstance(output_type, COLLECTIONS) and not isinstance(output_type, Term):
+        raise no_format(output_type)
     try:
         return python_types_to_terms(output_type)
     except SchemaError as error:
@@ -64,11 +65,7 @@ def to_term(output_type: Any) -> Term:
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
     except (TypeError, ValueError, RuntimeError, NameError) as error:
-        raise UnsupportedError(
-            f"{output_type!r} is not an output type that Outlines reads: {error}\nExpected a type such as int, Literal, an "
-            "Enum, list[int] or a pydantic model, or a function whose arguments all have types; or write the format as "
-            "outlines.types.regex(pattern)."
-        ) from error
+        raise no_format(output_type, _reason(error)) from error
 
 
 def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
@@ -101,25 +98,42 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
 
 def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:
     return GrammarError(
-        f"Outlines cannot turn the JSON schema into a regular expression: {error}\nThe schema is {term.schema:.200}; "
+        f"Outlines cannot turn the JSON schema into a regular expression: {_reason(error)}\nThe schema is {term.schema:.200}; "
         "change the part that is named, or write the format as a regex."
     )
 
 
-def _choices(term: Any) -> Iterator[list[Any]]:
+def _reason(error: Exception) -> str:
+    """Return what Outlines says, without its request to report it: what is not offered here is said by this package."""
+    return re.split(r"\s*(?:If it should be supported, p|P)lease open an issue", str(error))[0]
+
+
+def patterns(output_type: Any) -> Iterator[str]:
+    """Yield the regular expressions that an output type was written with, as they were given."""
+    yield from (part.pattern for part in _parts(to_term(output_type)) if isinstance(part, Regex))
+
+
+def _parts(term: Term) -> Iterator[Term]:
+    """Yield a term and all that it is made of."""
+    yield term
+    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
+        if isinstance(part, Term):
+            yield from _parts(part)
+
+
+def _choices(term: Term) -> Iterator[list[Any]]:
     """Yield the alternatives of every choice in a term.
 
     Outlines compiles a choice of nothing to the empty text; nobody means that.
     """
-    if isinstance(term, JsonSchema):
-        yield from _enums(json.loads(term.schema))
-    if isinstance(term, Choice):
-        yield list(term.items)
-    if isinstance(term, Alternatives):
-        yield list(term.terms)
-    for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
-        if isinstance(part, Term):
-            yield from _choices(part)
+    for part in _parts(term):
+        match part:
+            case JsonSchema():
+                yield from _enums(json.loads(part.schema))
+            case Choice():
+                yield list(part.items)
+            case Alternatives():
+                yield list(part.terms)
 
 
 def _enums(schema: Any) -> Iterator[list[Any]]:

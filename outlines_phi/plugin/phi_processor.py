@@ -63,7 +63,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
     max_new_tokens
-        The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short.
+        The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
 
@@ -86,7 +86,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
-        max_new_tokens: int,
+        max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
     ) -> None:
         if tensor_library_name not in LIBRARIES:
@@ -96,8 +96,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self.phi = _step_phi(phi)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
-        self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), max_new_tokens)
-        self.budget = _budget(self.settings.max_new_tokens)
+        self.budget = _budget(max_new_tokens)
+        self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
         self._numpy = tensor_library_name == "numpy"
         self._representatives = Representatives()
         self._stepped: deque[tuple[Prefix, Step]] = deque()
@@ -157,8 +157,11 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             Rows that were not written by the last generation, or whose weights are no longer known.
         """
         if sequences is not None:
-            rows = torch.as_tensor(sequences)
-            return np.array([self._log_w_of(row) for row in (rows if rows.ndim == 2 else rows[None]).tolist()])
+            return np.array([self._log_w_of(row) for row in _rows(sequences)])
+        if not self._prefixes.last:
+            raise UnsupportedError(
+                "log_w() was asked for before any generation; run the loop with this processor first, then ask."
+            )
         if not self._prefixes.in_order:
             raise UnsupportedError(
                 "log_w() without sequences was asked for after a generation with beams or drafts, where the last call "
@@ -282,10 +285,26 @@ def _table(model: Any, tokenizer: Any, output_type: Any) -> Table:
     )
 
 
+def _rows(sequences: Any) -> list[list[int]]:
+    """Return the rows of token ids that a loop returned."""
+    try:
+        rows = torch.as_tensor(sequences)
+    except (TypeError, ValueError, RuntimeError):
+        rows = torch.empty(0)
+    if rows.ndim not in (1, 2) or not rows.numel() or rows.is_floating_point():
+        raise UnsupportedError(
+            f"log_w({sequences!r:.60}) was asked for; expected the token ids that the loop returned, [B, prompt + generated] "
+            "and filled up on the right. For texts, as a call of Outlines returns, ask for log_w() without sequences."
+        )
+    return (rows if rows.ndim == 2 else rows[None]).tolist()
+
+
 def _budget(max_new_tokens: int | None) -> int:
     if max_new_tokens is None:
         raise UnsupportedError(
-            "max_new_tokens=None was given; a processor has to know the budget of the loop, so that nothing is cut short."
+            "max_new_tokens was not given; a processor has to know the budget of the loop, so that it allows only what can be "
+            "completed within it and nothing is cut short. Give PhiLogitsProcessor(model, T, max_new_tokens=N), and the loop "
+            "the same (**processor.host_options has it)."
         )
     return max_new_tokens
 

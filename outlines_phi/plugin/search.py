@@ -15,7 +15,8 @@ from ..phi.estimator import Phi, StepPhi
 from ..phi.exact import Effort, ExactPhi
 from ..sampling.ranking import Ranking
 from .formats import Parsed
-from .options import CallOptions
+from .keywords import MEANT, refuse_unknown
+from .options import NEUTRAL, USED, CallOptions
 from .values import ValueReader, format_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
+
+DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams")
+"""Keywords of calls that draw."""
+
+NOTHING_DRAWN = "nothing is drawn here, so leave it out"
+MEANT_BY: dict[str, dict[str, str]] = {
+    "probabilities()": {**MEANT, "n": NOTHING_DRAWN, "samples": NOTHING_DRAWN, "top": "the values are sorted already"},
+    "mode()": {**MEANT, "n": "give top=, the number of members", "samples": NOTHING_DRAWN},
+}
+"""What is meant by keywords that these do not take."""
 
 
 def probabilities(
@@ -92,12 +103,14 @@ def search_options(
 
 
 def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOptions:
-    for name in ("phi", "num_return_sequences", "do_sample", "num_beams"):
-        if keywords.get(name) is not None:
+    for name in DRAWING:
+        if name in keywords:
             raise UnsupportedError(
                 f"{name} was given to {door}, which is about the conditioned law itself and draws nothing; leave it out"
-                + (" (the number of members is its argument top)." if name == "num_return_sequences" else ".")
+                + (" (the number of members is the argument top of mode())." if name == "num_return_sequences" else ".")
             )
+    known = [name for name in USED if name not in DRAWING]
+    refuse_unknown(keywords.keys() - NEUTRAL.keys(), known, MEANT_BY[door])
     return CallOptions.read(keywords, model.model.generation_config)
 
 

@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from ..lm.interruption import check_interruption
 from ..phi.exact import Effort
 from ..phi.tree import BoundsTree, Node
 
@@ -100,6 +101,7 @@ class Attempts(ABC):
                 self._launched += 1
             if not moving:
                 break
+            check_interruption()  # where the tree knows everything, all draws are made here
             for attempt in moving:
                 self._walk(attempt)
             moving = []

@@ -16,12 +16,13 @@ from ..lm.model import ModelCounts
 from ..phi.auto import AutoPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.frontier import grow
+from ..phi.possibility import refuse_impossible
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree, Node
-from .adaptive import AdaptiveTrajectories, Trajectory, draw
+from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
 from .attempts import Attempts
 from .draws import Draw, DrawCounts, Draws, Guarantee
-from .exact import launch, logs, prepare, refuse_impossible
+from .exact import launch, logs, prepare
 from .rejection import RejectionAttempts
 from .sampler import Request, Sampler
 
@@ -66,7 +67,7 @@ class AutoSampler(Sampler):
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
             if self.phi.share > 0:
                 grow(rows, evaluator)
-            refuse_impossible(request, rows)
+            refuse_impossible(trees, request.settings)
             candidates = [
                 AdaptiveTrajectories(
                     tree,
@@ -90,9 +91,10 @@ class AutoSampler(Sampler):
         return missing * self.phi.candidates * (2 if missing == 1 else 1)
 
     def _exact(self, request: Request) -> ExactPhi:
-        least = request.table.guide.min_tokens(request.table.start)
-        tokens = self.phi.share * self._candidates(request.n) * least / request.n
-        return ExactPhi(effort=Effort(tokens=max(1, math.floor(tokens))), width=self.phi.width)
+        # Candidates share prefixes: half of the tokens of those after the first round are counted as another's.
+        least, candidates = request.table.guide.min_tokens(request.table.start), self._candidates(request.n)
+        cost = least * min(candidates, (candidates + ROUND * 2) / 2)
+        return ExactPhi(effort=Effort(tokens=max(1, int(self.phi.share * cost / request.n))), width=self.phi.width)
 
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:

@@ -106,7 +106,7 @@ class DrawCounts:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Draws(Sequence[Draw]):
     """The draws of one prompt, with their counts.
 
@@ -136,6 +136,13 @@ class Draws(Sequence[Draw]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def __repr__(self) -> str:
+        failed = f" and {self.failures} of weight 0" if self.failures else ""
+        return (
+            f"<{len(self)} draws{failed}, {self.guarantee.name}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
+            f"{self.counts.calls} model calls, {self.counts.tokens} tokens>"
+        )
 
     @overload
     def __getitem__(self, index: int) -> Draw: ...

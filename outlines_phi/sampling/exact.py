@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
-from ..errors import BudgetError, EmptyLanguageError
+from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
+from ..phi.possibility import refuse_impossible
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
@@ -102,7 +103,7 @@ class ExactSampler(Sampler):
         return [row.estimates for row in rows]
 
     def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
-        refuse_impossible(request, rows)
+        refuse_impossible([row.tree for row in rows], request.settings)
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
         raise BudgetError(
@@ -131,17 +132,6 @@ def launch(
         kind(tree, request.n, partial(request.stream, row), width=phi.width, effort=phi.effort, max_bytes=share)
         for row, tree in enumerate(trees)
     ]
-
-
-def refuse_impossible(request: Request, rows: Sequence[Attempts]) -> None:
-    """Raise an :class:`EmptyLanguageError` where a tree proves that nothing has any probability."""
-    for index, row in enumerate(rows):
-        if row.impossible:
-            cause = f" under {request.settings.truncation}" if request.settings.truncation else ""
-            raise EmptyLanguageError(
-                f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
-                f"Phi = 0. Loosen the truncation, or check that the model gives the format any probability at all."
-            )
 
 
 def _draws(

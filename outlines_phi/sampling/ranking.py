@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final, overload
 
-from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
+from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..phi.enumerate import FINITE_PREFIXES, expand_finite
 from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort
 from ..phi.frontier import grow
 from ..phi.mode import ModeSearch
+from ..phi.possibility import refuse_impossible
 from ..phi.store import TreeStore
 from .draws import DrawCounts
 from .sampler import Request
@@ -167,13 +168,8 @@ def rank(
         searches = [ModeSearch(tree, top, tolerance=tolerance, **limits) for tree in trees]
         grow(searches, evaluator)
         results = [_ranking(search, top, evaluator.counts, reader) for search in searches]
-    for row, (search, result) in enumerate(zip(searches, results, strict=True)):
-        if search.finished and not result:
-            cause = f" under {request.settings.truncation}" if request.settings.truncation else ""
-            raise EmptyLanguageError(
-                f"Prompt {row}: no member of the language has any probability{cause}. Loosen the truncation, or check that "
-                "the model gives the format any probability at all."
-            )
+    empty = [search.tree for search, result in zip(searches, results, strict=True) if search.finished and not result]
+    refuse_impossible(empty, request.settings)
     if not all(search.finished for search in searches):
         row = [search.finished for search in searches].index(False)
         raise BudgetError(

@@ -17,7 +17,8 @@ class ResidualAttempts:
     Each walk goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch and on from there
     by ``p`` alone, failing outside the language. It succeeds with probability ``(Phi - Lo) / (U - Lo)``, so
     ``Z_hat = Lo + (U - Lo) 1[success]`` has mean ``Phi`` and lies within the bounds. All walks reach their prefix before the
-    first of them expands anything, so that the bounds they walk by are those of the launch.
+    first of them expands anything. A constraint may still rule out what a walk has found while others go down, so a walk arrives
+    with the gap it was chosen by and fails with probability ``1 - gap_now / gap``: the coin of rejection.
 
     Parameters
     ----------
@@ -31,14 +32,13 @@ class ResidualAttempts:
         self.tree, self._streams = tree, streams
         self._lower, self._gap = tree.root.lower, tree.root.gap
         self._places: list[Node | None] = [tree.root if self._gap > 0 else None for _ in streams]
+        self._gaps = [self._gap] * len(streams)
         self._descending = self._gap > 0
 
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
         if self._descending:
-            self._places = [
-                node and self._descend(node, rng) for node, rng in zip(self._places, self._streams, strict=True)
-            ]
+            self._places = [self._descend(number) for number in range(len(self._places))]
             evicted = [node for node in self._places if node is not None and node.expanded and node.law is None]
             if evicted:
                 return evicted
@@ -54,10 +54,14 @@ class ResidualAttempts:
         """``Z_hat`` of each finished attempt."""
         return tuple(self._lower + (self._gap if node is not None else 0.0) for node in self._places)
 
-    def _descend(self, node: Node, rng: np.random.Generator) -> Node | None:
-        while node.expanded and node.law is not None:
+    def _descend(self, number: int) -> Node | None:
+        node, rng = self._places[number], self._streams[number]
+        while node is not None and node.expanded and node.law is not None:
+            if rng.random() * self._gaps[number] >= node.gap:
+                return None
             node = self.tree.choose(node, _gap, rng)
-        return node if node.state != DEAD else None
+            self._gaps[number] = node.gap
+        return None if node is None or node.state == DEAD else node
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:

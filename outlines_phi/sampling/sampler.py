@@ -62,23 +62,22 @@ class Request:
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
-        object.__setattr__(self, "budgets", tuple(self._budget(prompt) for prompt in self.prompts))
+        object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
     @property
     def law(self) -> tuple[LanguageModel, SamplingSettings, Table]:
         """What the law of a prompt's draws depends on, beside its budget and the constraint."""
         return self.lm, self.settings, self.table
 
-    def _budget(self, prompt: tuple[int, ...]) -> int:
+    def _budget(self, row: int) -> int:
+        prompt = self.prompts[row]
         least = self.table.guide.min_tokens(self.table.start)
         if least >= UNREACHABLE:
             raise EmptyLanguageError(
                 "The language is empty: no text of this output type can be written with this vocabulary."
             )
         if not prompt:
-            raise UnsupportedError(
-                "A prompt has no tokens, so the model has nothing to condition on; give at least one (a BOS token or a space)."
-            )
+            raise no_tokens(row, len(self.prompts))
         budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)
         if self.lm.max_length is not None:
             # The end of sequence is predicted, never evaluated: the context holds the prompt and N - 1 tokens.
@@ -105,6 +104,14 @@ class Request:
     def stream(self, row: int, attempt: int) -> np.random.Generator:
         """Return the random stream of one attempt (or trajectory) of one prompt."""
         return np.random.default_rng((self._entropy, row, attempt))
+
+
+def no_tokens(row: int, rows: int) -> UnsupportedError:
+    """Return the error for an empty prompt: that of ``row`` among ``rows``."""
+    which = "The prompt" if rows == 1 else f"Prompt {row} of {rows} (counted from 0)"
+    return UnsupportedError(
+        f"{which} has no tokens, so the model has nothing to condition on; give at least one (a BOS token or a space)."
+    )
 
 
 class Sampler(ABC):

@@ -364,3 +364,18 @@ class TestErrors:
         first, error, last = asyncio.run(main())
         assert isinstance(error, UnsupportedError)
         assert (first, last) == (accents(PROMPT, seed=2), accents("no", seed=2))
+
+
+def test_a_time_limit_holds_where_no_model_call_is_needed(fresh: PhiTransformers) -> None:
+    """A million draws from a tree that knows everything are broken off between attempts."""
+    generator = outlines_phi.Generator(fresh, Literal["yes", "no"], phi="exact")
+    generator.sample("Answer: ", 10)
+
+    async def limited() -> float:
+        start = time.perf_counter()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(generator.asample("Answer: ", 1_000_000), 0.05)
+        return time.perf_counter() - start
+
+    assert asyncio.run(limited()) < 2.0
+    assert generator.sample("Answer: ", 10).guarantee == outlines_phi.Guarantee.EXACT

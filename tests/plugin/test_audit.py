@@ -173,10 +173,13 @@ def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.Phi
         ({"do_sample": False}, "do_sample"),
         ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
         ({"sampler": "beam"}, "sampler"),
+        ({"max_tokens": 9}, r"give max_new_tokens=\); expected any of temperature, (?!.*(num_return|phi=None))"),
         ({"temperature": 0}, "temperature"),
         ({"source": Answer}, r"expected an outlines\.Generator"),
         ({"source": "generator"}, r"expected an outlines\.Generator"),
         ({"source": (None, Answer)}, "wrap"),
+        ({"prompts": Answer}, r"in the place of the prompts\. .* outlines_phi\.audit\(\(model, T\), prompts\)"),
+        ({"prompts": Literal["a"], "n": QUESTION}, r"outlines_phi\.audit\(\(model, T\), prompts\)"),
     ],
 )
 def test_bad_input_is_refused(changes: dict[str, Any], message: str, model: outlines_phi.PhiTransformers) -> None:

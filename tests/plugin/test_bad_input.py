@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import date
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -28,6 +30,19 @@ class Nothing(Enum):
     pass
 
 
+class Shade(str, Enum):
+    DARK = "dark"
+
+
+@dataclass
+class Pair:
+    one: int
+
+
+class Person(BaseModel):
+    name: str
+
+
 class Unreadable(BaseModel):
     call: type  # pydantic has no JSON schema for it
 
@@ -45,10 +60,29 @@ def schema(**keywords: Any) -> Any:
 
 
 TYPES: list[tuple[str, Any, type[Exception], str]] = [
-    ("text", "[a-z]+", UnsupportedError, r"is the str .* Wrap it: outlines\.types\.regex\(pattern\)"),
+    ("text", "[a-z]+", UnsupportedError, r"is the str .* Wrap it: outlines\.types\.regex\('\[a-z\]\+'\)"),
     ("bytes", b"a", UnsupportedError, r"is the bytes .* Wrap it"),
     ("dict", {"type": "object"}, UnsupportedError, r"is the dict .* outlines\.types\.json_schema\(schema\)"),
-    ("list", ["a", "b"], UnsupportedError, r"is the list .* typing\.Literal for fixed texts"),
+    ("list", ["a", "b"], UnsupportedError, r"is the list .* Give typing\.Literal\['a', 'b'\]\."),
+    ("set", {"b", "a"}, UnsupportedError, r"Give typing\.Literal\['a', 'b'\]\."),
+    ("tuple", ("a", 1), UnsupportedError, r"Give typing\.Literal\['a', 1\]\."),
+    (
+        "long list",
+        list("abcdefghijk"),
+        UnsupportedError,
+        r"Literal\[tuple\(items\)\], that is typing\.Literal\['a', .*'h', ",
+    ),
+    ("list of types", [int, str], UnsupportedError, r"typing\.Union for several types"),
+    (
+        "schema as text",
+        '{"type": "object"}',
+        UnsupportedError,
+        r"outlines\.types\.json_schema\(schema\) if it is a JSON",
+    ),
+    ("instance", Person(name="a"), UnsupportedError, "instance of Person. Give the class Person, not an instance"),
+    ("dataclass instance", Pair(1), UnsupportedError, "Give the class Pair, not an instance"),
+    ("member", Shade.DARK, UnsupportedError, "Give the class Shade, not an instance"),
+    ("date", date(2024, 1, 31), UnsupportedError, "Give the class date, not an instance"),
     ("not a type", object(), UnsupportedError, "is not an output type that Outlines reads"),
     ("grammar", cfg('start: "a"'), UnsupportedError, "context-free grammar .* Give a JSON schema or a regex"),
     ("any JSON", dict, UnsupportedError, "JSON of any shape, a grammar in Outlines"),
@@ -58,7 +92,10 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
     ("empty enum in a schema", schema(type="object", properties={"a": {"enum": []}}), EmptyLanguageError, "of nothing"),
     ("matches nothing", regex(r"[^\s\S]"), EmptyLanguageError, "matches nothing"),
-    ("class not closed", regex("ab[c"), GrammarError, r"column \d+\n  \(?ab\[c\)?\n +\^"),
+    ("class not closed", regex("ab[c"), GrammarError, r"line 1, column 3\n  ab\[c\n    \^$"),
+    ("class inside a group", regex("([0-9)"), GrammarError, r"line 1, column 2\n  \(\[0-9\)\n   \^$"),
+    ("part of a term", optional("x" + regex("a|*b")), GrammarError, r"column 3\n  a\|\*b\n    \^$"),
+    ("anchors", regex("^ab$"), UnsupportedError, r"leave out `\^` and `\$`: the whole output is matched\n.*\n  \^ab"),
     ("nothing to repeat", regex("a|*b"), GrammarError, r"\n +\^"),
     ("group not closed", regex("(ab"), GrammarError, r"\n +\^"),
     ("bounds out of order", regex("a{3,1}"), GrammarError, r"\n +\^"),
@@ -66,7 +103,12 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("look-ahead", regex("a(?=b)"), UnsupportedError, "look-around is not"),
     ("look-behind", regex("(?<!a)b"), UnsupportedError, "look-around is not"),
     ("back-reference", regex(r"(a)\1"), UnsupportedError, "back-reference is not"),
-    ("word boundary", regex(r"\bfoo"), UnsupportedError, "assertion is not offered"),
+    (
+        "word boundary",
+        regex(r"foo\b$"),
+        UnsupportedError,
+        r"assertion is not offered .* the word boundary out\n.*column 4",
+    ),
     ("too large", regex("a{99999999}"), UnsupportedError, "the automaton of the pattern"),
     ("look-ahead in a schema", Ahead, UnsupportedError, "look-around is not"),
     ("impossible bounds", Bounds, GrammarError, "maxLength must be greater than or equal to minLength"),
@@ -115,7 +157,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         UnsupportedError,
         "expected 'auto', 'exact', 'local', 'onestep', an estimator",
     ),
-    ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used together with phi="),
+    ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used here .give max_new_tokens="),
     (
         "greedy",
         {"do_sample": False, "phi": "local"},
@@ -175,9 +217,19 @@ def test_texts_of_a_set_with_failures_are_refused(model: PhiTransformers, monkey
 
 
 PROMPTS: list[tuple[str, Any, type[Exception], str]] = [
-    ("empty", "", UnsupportedError, "A prompt has no tokens"),
-    ("none", None, UnsupportedError, "The prompt None cannot be read"),
-    ("number", 5, UnsupportedError, "The prompt 5 cannot be read"),
+    ("empty", "", UnsupportedError, r"^(The prompt|Prompt 1 of 2 \(counted from 0\)) has no tokens"),
+    (
+        "none",
+        None,
+        UnsupportedError,
+        "^The prompt None cannot be read: it is of type NoneType; expected a str or .*Chat.$",
+    ),
+    (
+        "number",
+        5,
+        UnsupportedError,
+        "^The prompt 5 cannot be read: it is of type int; expected a str or an Outlines Chat.$",
+    ),
     ("list", ["a", "b"], UnsupportedError, r"batch\(\) takes a list"),
     ("surrogate", "\ud800", UnsupportedError, "Give a str of valid Unicode"),
     ("chat without a template", Chat([{"role": "user", "content": "hi"}]), UnsupportedError, "has a chat template"),
@@ -185,12 +237,26 @@ PROMPTS: list[tuple[str, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("prompt", "error", "message"), [c[1:] for c in PROMPTS], ids=[c[0] for c in PROMPTS])
-@pytest.mark.parametrize("phi", ["exact", "local"])
-def test_prompt(prompt: Any, error: type[Exception], message: str, phi: str, model: PhiTransformers) -> None:
+@pytest.mark.parametrize("phi", ["exact", "local", None])
+def test_prompt(prompt: Any, error: type[Exception], message: str, phi: str | None, model: PhiTransformers) -> None:
     with pytest.raises(error, match=message):
         model(prompt, COLOUR, phi=phi)
-    with pytest.raises(error, match=message):
-        model.batch(["fine", prompt], COLOUR, phi=phi)
+    if phi is not None or prompt != "":  # Hugging Face's loop reads it as padding there
+        with pytest.raises(error, match=message):
+            model.batch(["fine", prompt], COLOUR, phi=phi)
+
+
+def test_an_empty_prompt_of_hugging_faces_loop(model: PhiTransformers) -> None:
+    for call in (lambda: model(""), lambda: next(model.stream("")), lambda: model.batch(["", ""], COLOUR)):
+        with pytest.raises(UnsupportedError, match="has no tokens, so the model has nothing to condition on"):
+            call()
+
+
+@pytest.mark.parametrize("door", ["sample", "probabilities", "mode"])
+def test_several_prompts_name_the_door_that_takes_them(door: str, model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, COLOUR)
+    with pytest.raises(UnsupportedError, match=rf"A list of 2 was given as prompt; .* {door}_batch\(\) takes a list"):
+        getattr(generator, door)([PROMPT, PROMPT])
 
 
 @pytest.mark.parametrize("phi", ["exact", None])
@@ -257,7 +323,41 @@ class TestModel:
         with pytest.raises(UnsupportedError, match="expected a text tokenizer"):
             outlines_phi.from_transformers(hf_model, None)
 
-    @pytest.mark.parametrize("given", ["gpt2", None, object()], ids=str)
+    def test_names_and_models_without_a_tokenizer(self, stock: Any) -> None:
+        hf_model, tokenizer = bundled.load()
+        loaded = r"outlines_phi\.from_transformers\(AutoModelForCausalLM\.from_pretrained\({0}\), "
+        lines = loaded + r"AutoTokenizer\.from_pretrained\({0}\)\)"
+        for call in (
+            lambda: outlines_phi.from_transformers("Q/x", "Q/x"),
+            lambda: outlines_phi.from_transformers(hf_model, "Q/x"),
+            lambda: outlines_phi.from_transformers("Q/x", tokenizer),
+            lambda: outlines_phi.wrap("Q/x"),
+            lambda: outlines_phi.Generator("Q/x", COLOUR),  # type: ignore[arg-type]
+            lambda: outlines_phi.generate.choice("Q/x", ["a"]),
+        ):
+            with pytest.raises(
+                UnsupportedError, match="The name 'Q/x' was given as .*" + lines.format("'Q/x'")
+            ) as caught:
+                call()
+            assert "Multimodal" not in str(caught.value)
+        for call in (
+            lambda: outlines_phi.wrap(hf_model),
+            lambda: outlines_phi.Generator(hf_model, COLOUR),
+            lambda: outlines_phi.generate.choice(hf_model, ["a"]),
+            lambda: outlines_phi.audit((hf_model, COLOUR), PROMPT),
+        ):
+            with pytest.raises(UnsupportedError, match="without its tokenizer; .*" + lines.format("name")):
+                call()
+        with pytest.raises(
+            UnsupportedError, match=r"were the arguments swapped\? .*from_transformers\(hf_model, hf_tok"
+        ):
+            outlines_phi.from_transformers(tokenizer, hf_model)
+        with pytest.raises(
+            UnsupportedError, match=r"class Person was .* were the arguments swapped\? .*Generator\(model, "
+        ):
+            outlines_phi.Generator(Person, stock)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("given", [3, None, object()], ids=str)
     def test_something_that_is_no_model(self, given: Any) -> None:
         with pytest.raises(UnsupportedError, match=r"load one with AutoModelForCausalLM\.from_pretrained"):
             outlines_phi.from_transformers(given, bundled.load()[1])

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import outlines
 import pytest
@@ -215,8 +215,13 @@ class TestLaw:
     def test_max_tokens_is_a_budget_under_phi_and_a_cut_without(self, model: PhiTransformers) -> None:
         long = generate.regex(model, "[a-z]{9}", phi="local")
         assert len(long(PROMPT, max_tokens=10)) == 9
-        with pytest.raises(EmptyLanguageError, match="max_new_tokens="):
+        with pytest.raises(
+            EmptyLanguageError, match="^max_tokens=1 is too small: .* Give max_tokens=3 or more.$"
+        ) as small:
             long(PROMPT, max_tokens=1)
+        assert small.value.least_budget == 3
+        with pytest.raises(EmptyLanguageError, match="Give max_tokens=3 or more"):
+            long.stream(PROMPT, max_tokens=1)
         plain = generate.regex(model, "[a-z]{9}", phi=None)
         assert 0 < len(plain(PROMPT, max_tokens=2, seed=1)) < 9
         assert len(plain(PROMPT, seed=1)) == 9, "without max_tokens it goes on to the end, as in 0.x"
@@ -386,8 +391,29 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
         "keyword",
         lambda m: generate.choice(m, WORDS)(PROMPT, max_length=3),
         UnsupportedError,
-        "max_length cannot be used",
+        r"max_length cannot be used here .give max_tokens=, which .*; expected any of max_tokens, stop_at, seed, temp(?!.*max_new)",
     ),
+    ("draws", lambda m: generate.choice(m, WORDS)(PROMPT, n=3), UnsupportedError, "give the sampler's samples="),
+    (
+        "Literal",
+        lambda m: generate.choice(m, Literal["a", 1]),
+        UnsupportedError,
+        r"such as \['a', 1\], .* generate\.format",
+    ),
+    (
+        "instance",
+        lambda m: generate.json(m, Answer(open=True)),
+        UnsupportedError,
+        "Give the class Answer, not an instance",
+    ),
+    ("swapped", lambda m: generate.json(Answer, m), UnsupportedError, "class Answer was given as model.* swapped"),
+    (
+        "grammar",
+        lambda m: generate.cfg(m, "start: 'a'"),
+        UnsupportedError,
+        "grammars are not offered yet.*generate.json",
+    ),
+    ("automaton", lambda m: generate.fsm(m, object()), UnsupportedError, r"generate\.regex.*FSMGuide"),
     ("prompt", lambda m: generate.choice(m, WORDS)(3), UnsupportedError, "The prompt 3 cannot be read"),
     ("prompt of text", lambda m: generate.text(m)(3), UnsupportedError, "The prompt 3 cannot be read"),
     ("chat", lambda m: generate.text(m)(Chat([])), UnsupportedError, "cannot be read"),
@@ -403,7 +429,7 @@ def test_refused(
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("function", generate.__all__)
+@pytest.mark.parametrize("function", sorted({*generate.__all__} - {"cfg", "fsm"}))
 def test_a_model_has_to_be_wrapped(function: str, stock: outlines.models.Transformers) -> None:
     arguments: dict[str, Any] = {"json": Answer, "regex": "a", "choice": ["a"], "format": int}
     with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):

@@ -12,7 +12,7 @@ import torch
 from outlines.types import regex
 
 import outlines_phi
-from outlines_phi import AutoPhi, ExactPhi, Guarantee, PhiTransformers
+from outlines_phi import AutoPhi, ExactPhi, Guarantee, LocalPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.plugin.generator import PhiGenerator
 
@@ -91,6 +91,12 @@ class TestSample:
         with pytest.raises(UnsupportedError, match="the number of draws is its argument n"):
             exact.sample(PROMPT, num_return_sequences=3)
 
+    def test_an_unknown_keyword(self, exact: PhiGenerator) -> None:
+        with pytest.raises(
+            UnsupportedError, match=r"samples cannot .* argument n of sample\(\)\); (?!.*(num_ret|phi=None))"
+        ):
+            exact.sample(PROMPT, samples=3)
+
     def test_it_needs_an_estimator(self, model: PhiTransformers) -> None:
         generator = outlines_phi.Generator(model, COLOUR, phi=None)
         with pytest.raises(UnsupportedError, match="phi='exact' or phi='local'"):
@@ -106,3 +112,22 @@ class TestRefused:
     def test_no_output_type(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
             outlines_phi.Generator(model, None)
+
+
+class TestDefaults:
+    def test_a_generator_takes_the_phi_of_its_model(self, model: PhiTransformers) -> None:
+        masked = outlines_phi.wrap(model, phi="local")
+        assert outlines_phi.Generator(masked, COLOUR).phi == LocalPhi()
+        assert outlines_phi.generate.choice(masked, ["a", "b"]).phi == LocalPhi()
+        assert outlines_phi.Generator(masked, COLOUR, phi=None).phi is None
+        assert outlines_phi.generate.choice(model, ["a", "b"]).phi == AutoPhi()
+
+    def test_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
+        once = outlines_phi.wrap(model, phi="exact")
+        assert outlines_phi.wrap(once).phi == ExactPhi()
+        assert outlines_phi.wrap(once, phi=None).phi is None
+
+
+def test_draws_are_shown_in_a_line(exact: PhiGenerator) -> None:
+    draws = exact.sample(PROMPT, 50, seed=1)
+    assert repr(draws).startswith("<50 draws, EXACT: ess 50, log Phi") and "model calls" in repr(draws)

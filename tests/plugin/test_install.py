@@ -286,5 +286,15 @@ class TestClassic:
         assert len(install_module._WRAPPED) == kept - 1
         assert one(PROMPT, seed=1) is not None
 
+    def test_what_is_not_offered_says_so_here_too(self, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match="grammars are not offered yet"):
+            outlines.generate.cfg(stock, "start: 'a'")
+        with pytest.raises(UnsupportedError, match=r"outlines_phi\.Generator\(model, guide\)"):
+            outlines.generate.fsm(stock, None)
+
+    def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match="were the arguments swapped"):
+            outlines.generate.json(Answer, stock)
+
     def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers) -> None:
         assert outlines.generate.format(model, int).model is model

@@ -42,8 +42,16 @@ def test_a_model_without_a_generation_config_has_no_defaults() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"max_length": 20}, "max_length cannot be used together with phi=; expected any of temperature"),
-    ({"stop_strings": ["a"], "foo": 1}, "foo, stop_strings cannot be used"),
+    (
+        {"max_length": 20},
+        r"max_length cannot be used here \(give max_new_tokens=, which .*\); expected any of temperature, ",
+    ),
+    ({"max_tokens": 20}, r"max_tokens cannot be used here \(give max_new_tokens=\); .*\. With phi=None every keyword"),
+    ({"stop_strings": ["a"], "foo": 1}, r"foo, stop_strings cannot be used here \(stop_strings: write the end into"),
+    ({"stop": "a"}, r"write the end into the format, such as outlines\.types\.regex\("),
+    ({"n": 3}, r"n cannot be used here \(give num_return_sequences= in a call, or the argument n of sample\(\)\)"),
+    ({"temprature": 3}, r"temprature cannot be used here \(did you mean temperature=\?\); expected"),
+    ({"foo": 3}, "foo cannot be used here; expected any of temperature, top_k"),
     ({"do_sample": False}, r"do_sample=False .* phi=None for Hugging Face's step-by-step argmax"),
     ({"num_beams": 3}, "num_beams=3 .* beam search has no sampling law"),
     ({"temperature": 0}, "temperature=0 was given; expected a number of at least"),

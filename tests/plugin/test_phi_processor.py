@@ -361,6 +361,24 @@ class TestWeights:
         with pytest.raises(UnsupportedError, match="another prompt"):
             processor.log_w(sequences)
 
+    @pytest.mark.parametrize(
+        "sequences", [["yes", "no"], "yes", [[1, 2], [1]], [], np.ones((1, 2)), torch.zeros(1, 1, 1, dtype=torch.int64)]
+    )
+    def test_what_is_no_token_ids(self, model: PhiTransformers, sequences: Any) -> None:
+        with pytest.raises(
+            UnsupportedError, match="expected the token ids that the loop returned, .* without sequences"
+        ):
+            processor_of(model).log_w(sequences)
+
+    def test_weights_before_any_generation(self, model: PhiTransformers) -> None:
+        processor = processor_of(model)
+        with pytest.raises(UnsupportedError, match="before any generation"):
+            processor.log_w()
+        draws(model, processor, 1)
+        processor.reset()
+        with pytest.raises(UnsupportedError, match="before any generation"):
+            processor.log_w()
+
     def test_beams_need_the_sequences(self, model: PhiTransformers) -> None:
         processor = processor_of(model, CODE)
         model.model.generate(
@@ -454,6 +472,10 @@ class TestRefusals:
     def test_no_budget(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="has to know the budget of the loop"):
             processor_of(model, max_new_tokens=None)
+        with pytest.raises(
+            UnsupportedError, match=r"^max_new_tokens was not given; .*PhiLogitsProcessor\(model, T, max_new"
+        ):
+            PhiLogitsProcessor(model, ANSWER)
 
     def test_a_budget_too_small(self, model: PhiTransformers) -> None:
         with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=2 or more") as caught:

@@ -239,7 +239,12 @@ class TestMode:
         ({"num_return_sequences": 2}, "num_return_sequences was given"),
         ({"do_sample": False}, "do_sample was given"),
         ({"effort": 5}, r"expected Effort\(tokens=...\)"),
-        ({"max_length": 9}, "max_length cannot be used"),
+        ({"phi": None}, "phi was given to .*draws nothing; leave it out"),
+        ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
+        (
+            {"n": 9},
+            r"n cannot be used here \((give top=|nothing is).*\); expected any of temp(?!.*(do_sample|num_|phi))",
+        ),
         ({"temperature": 0}, "temperature=0 was given"),
     ],
     ids=str,

@@ -112,7 +112,7 @@ def test_bounds_tighten_with_every_draw_and_never_cross_phi() -> None:
     tree = BoundsTree(LOOP.table, LOOP.budget)
     evaluator = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [tree])
     request = LOOP.request(40, seed=2)
-    attempts = RejectionAttempts(tree, 40, lambda i: request.stream(0, i), width=3, effort=Effort())
+    attempts = RejectionAttempts(tree, 40, lambda i: request.stream(0, i), width=3, effort=Effort(), max_bytes=2**30)
     history = [tree.bounds]
     while waiting := attempts.advance():
         evaluator.expand((tree, node) for node in waiting)

@@ -65,10 +65,10 @@ class TransformersModel(LanguageModel):
         The end of sequence is every id at which the model's ``generation_config`` stops.
         """
         if not callable(getattr(tokenizer, "convert_ids_to_tokens", None)):
+            processor = " Multimodal models, whose tokenizer is a processor, cannot be corrected by this version."
             raise UnsupportedError(
                 f"{type(tokenizer).__name__} was given as tokenizer; expected a text tokenizer "
-                "(AutoTokenizer.from_pretrained). Multimodal models, whose tokenizer is a processor, cannot be corrected "
-                "by this version."
+                f"(AutoTokenizer.from_pretrained).{processor if hasattr(tokenizer, 'tokenizer') else ''}"
             )
         config = getattr(getattr(hf_model, "config", None), "get_text_config", lambda: None)()
         output = hf_model.get_output_embeddings() if hasattr(hf_model, "get_output_embeddings") else None

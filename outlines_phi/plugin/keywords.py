@@ -1,0 +1,62 @@
+"""Keywords that a call does not take, and what is meant by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from ..errors import UnsupportedError
+
+END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
+"""What to do in place of a stop."""
+
+BUDGET = "give max_new_tokens="
+
+MEANT: dict[str, str] = {
+    "max_tokens": BUDGET,
+    "max_length": f"{BUDGET}, which does not count the prompt",
+    "n": "give num_return_sequences= in a call, or the argument n of sample()",
+    "samples": "give num_return_sequences= in a call, or the argument n of sample()",
+    "stop": END,
+    "stop_at": END,
+    "stop_strings": END,
+}
+"""What to do in place of a keyword of another library."""
+
+
+def refuse_unknown(
+    keywords: Iterable[str], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
+) -> None:
+    """Refuse keywords that are not ``known``.
+
+    Parameters
+    ----------
+    keywords
+        Those of the call.
+    known
+        What it takes.
+    meant
+        What to do in place of some keywords; for others the nearest known one is named.
+    otherwise
+        What else to say.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the keywords, what is likely meant, and what is taken.
+    """
+    unknown = sorted(set(keywords) - set(known))
+    if not unknown:
+        return
+    hints = {name: _hint(name, known, meant) for name in unknown}
+    said = "; ".join(f"{name}: {hint}" if len(unknown) > 1 else hint for name, hint in hints.items() if hint)
+    message = (
+        f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}; expected any of {', '.join(known)}."
+    )
+    raise UnsupportedError(f"{message} {otherwise}".rstrip())
+
+
+def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
+    """Return what to do in place of a keyword; empty where nothing is known of it."""
+    near = get_close_matches(name, known, n=1)
+    return meant.get(name, f"did you mean {near[0]}=?" if near else "")

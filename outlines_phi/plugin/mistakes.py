@@ -1,0 +1,166 @@
+"""What is given by mistake in place of a model, a prompt or an output type, and what to say about it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from types import FunctionType, UnionType
+from typing import Any, get_origin
+
+from outlines.inputs import Chat
+from outlines.models.transformers import Transformers
+from outlines.types import utils as kind
+from outlines.types.dsl import Term
+from transformers import PreTrainedModel
+
+from ..errors import UnsupportedError
+
+SHOWN = 8
+"""Texts of a list that are written out in a message, at most."""
+
+
+def loading(name: str) -> str:
+    """Return the line that loads a model of that name; ``name`` is as in code."""
+    return (
+        f"outlines_phi.from_transformers(AutoModelForCausalLM.from_pretrained({name}), "
+        f"AutoTokenizer.from_pretrained({name})), both of transformers"
+    )
+
+
+def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
+    """Return the error for what was given as the wrapped model of ``call``; ``second`` is what was given after it."""
+    match given, second:
+        case _, Transformers() | PreTrainedModel():
+            return UnsupportedError(
+                f"{_name(given)} was given as model, and a {type(second).__name__} after it: were the arguments swapped? "
+                f"Expected {call}."
+            )
+        case (str(), _) | (PreTrainedModel(), _):
+            return not_loaded(given)
+        case Transformers(), _:
+            return UnsupportedError(
+                f"{_name(given)} was given as model; wrap it first: outlines_phi.wrap(model). After outlines_phi.install(), "
+                "outlines.Generator(model, T, phi=...) and outlines.generate take it as it is."
+            )
+    return UnsupportedError(
+        f"{_name(given)} was given as model; wrap it first: outlines_phi.wrap(model), or load it by "
+        "outlines_phi.from_transformers(hf_model, hf_tokenizer)."
+    )
+
+
+def not_loaded(given: str | PreTrainedModel, what: str = "model") -> UnsupportedError:
+    """Return the error for a name given as model or tokenizer, or for a Hugging Face model without its tokenizer."""
+    match given:
+        case str():
+            return UnsupportedError(f"The name {given!r} was given as {what}; load it first: {loading(repr(given))}.")
+    return UnsupportedError(
+        f"The Hugging Face model {_name(given)} was given as model, without its tokenizer; give both: "
+        f"outlines_phi.from_transformers(hf_model, hf_tokenizer), that is {loading('name')}."
+    )
+
+
+def check_loaded(model: Any, tokenizer: Any) -> None:
+    """Refuse names, and a tokenizer in place of the model.
+
+    Raises
+    ------
+    UnsupportedError
+        With the line that loads both.
+    """
+    for given, what in ((model, "model"), (tokenizer, "tokenizer")):
+        if isinstance(given, str):
+            raise not_loaded(given, what)
+    if isinstance(tokenizer, PreTrainedModel) and not isinstance(model, PreTrainedModel):
+        raise UnsupportedError(
+            f"{_name(model)} was given as model, and the model {_name(tokenizer)} as tokenizer: were the arguments swapped? "
+            "Expected from_transformers(hf_model, hf_tokenizer)."
+        )
+
+
+def check_one(prompt: Any, door: str) -> None:
+    """Refuse several prompts where one is expected; ``door`` takes a list of them."""
+    if isinstance(prompt, (list, tuple)):
+        raise UnsupportedError(
+            f"A {type(prompt).__name__} of {len(prompt)} was given as prompt; expected one str or Chat. {door} takes a list of "
+            "them."
+        )
+
+
+def no_prompt(given: Any, error: Exception) -> UnsupportedError:
+    """Return the error for a prompt that Outlines or the tokenizer refused."""
+    match given:
+        case str():
+            why = ": it holds characters that cannot be written in UTF-8. Give a str of valid Unicode"
+        case Chat():
+            why = f": {error} Give a str, or an Outlines Chat where the tokenizer has a chat template"
+        case list() | tuple():
+            why = "; expected one str or Chat. batch() takes a list of them"
+        case _:
+            why = f": it is of type {type(given).__name__}; expected a str or an Outlines Chat"
+    return UnsupportedError(f"The prompt {given!r:.80} cannot be read{why}.")
+
+
+def is_format(given: Any) -> bool:
+    """Return whether something given as prompts is an output type."""
+    return isinstance(given, (type, Term, FunctionType, UnionType)) or get_origin(given) is not None
+
+
+def no_format(given: Any, reason: str = "") -> UnsupportedError:
+    """Return the error for what was given as output type and is none; ``reason`` is what Outlines says of it."""
+    own = type(given)
+    if any(belongs(own) for belongs in _CLASSES):
+        return UnsupportedError(
+            f"{given!r:.80} was given as output type, which is an instance of {own.__name__}. Give the class {own.__name__}, not "
+            "an instance of it."
+        )
+    match given:
+        case str() if given.lstrip().startswith("{") and given.rstrip().endswith("}"):
+            how = "Wrap it: outlines.types.json_schema(schema) if it is a JSON schema, outlines.types.regex(pattern) if not"
+        case str():
+            how = (
+                f"Wrap it: outlines.types.regex({given!r})"
+                if len(given) <= 60
+                else "Wrap it: outlines.types.regex(pattern)"
+            )
+        case bytes():
+            how = "Wrap it, as str: outlines.types.regex(pattern)"
+        case dict():
+            how = "Wrap it: outlines.types.json_schema(schema)"
+        case list() | tuple() | set() | frozenset():
+            how = _literal_of(list(given) if isinstance(given, (list, tuple)) else sorted(given, key=repr))
+        case _:
+            return UnsupportedError(
+                f"{given!r} is not an output type that Outlines reads: {reason}\nExpected a type such as int, Literal, an Enum, "
+                "list[int] or a pydantic model, or a function whose arguments all have types; or write the format as "
+                "outlines.types.regex(pattern)."
+            )
+    return UnsupportedError(
+        f"The output type is the {type(given).__name__} {given!r:.60}; expected a type or an Outlines term. {how}."
+    )
+
+
+def _literal_of(items: list[Any]) -> str:
+    """Return what to write for a collection of alternatives."""
+    if not items or not all(isinstance(item, (str, int)) for item in items):
+        return "Give typing.Literal for fixed texts, typing.Union for several types, or list[T] for a list of values"
+    if len(items) > SHOWN:
+        return f"Give typing.Literal[tuple(items)], that is typing.Literal[{_listed(items[:SHOWN])}, ...]"
+    return f"Give typing.Literal[{_listed(items)}]"
+
+
+def _listed(items: Sequence[Any]) -> str:
+    return ", ".join(map(repr, items))
+
+
+def _name(given: Any) -> str:
+    """Return what to call an argument: a class by its own name, anything else by that of its class."""
+    return f"The class {given.__name__}" if isinstance(given, type) else type(given).__name__
+
+
+_CLASSES = (
+    kind.is_pydantic_model,
+    kind.is_dataclass,
+    kind.is_enum,
+    (datetime.date, datetime.time, datetime.datetime).__contains__,
+)
+"""What tells the classes of which people give an instance."""
