@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from outlines_phi.canonical import CanonicalTokenization
@@ -90,6 +90,35 @@ def test_a_tokenizer_that_begins_texts_with_a_space() -> None:
     assert canonical.allows(
         [ids[b"a"], ids[b"b"]], finished=False
     )  # nothing is split: only finished texts are compared
+
+
+def right_to_left() -> PreTrainedTokenizerFast:
+    """Return a tokenizer that groups the digits of a number from the right: what follows moves every group."""
+    tokenizer = Tokenizer(models.BPE())
+    grouping = pre_tokenizers.Split(Regex(r"\d{1,3}(?=(?:\d{3})*\b)"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([grouping, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["<eos>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([str(number) for number in range(1000)] * 3, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>")
+
+
+@pytest.mark.parametrize("tried", [True, False], ids=["right", "untried"])
+def test_a_splitting_that_looks_far_ahead_gives_nothing_up_early(tried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: without the trial texts, beginnings of canonical numbers are given up."""
+    tokenizer = right_to_left()
+    if not tried:
+        monkeypatch.setattr("outlines_phi.canonical.TRIALS", ())
+    canonical = CanonicalTokenization(tokenizer, Vocabulary.from_tokenizer(tokenizer))
+    allowed = []
+    for number in range(10**6, 10**7, 54_321):
+        ids = tokenizer.encode(f"{number}{number}", add_special_tokens=False)
+        assert canonical.allows(ids, finished=True)
+        allowed += [canonical.allows(ids[:end], finished=False) for end in range(len(ids))]
+    assert all(allowed) == tried
 
 
 class Lossy:

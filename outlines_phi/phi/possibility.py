@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import EmptyLanguageError
 from ..guides.guide import DONE
 from ..settings import SamplingSettings
-from .tree import BoundsTree
+from .tree import BoundsTree, Node
 
 
 def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:
@@ -17,14 +17,14 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
     Raises
     ------
     EmptyLanguageError
-        Every prefix is decided and none is a member; or there are members, but their probability is too small for the bounds.
+        Every prefix is decided and none is a member; or Phi is too small for the bounds.
     """
     for index, tree in enumerate(trees):
         if tree.root.upper > 0:
             continue
-        if any(node.state == DONE and node.log_p > -math.inf for node in tree.walk()):
+        if any(_hopeful(node) for node in tree.walk()):
             raise EmptyLanguageError(
-                f"Prompt {index}: Phi is under 1e-308, which bounds cannot tell from 0, though the language has members. Draw with "
+                f"Prompt {index}: Phi is under 1e-308, which bounds cannot tell from 0, and not proven to be 0. Draw with "
                 "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
             )
         cause = f" under {settings.truncation}" if settings.truncation else ""
@@ -32,3 +32,8 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
             f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
             "Phi = 0. Loosen the truncation, or check that the model gives the format any probability at all."
         )
+
+
+def _hopeful(node: Node) -> bool:
+    """Return whether a node of positive probability is a member, or has something open below it."""
+    return node.log_p > -math.inf and (node.state == DONE or not node.expanded or node.rest > 0)

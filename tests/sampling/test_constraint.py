@@ -13,17 +13,24 @@ import pytest
 import outlines_phi
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.guides.guide import DEAD
+from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.frontier import grow
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.tree import BoundsTree, Node
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import rank
+from outlines_phi.sampling.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request
-from tests.languages import ALPHA, LANGUAGES, Language, p_value
+from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 WORDS, LOOP, NESTED, _ = LANGUAGES
@@ -150,3 +157,61 @@ def test_a_constraint_that_rules_out_everything_is_an_error() -> None:
 
     with pytest.raises(EmptyLanguageError, match="Phi = 0"):
         ExactSampler(ExactPhi()).sample(replace(WORDS.request(1, 1), constraint=Nothing()))
+
+
+class NeitherBNorC:
+    """Rules out most of what a tree takes for possible before it has looked."""
+
+    def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+        return not set(tokens[:1]) & {B, 5}
+
+
+def residual_means(runs: int, together: int) -> np.ndarray:
+    """Return Z_hat / Phi of many trees of which only the root is known, ``together`` residual attempts each."""
+    p, q = np.full(len(VOCABULARY), 1e-3), np.full(len(VOCABULARY), 1e-3)
+    p[[A, B, 5]], q[[A, 0]] = (0.1, 0.45, 0.44), (0.5, 0.2)
+    lm = TableModel(VOCABULARY, lambda sequence: np.log(p if len(sequence) == len(PROMPT) else q))
+    language, constraint, means = Language("two letters", "[abc]a", 4, seed=1), NeitherBNorC(), []
+    whole = enumerate_language(lm, language.table, PROMPT, language.settings(), 4)
+    phi = sum(math.exp(log_p) for y, log_p in whole.log_p.items() if constraint.allows(y, finished=True))
+    for run in range(runs):
+        request = Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(run))
+        tree = BoundsTree(language.table, 4, constraint)
+        evaluator = Evaluator(lm, request.settings, [PROMPT], [tree])
+        evaluator.expand([(tree, tree.root)])
+        attempts = ResidualAttempts(tree, [request.stream(0, i) for i in range(together)])
+        grow([attempts], evaluator)
+        means.append(np.mean(attempts.estimates) / phi)
+    return np.array(means)
+
+
+@pytest.mark.parametrize("road", ["grown"], indirect=True)
+@pytest.mark.parametrize("coin", [True, False], ids=["right", "no coin"])
+def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: a walk that forgets by which gap it was chosen succeeds too often."""
+    if not coin:
+        monkeypatch.setattr(ResidualAttempts, "_descend", without_coin)
+    means = residual_means(600, 16)
+    z = (means.mean() - 1) / (means.std() / math.sqrt(len(means)))
+    assert abs(z) < 3.5 if coin else z > 10
+
+
+def without_coin(self: ResidualAttempts, number: int) -> Node | None:
+    node = self._places[number]
+    while node is not None and node.expanded and node.law is not None:
+        node = self.tree.choose(node, lambda child: child.gap, self._streams[number])
+    return None if node is None or node.state == DEAD else node
+
+
+@pytest.mark.parametrize("road", ["grown"], indirect=True)
+@pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
+def test_a_phi_that_bounds_cannot_hold_is_no_proof_of_an_empty_language(sampler: ExactSampler | AutoSampler) -> None:
+    p = np.full(len(VOCABULARY), 1e-8)
+    p[5] = 1.0
+    lm = TableModel(VOCABULARY, lambda sequence: np.log(p))
+    language = Language("sixty", "x{60}", 61, seed=1)
+    request = Request(lm=lm, table=language.table, prompts=[PROMPT], settings=language.settings(5), n=2)
+    with pytest.raises(EmptyLanguageError, match="under 1e-308"):
+        sampler.sample(request)
+    log_phi = 61 * math.log(1e-8 / p.sum())
+    assert AncestralSampler(LocalPhi()).sample(request)[0].log_z == pytest.approx(log_phi, rel=1e-6)
