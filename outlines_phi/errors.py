@@ -15,6 +15,8 @@ wrong argument derive from ``ValueError`` so that an application's existing hand
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 
@@ -108,6 +110,17 @@ class BudgetError(OutlinesPhiError, RuntimeError):
 
 class FidelityWarning(UserWarning):
     """Some of what was returned is weighted or approximate, where exact was asked for as far as it is cheap."""
+
+
+def warn_of_fidelity(message: str) -> None:
+    """Give a :class:`FidelityWarning` at the line of the application that made the call."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
+        "outlines_phi",
+        "outlines",
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, FidelityWarning, stacklevel=level + 1)
 
 
 def caret(source: str, position: int, width: int = 72) -> str:

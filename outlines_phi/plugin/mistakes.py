@@ -89,10 +89,12 @@ def check_one(prompt: Any, door: str) -> None:
 def no_prompt(given: Any, error: Exception) -> UnsupportedError:
     """Return the error for a prompt that Outlines or the tokenizer refused."""
     match given:
-        case str():
+        case str() if any("\ud800" <= character <= "\udfff" for character in given):
             why = ": it holds characters that cannot be written in UTF-8. Give a str of valid Unicode"
         case Chat():
             why = f": {error} Give a str, or an Outlines Chat where the tokenizer has a chat template"
+        case str():
+            why = f": {error}"
         case list() | tuple():
             why = "; expected one str or Chat. batch() takes a list of them"
         case _:

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from ..guides.guide import DEAD, DONE
+from ..lm.interruption import check_interruption
 from ..phi.backup import BackedUpValues
 from ..phi.tree import BoundsTree, Node
 
@@ -101,6 +102,7 @@ class AdaptiveTrajectories:
 
     def _walk(self, trajectory: Trajectory) -> bool:
         """Walk until the end, or until a node whose law is not known; return whether it was the end."""
+        check_interruption()
         while trajectory.node is not None and trajectory.node.state != DONE:
             trajectory.node.touched = self.tree.clock
             if trajectory.node.law is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from ..errors import FidelityWarning
+from ..errors import warn_of_fidelity
 from ..lm.model import ModelCounts
 from ..phi.auto import AutoPhi
 from ..phi.exact import Effort, ExactPhi
@@ -157,11 +156,9 @@ def _warn(request: Request, results: Sequence[Draws]) -> None:
     if not missed and not failures:
         return
     ess = sorted(draw.ess for draw in missed) or [0.0]
-    warnings.warn(
+    warn_of_fidelity(
         f"{len(missed) + failures} of {request.n * len(results)} draws are weighted, not exact: exact sampling ran out of its "
         f"effort. Each was picked by weight from several candidates, worth {ess[len(ess) // 2]:.1f} of them (the median of their "
         f"effective sample sizes). Use the weights of sample(), ask for more candidates "
         "(AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
-        FidelityWarning,
-        stacklevel=2,
     )

@@ -171,6 +171,7 @@ class TestWarning:
         (warning,) = caught
         weighted = sum(draw.guarantee == Guarantee.WEIGHTED for draws in results for draw in draws)
         assert 0 < weighted and f"{weighted} of 15 draws are weighted" in str(warning.message)
+        assert warning.filename == __file__
 
     def test_none_where_weights_were_asked_for(self) -> None:
         with warnings.catch_warnings():
