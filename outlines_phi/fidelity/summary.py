@@ -56,7 +56,13 @@ def verdict(report: AuditReport) -> str:
 def sections(report: AuditReport) -> list[Section]:
     """Return the tables of a report."""
     several = [_prompts(report)] if len(report.findings) > 1 else []
-    return [bias_section(report.pooled.bias, report.confidence), *several, _losses(report), _distortions(report), _cost(report)]
+    return [
+        bias_section(report.pooled.bias, report.confidence),
+        *several,
+        _losses(report),
+        _distortions(report),
+        _cost(report),
+    ]
 
 
 def plain(report: AuditReport) -> str:
