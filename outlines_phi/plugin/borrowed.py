@@ -13,6 +13,7 @@ from ..errors import VocabularyError
 from ..guides.table import Table
 from ..lm.interruption import interruptible, turn
 from ..lm.transformers.model import TransformersModel
+from ..phi.constraint import Constraint
 from ..phi.estimator import Phi
 from ..phi.store import TreeStore
 from ..sampling.draws import Draws
@@ -63,21 +64,42 @@ class Kept:
         self.trees = TreeStore()
         self.drawing = threading.RLock()
 
-    def draw(self, prompts: Sequence[tuple[int, ...]], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
+    def draw(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        table: Table,
+        phi: Phi,
+        options: CallOptions,
+        constraint: Constraint | None = None,
+    ) -> list[Draws]:
         """Return the draws of every prompt, given by its ids."""
+        request, trees = self._request(prompts, table, options, constraint)
         with turn(self.drawing):
-            return sampler_for(phi, self.trees).sample(self._request(prompts, table, options))
+            return sampler_for(phi, trees).sample(request)
 
     def rank(
-        self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, top: int, **limits: Any
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        table: Table,
+        options: CallOptions,
+        top: int,
+        constraint: Constraint | None = None,
+        **limits: Any,
     ) -> list[Ranking]:
         """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
+        request, trees = self._request(prompts, table, options, constraint)
         with turn(self.drawing):
-            return rank(self._request(prompts, table, options), top, self.trees, **limits)
+            return rank(request, top, trees, **limits)
 
-    def _request(self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions) -> Request:
+    def _request(
+        self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, constraint: Constraint | None
+    ) -> tuple[Request, TreeStore]:
         lm = interruptible(self.lm)
-        return Request(lm=lm, table=table, prompts=prompts, settings=options.settings, n=options.n)
+        request = Request(
+            lm=lm, table=table, prompts=prompts, settings=options.settings, n=options.n, constraint=constraint
+        )
+        # A constraint may hold the application's tokenizer, which nothing here may keep alive: its trees go with the call.
+        return request, self.trees if constraint is None else TreeStore(self.trees.max_bytes)
 
 
 @final

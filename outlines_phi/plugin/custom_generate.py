@@ -13,12 +13,14 @@ from torch import Tensor
 from transformers import GenerationConfig
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import Guide
 from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
+from ..vocabulary import Vocabulary
 from .borrowed import LOANS, Kept
 from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
 from .options import CallOptions, resolve_phi
@@ -66,6 +68,7 @@ def custom_generate(
     num_beams: int | None = None,
     num_return_sequences: int | None = None,
     max_length: int | None = None,
+    tokenization: str | None = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -77,7 +80,7 @@ def custom_generate(
     The keywords mean what they mean everywhere in this package, see :class:`outlines_phi.SamplingSettings`: the model's
     ``generation_config`` gives temperature, repetition penalty and ``max_new_tokens``; its truncations apply only where
     the call has them. Rows with equal prompts share one token tree. What is compiled and learned is kept while the
-    model lives. Every other keyword is refused.
+    model lives. Every other keyword is refused, but for ``streamer`` and ``assistant_model``, which transformers keeps to itself.
 
     Parameters
     ----------
@@ -91,6 +94,8 @@ def custom_generate(
         ``"auto"``, ``"exact"`` or another estimator.
     seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate.
+    tokenization
+        ``"any"`` or ``"canonical"``, as for every call with ``phi=``; needs the tokenizer itself as ``vocabulary``.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -121,6 +126,7 @@ def custom_generate(
         "do_sample": do_sample,
         "num_beams": num_beams,
         "num_return_sequences": num_return_sequences,
+        "tokenization": tokenization,
         "max_new_tokens": config.max_new_tokens,
         "max_length": length_of(max_length, config, model, input_ids.shape[1]),
     }
@@ -130,16 +136,19 @@ def custom_generate(
     processor = language_of(logits_processor, config)
     check_stops(stopping_criteria, config)
     kept, table = _resources(model, config, vocabulary, output_type, processor)
+    constraint = _constraint(options, vocabulary, kept)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     rows: list[tuple[Tensor, Any]]
     if sought:
-        best = _best(kept, prompts, table, options, limits)
+        best = _best(kept, prompts, table, options, {**limits, "constraint": constraint})
         rows = [(ids, member) for ids, prompt in zip(input_ids, prompts, strict=True) for member in best[prompt]]
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
-        draws = kept.draw(list(copies), table, resolved, replace(options, n=options.n * max(copies.values())))
+        draws = kept.draw(
+            list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), constraint
+        )
         _check_complete(draws, options)
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
         rows = [
@@ -167,6 +176,16 @@ def _best(
                 "language have any probability; ask for as many at most."
             )
     return dict(zip(distinct, rankings, strict=True))
+
+
+def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> CanonicalTokenization | None:
+    if options.tokenization == "any":
+        return None
+    if vocabulary is None or isinstance(vocabulary, Vocabulary):
+        raise UnsupportedError(
+            "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
+        )
+    return CanonicalTokenization(vocabulary, kept.lm.vocabulary)
 
 
 def _resources(
@@ -208,8 +227,8 @@ def _check_complete(draws: Iterable[Draws], options: CallOptions) -> None:
     failures = sum(each.failures for each in draws)
     if failures:
         raise EmptyLanguageError(
-            f"{failures} trajectories met a step where {options.settings.truncation or 'the model'} leaves no allowed "
-            "token; they are draws of weight 0, which sequences cannot tell. Loosen the truncation, use phi='exact', or "
+            f"{failures} trajectories met a step where {options.obstacle}; they "
+            "are draws of weight 0, which sequences cannot tell. Loosen the truncation, use phi='exact', or "
             "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )
 

@@ -82,3 +82,28 @@ def test_where_it_cannot_be(model: outlines_phi.PhiTransformers) -> None:
         outlines_phi.Generator(model, ANSWERS, tokenization="best")
     with pytest.raises(UnsupportedError, match="tokenization= was given to an audit"):
         outlines_phi.Generator(model, ANSWERS).audit(QUESTION, n=10, tokenization="canonical")
+
+
+def test_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) -> None:
+    _, mu = law
+    prompt = model.hf_tokenizer(QUESTION, return_tensors="pt")
+
+    def generate(**options: object) -> list[tuple[int, ...]]:
+        ids = model.model.generate(
+            **prompt,
+            custom_generate=outlines_phi.custom_generate,
+            output_type=ANSWERS,
+            tokenization="canonical",
+            max_new_tokens=12,
+            temperature=TEMPERATURE,
+            **options,
+        )
+        eos = model.hf_tokenizer.eos_token_id
+        rows = ids[:, prompt["input_ids"].shape[1] :].tolist()
+        return [tuple(row[: row.index(eos) + 1]) for row in rows]
+
+    drawn = generate(vocabulary=model.hf_tokenizer, phi="exact", num_return_sequences=3000, seed=4)
+    assert p_value(drawn, mu) > ALPHA
+    assert generate(vocabulary=model.hf_tokenizer, do_sample=False) == [max(mu, key=lambda y: mu[y])]
+    with pytest.raises(UnsupportedError, match="without the tokenizer that defines it"):
+        generate(vocabulary=model.lm.vocabulary, phi="exact")
