@@ -74,10 +74,10 @@ class TreeStore:
         """
         law = (lm, lm.version(), table, settings.law_key, constraint)
         keys = [(law, prompt, budget) for prompt, budget in zip(prompts, budgets, strict=True)]
-        kept = settings.seed is None
+        first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
         trees = [
             self.tree(key, table, key[2], constraint)
-            if kept and key not in keys[:row]
+            if first.get(key) == row
             else BoundsTree(table, key[2], constraint)
             for row, key in enumerate(keys)
         ]
