@@ -32,8 +32,8 @@ class BackedUpValues:
     arithmetic mean lets the few best promise too much for all others); a state that nobody has visited is taken for an average
     one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to
     itself (the digits of a number) gets its value from the ways out of it. Of a large tree only the likeliest prefixes are backed
-    up, so that a tree kept from many calls costs no more than one of a few. ``V`` is positive wherever ``U`` is. The numbers
-    stand still between two calls of :meth:`refresh`.
+    up, so that a tree kept from many calls costs no more than one of a few. The numbers stand still between two calls of
+    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
 
     Parameters
     ----------

@@ -211,9 +211,9 @@ def _extend(trees: TokenTrees, walks: Sequence[Trajectory]) -> Evaluation:
 def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: ModelCounts) -> Draws:
     vocabulary = request.table.vocabulary
     items = tuple(
-        Draw(
-            text=vocabulary.decode(walk.tokens).decode(),
-            token_ids=tuple(walk.tokens),
+        Draw.of(
+            vocabulary,
+            walk.tokens,
             log_p=walk.log_p,
             log_w=walk.log_p - walk.log_q,
             guarantee=Guarantee.WEIGHTED,
