@@ -96,7 +96,7 @@ def main(
         times: dict[str, list[float]] = {"stock": [], "ours": [], "onestep": []}
 
         def correct(ids: torch.Tensor, scores: torch.Tensor) -> None:
-            states = ours._advance(ids)
+            states = [prefix.state for prefix in ours._prefixes.visit(ids)]
             onestep.add_log_h(scores, table, states, [UNREACHABLE - 1] * len(states))
 
         for repeat in range(repeats + 1):
