@@ -85,7 +85,7 @@ class TraceRecorder:
         log_p: Tensor,
         scores: Tensor,
     ) -> None:
-        """Record one step of each of ``draws``; see :class:`outlines_phi.sampling.ancestral.Observer`."""
+        """Record one step of each of ``draws``; see :class:`outlines_phi.sampling.stepper.Observer`."""
         log_s = torch.logsumexp(scores.double(), -1)
         margin = (log_p.amax(-1) - scores.amax(-1)).double()
         chosen = log_p[torch.tensor(laws, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
 
+import torch
 from torch import Tensor
 
 from ..guides.table import Table
+from .run import Prefixes, Run
 
 Need = Literal["guide", "logits", "model"]
 
@@ -32,24 +36,92 @@ class Phi(ABC):
     needs: ClassVar[frozenset[Need]]
 
 
-class StepPhi(Phi):
-    """An estimator that answers for one step at a time, from the guide and the current logits."""
+class Estimate(ABC):
+    """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
 
     @abstractmethod
-    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """Add ``log h`` of every next token to ``log_p`` in place, and return it.
 
         Parameters
         ----------
         log_p
-            ``[B, V]`` log probabilities, or logits up to a constant per row.
-        table
-            What is allowed.
-        states, remaining
-            Guide state of each row, and the tokens it may still write.
+            ``[B, V]`` log probabilities, one row per prefix.
+        prefixes
+            The prefixes.
 
         Returns
         -------
         Tensor
             ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of sequence.
         """
+
+
+class ProposalPhi(Phi):
+    """An estimator that a walk can follow token by token."""
+
+    @abstractmethod
+    def begin(self, run: Run) -> Estimate:
+        """Return the estimator at work in ``run``."""
+
+
+class StepPhi(ProposalPhi):
+    """An estimator that answers for one step at a time, from the guide and the current logits.
+
+    Its ``h`` depends on the class of a token only, so that it costs one gather per row.
+    """
+
+    @abstractmethod
+    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+        """Return ``[G]`` float: ``log h`` of each class of the partition of ``state``.
+
+        Parameters
+        ----------
+        log_p
+            ``[V]`` log probabilities of one row, or logits up to a constant.
+        table
+            What is allowed.
+        state, remaining
+            The guide state, and the tokens that may still be written.
+
+        Returns
+        -------
+        Tensor
+            ``-inf`` on classes that cannot be completed within the budget, 0 at the end of sequence.
+        """
+
+    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Add ``log h`` of every next token to ``log_p``, ``[B, V]``, in place, and return it."""
+        # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
+        for scores, state, left in zip(log_p, states, remaining, strict=True):
+            scores.add_(table.partition(state).spread(self.log_h(scores, table, state, left).to(scores.dtype)))
+        return log_p
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`."""
+        return StepEstimate(self, run.table)
+
+
+@final
+@dataclass(frozen=True)
+class StepEstimate(Estimate):
+    """A step estimator in a run: it holds nothing."""
+
+    phi: StepPhi
+    table: Table
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """See :meth:`Estimate.add_log_h`."""
+        return self.phi.add_log_h(log_p, self.table, prefixes.states, prefixes.remaining)
+
+
+def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
+    """Return ``log h`` of live classes, held above ``floor`` times the largest among them; 0 at ends, ``-inf`` where dead.
+
+    An ``h`` of 0 where ``Phi`` is not would lose mass: ``E[w] < Phi`` (mathematics.md, section 3). The floor is relative to the
+    siblings, because all of them may be tiny, and only their proportions matter to a step. Where none has any value all have 1.
+    """
+    inner = log_h.masked_fill(ends | ~live, -torch.inf)
+    top = inner.amax(-1, keepdim=True)
+    least = torch.where(top > -torch.inf, top + math.log(floor), 0.0)
+    return torch.where(ends, 0.0, torch.maximum(inner, least)).masked_fill(~live, -torch.inf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
-from .estimator import Need, StepPhi
+from .estimator import Need, StepPhi, floored
 
 
 @final
@@ -26,8 +25,8 @@ class OneStepPhi(StepPhi):
     Attributes
     ----------
     floor
-        ``h`` of a live token is at least this, so that ``h`` is positive wherever ``Phi`` is; no step multiplies a weight by more
-        than its inverse.
+        ``h`` of a live token is at least this share of the largest among its siblings, so that ``h`` is positive wherever ``Phi``
+        is; no choice multiplies a weight by more than its inverse.
     """
 
     floor: float = 1e-3
@@ -38,13 +37,9 @@ class OneStepPhi(StepPhi):
         if not 0 < self.floor <= 1:
             raise UnsupportedError(f"floor={self.floor!r} was given to OneStepPhi; expected a number in (0, 1].")
 
-    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
-        """Add ``log h`` in place; see :meth:`StepPhi.add_log_h`. One segmented sum, one small product and one gather a row."""
-        # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
-        for scores, state, left in zip(log_p, states, remaining, strict=True):
-            partition = table.partition(state)
-            live_after, ends, live = table.one_step(state, left, log_p.device)  # [G, G], [G], [G]
-            h = (live_after @ partition.mass(torch.softmax(scores, -1)).float()).clamp_min(self.floor)
-            log_h = torch.where(ends, 0.0, h.log()).masked_fill(~live, -torch.inf)
-            scores.add_(partition.spread(log_h))
-        return log_p
+    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+        """See :meth:`StepPhi.log_h`. One segmented sum and one small product."""
+        step = table.one_step(state, remaining, log_p.device)
+        mass = table.partition(state).mass(torch.softmax(log_p, -1)).float()
+        log_h = (step.live_after @ mass).log()[step.places]  # [T], one per target, then [G]
+        return floored(log_h, self.floor, step.ends, step.live)

@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
-from ..phi.estimator import Phi, StepPhi
+from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
 from ..phi.onestep import OneStepPhi
@@ -79,7 +79,7 @@ def resolve_phi(phi: object) -> Phi | None:
     """
     if phi is None:
         return None
-    if isinstance(phi, AutoPhi | ExactPhi | StepPhi):
+    if isinstance(phi, AutoPhi | ExactPhi | ProposalPhi):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()

@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 from ..errors import UnsupportedError
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
-from ..phi.estimator import Phi, StepPhi
+from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..sampling.ranking import Ranking
 from .formats import Parsed
@@ -86,10 +86,10 @@ def search_options(
     Raises
     ------
     UnsupportedError
-        A step estimator, which names a way to draw and no law whose mode this would be.
+        A proposal, which names a way to draw and no law whose mode this would be.
     """
     match phi:
-        case StepPhi():
+        case ProposalPhi():
             raise UnsupportedError(
                 f"do_sample=False was given with phi={phi.name!r}: the most probable member is that of the conditioned law, "
                 "whatever proposal draws would come from. Give phi='exact', or phi=None for Hugging Face's step-by-step argmax."

@@ -1,0 +1,69 @@
+"""The prefixes of a run, each evaluated once, whoever asks for it first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ..lm.model import TokenTrees
+
+
+@final
+class Branches:
+    """Token trees that several readers grow: the walk that draws, and an estimator that looks ahead of it.
+
+    What an estimator has looked at and the walk then chooses costs no second evaluation.
+
+    Parameters
+    ----------
+    trees
+        The token trees; their counts are those of the run.
+
+    Attributes
+    ----------
+    trees
+        As given.
+    """
+
+    def __init__(self, trees: TokenTrees) -> None:
+        self.trees = trees
+        # Logits of what was looked at and not visited yet.
+        self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
+
+    def plant(self) -> tuple[list[int], Tensor]:
+        """Evaluate the prompts; return their nodes and ``[P, V]`` logits."""
+        evaluation = self.trees.roots()
+        return list(evaluation.nodes), evaluation.logits
+
+    def look(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
+        """Return the node and the ``[n, V]`` logits of each distinct pair; the new ones are evaluated in one model call."""
+        pairs = list(zip(parents, tokens, strict=True))
+        new = [pair for pair in pairs if pair not in self._seen]
+        if new:
+            evaluation = self.trees.extend([parent for parent, _ in new], [token for _, token in new])
+            self._seen.update(zip(new, zip(evaluation.nodes, evaluation.logits, strict=True), strict=True))
+        found = [self._seen[pair] for pair in pairs]
+        return [node for node, _ in found], torch.stack([logits for _, logits in found])
+
+    def visit(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
+        """Return what :meth:`look` does, and forget the logits: the walk has arrived."""
+        pairs = list(zip(parents, tokens, strict=True))
+        if not any(pair in self._seen for pair in pairs):
+            evaluation = self.trees.extend(parents, tokens)
+            return list(evaluation.nodes), evaluation.logits
+        found = self.look(parents, tokens)
+        for pair in pairs:
+            del self._seen[pair]
+        return found
+
+    def prune(self, wanted: Iterable[tuple[int, int]]) -> None:
+        """Forget what was looked at, but for the pairs that the walk visits next."""
+        kept = self._seen.keys() & set(wanted)
+        self._seen = {pair: found for pair, found in self._seen.items() if pair in kept}
+
+    def compact(self, nodes: Iterable[int]) -> None:
+        """Give back the memory of every node that is neither in ``nodes``, waiting to be visited, nor above one of these."""
+        self.trees.compact([*nodes, *(node for node, _ in self._seen.values())])

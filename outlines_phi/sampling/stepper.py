@@ -1,0 +1,215 @@
+"""One step of walks that draw token by token: ``v ~ q_h(v|y)``, with its account (mathematics.md, sections 1 and 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..guides.guide import DONE
+from ..phi.branches import Branches
+from ..phi.constraint import Constraint
+from ..phi.estimator import ProposalPhi
+from ..phi.run import Prefixes, Run
+from .sampler import Request
+
+ESTIMATE_STREAM = 2**43
+"""Estimators that draw take their random stream from here, out of the reach of the draws."""
+
+
+class Observer(Protocol):
+    """Sees the law of every step of every trajectory; the draws are the same with or without one."""
+
+    def step(
+        self,
+        draws: Sequence[tuple[int, int]],
+        laws: Sequence[int],
+        tokens: Sequence[int],
+        log_p: Tensor,
+        scores: Tensor,
+    ) -> None:
+        """Take note of one step of some trajectories.
+
+        Parameters
+        ----------
+        draws
+            Prompt and number of each trajectory.
+        laws
+            The row of ``log_p`` and ``scores`` that each stands on.
+        tokens
+            What each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends the trajectory.
+        log_p, scores
+            ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
+        """
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """One draw in the making.
+
+    Attributes
+    ----------
+    row, number
+        Its prompt, and its number among those of the prompt.
+    rng
+        Its random stream.
+    node
+        The node it stands on, in the run's branches.
+    state, remaining
+        The guide state, and the tokens that may still be written.
+    tokens
+        What it has written.
+    log_p, log_w
+        ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
+    """
+
+    row: int
+    number: int
+    rng: np.random.Generator
+    node: int
+    state: int
+    remaining: int
+    tokens: list[int] = field(default_factory=list)
+    log_p: float = 0.0
+    log_w: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of sequence was written, or no token was allowed."""
+        return self.state == DONE or self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether no allowed token had any probability, or the constraint ruled it out: a draw of weight 0."""
+        return self.log_w == -math.inf
+
+
+@final
+class Stepper:
+    """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
+
+    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (mathematics.md, section 4).
+
+    Parameters
+    ----------
+    request
+        The call.
+    phi
+        The estimator, ``h``.
+    observer
+        Who is told of every step; ``None`` for nobody.
+
+    Attributes
+    ----------
+    branches
+        The prefixes of the run.
+    """
+
+    def __init__(self, request: Request, phi: ProposalPhi, observer: Observer | None = None) -> None:
+        self._request, self._observer = request, observer
+        self.branches = Branches(request.lm.trees(request.prompts))
+        self._run = Run(
+            lm=request.lm,
+            table=request.table,
+            settings=request.settings,
+            prompts=request.prompts,
+            budgets=request.budgets,
+            branches=self.branches,
+            stream=lambda row: request.stream(row, ESTIMATE_STREAM),
+        )
+        self._estimate = phi.begin(self._run)
+
+    def launch(self, n: int) -> list[Trajectory]:
+        """Return ``n`` walks of every prompt, at the start."""
+        request = self._request
+        return [
+            Trajectory(row, i, request.stream(row, i), row, request.table.start, request.budgets[row])
+            for row in range(len(request.prompts))
+            for i in range(n)
+        ]
+
+    def first(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate the prompts and draw the first token of every walk."""
+        self._step(walks, *self.branches.plant())
+
+    def advance(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate every distinct prefix that unfinished ``walks`` stand on, in one call, and draw the next token of each."""
+        new = dict.fromkeys((walk.node, walk.tokens[-1]) for walk in walks)
+        nodes, logits = self.branches.visit([parent for parent, _ in new], [token for _, token in new])
+        arrived = dict(zip(new, nodes, strict=True))
+        for walk in walks:
+            walk.node = arrived[walk.node, walk.tokens[-1]]
+        self._step(walks, nodes, logits)
+
+    def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Tensor) -> None:
+        """Draw the next token of every walk from the law of the node it stands on."""
+        heads: dict[int, Trajectory] = {}
+        for walk in walks:
+            heads.setdefault(walk.node, walk)
+        prefixes = Prefixes(
+            rows=[walk.row for walk in heads.values()],
+            nodes=list(heads),
+            states=[walk.state for walk in heads.values()],
+            remaining=[walk.remaining for walk in heads.values()],
+            tokens=[walk.tokens for walk in heads.values()],
+        )
+        position = {node: i for i, node in enumerate(nodes)}
+        rows = torch.tensor([position[node] for node in heads], device=logits.device)
+        log_p = self._run.log_p(logits[rows], zip(prefixes.rows, prefixes.tokens, strict=True))
+        scores = self._estimate.add_log_h(log_p.clone(), prefixes).double()
+        place = {node: i for i, node in enumerate(heads)}
+        self._choose(walks, [place[walk.node] for walk in walks], log_p, scores)
+        self.branches.prune((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished)
+
+    def _choose(self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
+        """Draw one token per walk from the row of ``scores`` that it names."""
+        log_s = torch.logsumexp(scores, -1, keepdim=True)
+        log_q = scores - log_s  # nan where nothing is allowed; those rows are failed below
+        tokens = _inverse_cdf(log_q, laws, [walk.rng.random() for walk in walks])
+        if self._observer is not None:
+            draws = [(walk.row, walk.number) for walk in walks]
+            self._observer.step(draws, laws, tokens.tolist(), log_p, scores)
+        index = torch.tensor(laws, device=log_q.device)
+        log_p_v, log_q_v = log_p.double()[index, tokens], log_q[index, tokens]
+        alive = (log_s[:, 0] > -math.inf)[index]
+        chosen = torch.stack([tokens.double(), alive.double(), log_p_v, log_p_v - log_q_v]).cpu().tolist()
+        for walk, token, allowed, *account in zip(walks, *chosen, strict=True):
+            self._take(walk, int(token), bool(allowed), *account)
+
+    def _take(self, walk: Trajectory, token: int, allowed: bool, log_p: float, log_w: float) -> None:
+        if not allowed:
+            walk.log_w = -math.inf
+            return
+        walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
+        walk.tokens.append(token)
+        walk.state = self._request.table.guide.advance(walk.state, token)
+        walk.remaining -= 1
+        constraint = self._request.constraint
+        if constraint is not None and not _allowed(constraint, walk):
+            walk.log_w = -math.inf
+
+
+def _allowed(constraint: Constraint, walk: Trajectory) -> bool:
+    finished = walk.state == DONE
+    return constraint.allows(walk.tokens[:-1] if finished else walk.tokens, finished=finished)
+
+
+def _inverse_cdf(log_q: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
+    """Return one token per entry of ``index``, drawn in float64 from the row of ``log_q`` that it names."""
+    place, width = [], [0] * len(log_q)
+    for row in index:
+        place.append((row, width[row]))
+        width[row] += 1
+    rows, columns = torch.tensor(place, device=log_q.device).T
+    # One row of thresholds per law, so that no law is copied for the trajectories that share it.
+    thresholds = torch.zeros(len(log_q), max(width), dtype=torch.float64, device=log_q.device)
+    thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=log_q.device)
+    cumulative = torch.cumsum(log_q.exp().nan_to_num(0.0), -1)
+    found = torch.searchsorted(cumulative, thresholds * cumulative[:, -1:], right=True)
+    last = cumulative.shape[-1] - 1 - torch.argmax((log_q > -math.inf).flip(-1).int(), -1)
+    return torch.minimum(found, last[:, None])[rows, columns]
