@@ -5,6 +5,7 @@ outlines_phi draws from the model's own law conditioned on the format.
 """
 
 from .errors import BudgetError as BudgetError
+from .errors import ConstraintError as ConstraintError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
 from .errors import GrammarError as GrammarError
@@ -23,10 +24,17 @@ from .lm.model import LanguageModel as LanguageModel
 from .lm.table_model import TableModel as TableModel
 from .lm.transformers.model import TransformersModel as TransformersModel
 from .phi.auto import AutoPhi as AutoPhi
+from .phi.bigram import BigramDPPhi as BigramDPPhi
 from .phi.exact import Effort as Effort
 from .phi.exact import ExactPhi as ExactPhi
+from .phi.frozen import FrozenDPPhi as FrozenDPPhi
+from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.local import LocalPhi as LocalPhi
+from .phi.lookahead1 import Lookahead1Phi as Lookahead1Phi
 from .phi.onestep import OneStepPhi as OneStepPhi
+from .phi.rollout import RolloutPhi as RolloutPhi
+from .phi.state_values import StateValues as StateValues
+from .phi.text_constraint import TextConstraint as TextConstraint
 from .plugin import generate as generate
 from .plugin import samplers as samplers
 from .plugin.audit import audit as audit
@@ -41,15 +49,20 @@ from .plugin.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
 from .sampling.draws import Guarantee as Guarantee
+from .sampling.pimh import PIMH as PIMH
+from .sampling.population import Population as Population
 from .sampling.ranking import Member as Member
 from .sampling.ranking import Ranking as Ranking
+from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings
 from .vocabulary import Vocabulary as Vocabulary
 
 __all__ = [
     "AuditReport",
     "AutoPhi",
+    "BigramDPPhi",
     "BudgetError",
+    "ConstraintError",
     "Draw",
     "Draws",
     "Effort",
@@ -57,24 +70,33 @@ __all__ = [
     "ExactPhi",
     "FSMGuide",
     "FidelityWarning",
+    "FrozenDPPhi",
     "Generator",
     "GrammarError",
     "Guarantee",
     "Guide",
     "LanguageModel",
+    "LearnedPhi",
     "LocalPhi",
+    "Lookahead1Phi",
     "Member",
     "ModelError",
     "OneStepPhi",
     "OutlinesPhiError",
+    "PIMH",
     "PhiLogitsProcessor",
     "PhiTransformers",
+    "Population",
     "Probabilities",
     "Probability",
     "Ranking",
+    "RolloutPhi",
+    "SMC",
     "SamplingSettings",
+    "StateValues",
     "Table",
     "TableModel",
+    "TextConstraint",
     "TransformersModel",
     "UnsupportedError",
     "ValueReadError",

@@ -44,6 +44,12 @@ class CanonicalTokenization:
         The tokenizer cannot encode a text without adding to its beginning.
     """
 
+    further = 4
+    """Next tokens that a walk tests after the one that it draws."""
+
+    bytes = 0
+    """Memory beside the tokenizer's."""
+
     def __init__(self, tokenizer: Any, vocabulary: Vocabulary) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -73,6 +79,9 @@ class CanonicalTokenization:
             size += len(self._vocabulary.tokens[ids[count]])
             count += 1
         return list(tokens[:count]) == ids[:count]
+
+    def __str__(self) -> str:
+        return "tokenization='canonical'"
 
     def _settled(self, text: str) -> int:
         """Return how many bytes of ``text`` have a tokenization that does not depend on what follows."""

@@ -7,6 +7,7 @@
     ├── ModelError            the model gave no law: NaN logits, prompt longer than its context
     ├── UnsupportedError      a feature that is not offered; the message names the alternative
     ├── ValueReadError        a draw that the output type itself refuses as a value; carries the text
+    ├── ConstraintError       a predicate that raised, or gave no answer; carries the text
     └── BudgetError           exact sampling ran out of effort; carries what it had so far
 
 Each message says what was given, what was expected, and what to do next. Classes that also mean a
@@ -75,6 +76,20 @@ class ValueReadError(OutlinesPhiError, ValueError):
     ----------
     text
         The text; the draw that has it is as good as any other.
+    """
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
+
+
+class ConstraintError(OutlinesPhiError, ValueError):
+    """A predicate that was given as ``constraint=`` raised, or returned something else than ``True`` or ``False``.
+
+    Attributes
+    ----------
+    text
+        What it was asked about. An exception that it raised is the ``__cause__``.
     """
 
     def __init__(self, message: str, *, text: str) -> None:

@@ -37,13 +37,12 @@ class Partition:
     def mass(self, p: Tensor) -> Tensor:
         """Return ``mass[..., g]``, the sum of ``p[..., v]`` over the tokens ``v`` of class ``g``.
 
-        Has the dtype and device of ``p``; half precision is summed in single. On a CPU it takes 0.2 ms per row of
-        131,072 tokens, as long as adding them up (sorting by class, segment sums and sparse products took 5 to 100
-        times longer).
+        Has the dtype and device of ``p``; half precision is summed in single. On a CPU it takes 0.08 ms per row of
+        131,072 tokens (``index_add_`` on a single row takes half as long again, sums of sorted tokens longer still).
         """
         wide = p.float() if p.element_size() < 4 else p
         mass = torch.zeros((*p.shape[:-1], self.size), dtype=wide.dtype, device=p.device)
-        return mass.index_add_(-1, self._classes(p.device), wide).to(p.dtype)
+        return mass.scatter_add_(-1, self._classes(p.device).expand_as(wide), wide).to(p.dtype)
 
     def spread(self, x: Tensor) -> Tensor:
         """Return ``[..., V]``: for each token the entry of its class in ``x[..., G]``."""

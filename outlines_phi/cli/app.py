@@ -10,6 +10,7 @@ from .. import __version__
 from .audit import audit
 from .demo import demo
 from .ending import Commands
+from .fidelity import fidelity
 from .generate import generate
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(generate)
 app.command()(audit)
+app.command()(fidelity)
 
 
 def _version(asked: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, final, get_args
 
 import typer
 from rich.console import Console
@@ -18,13 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
-from ..phi.estimator import Phi
+from ..phi.estimator import Phi, ProposalPhi
+from ..phi.local import LocalPhi
 from ..plugin.generator import Generator
 from ..plugin.model import PhiTransformers
 from ..plugin.options import ESTIMATORS, TOKENIZATIONS, CallOptions, resolve_phi
 from ..plugin.output_types import to_pattern
 from ..sampling.draws import Guarantee
 from ..sampling.sampler import Request
+from ..sampling.smc import SMC, Resample
 from . import journal
 from .batches import Batches, Outcome
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
@@ -61,7 +63,18 @@ def generate(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
-    phi: Annotated[str, typer.Option(help=f"Correction: {', '.join(ESTIMATORS)}.")] = AutoPhi.name,
+    phi: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Correction: {', '.join(ESTIMATORS)}.", show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}"
+        ),
+    ] = None,
+    particles: Annotated[
+        int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
+    ] = None,
+    resample: Annotated[
+        str | None, typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never.")
+    ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -92,7 +105,8 @@ def generate(
         raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
     given = read_prompts(prompts or [], file)
     type_name, output_type = read_output_type(type_, schema, regex)
-    estimator = _estimator(phi)
+    sampler = _sampler(particles, resample)
+    estimator = _estimator(phi, sampler)
     settings = keywords(
         temperature=temperature,
         top_k=top_k,
@@ -101,6 +115,7 @@ def generate(
         repetition_penalty=repetition_penalty,
         max_new_tokens=max_new_tokens,
         tokenization=tokenization,
+        sampler=sampler,
     )
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
     pattern = to_pattern(output_type)
@@ -118,6 +133,7 @@ def generate(
         settings=options.settings,
         tokenization=options.tokenization,
         phi=estimator.name,
+        sampler=sampler,
         n=n,
         seed=_seed(seed, saved),
     )
@@ -135,10 +151,27 @@ def generate(
     raise typer.Exit(_work(batches, run, output, saved, token_ids))
 
 
-def _estimator(phi: str) -> Phi:
+def _sampler(particles: int | None, resample: str | None) -> SMC | None:
+    if particles is None and resample is not None:
+        raise UnsupportedError(
+            f"--resample {resample} was given without --particles: there is nothing to resample. Give --particles 50, or leave it "
+            "out."
+        )
+    return None if particles is None else SMC(particles=particles, **keywords(resample=resample))
+
+
+def _estimator(phi: str | None, sampler: SMC | None) -> Phi:
+    if phi is None:
+        return AutoPhi() if sampler is None else LocalPhi()
     estimator = resolve_phi(phi) if phi in ESTIMATORS else None
     if estimator is None:
         raise UnsupportedError(f"--phi {phi} was given; expected one of {', '.join(ESTIMATORS)}.")
+    if sampler is not None and not isinstance(estimator, ProposalPhi):
+        names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
+        raise UnsupportedError(
+            f"--phi {phi} was given with --particles, and draws in a way of its own. Give one that particles can follow ({names}), "
+            "or leave one of the two out."
+        )
     return estimator
 
 

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from .. import __version__
 from ..errors import UnsupportedError
+from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
 FORMAT, VERSION = "outlines-phi draws", 1
@@ -45,6 +46,8 @@ class Run:
         Which spellings of a text count.
     phi
         The name of the estimator.
+    sampler
+        How it draws, where not by itself.
     n, seed
         Draws per prompt, and what all random streams come from.
     """
@@ -57,6 +60,7 @@ class Run:
     phi: str
     n: int
     seed: int
+    sampler: SMC | None = None
 
     def header(self) -> dict[str, Any]:
         """Return the first line of a file."""
@@ -71,6 +75,7 @@ class Run:
             "output_type": {"name": self.output_type, "pattern": _digest(self.pattern)},
             "settings": {**settings, "tokenization": self.tokenization},
             "phi": self.phi,
+            **({} if self.sampler is None else {"sampler": asdict(self.sampler)}),
             "n": self.n,
             "seed": self.seed,
         }

@@ -60,6 +60,11 @@ def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
             "local, or audit the model itself (outlines-phi audit --model ... PROMPTS)."
         )
     match header:
+        case {"sampler": dict()}:
+            raise UnsupportedError(
+                f"{path} holds draws of --particles, which were picked by weight; the weights of masked draws are what an audit "
+                "reads. Draw with --phi local alone."
+            )
         case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
             raise UnsupportedError(
                 f"{path} holds draws of --tokenization {tokenization}, which plain masking does not know. Draw without it to audit."

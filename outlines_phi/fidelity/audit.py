@@ -11,6 +11,7 @@ from typing import Any, final
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
+from ..phi.evidence import Evidence
 from ..settings import SamplingSettings
 from . import summary
 from .bias import Bias, measure
@@ -166,6 +167,7 @@ def audit_traces(
     budgets: Sequence[int],
     counts: ModelCounts,
     bounds: Sequence[tuple[float, float]] | None = None,
+    evidence: Sequence[Evidence] = (),
     confidence: float = 0.95,
     notes: Sequence[str] = (),
 ) -> AuditReport:
@@ -181,6 +183,8 @@ def audit_traces(
         Of the draws.
     bounds
         Per prompt, certain bounds of Phi that are known from elsewhere; those of the draws' own tree are always used.
+    evidence
+        Per prompt, residual attempts that give an upper limit of Phi at a confidence; nothing where there are none.
     confidence
         Of each interval, in (0, 1).
     notes
@@ -211,7 +215,12 @@ def audit_traces(
         by_step = losses(chosen, step_places)
         return Finding(
             name=name,
-            bias=measure([log_weights(drawn) for drawn in chosen], [known[row] for row in rows], alpha),
+            bias=measure(
+                [log_weights(drawn) for drawn in chosen],
+                [known[row] for row in rows],
+                alpha,
+                [evidence[row] for row in rows] if evidence else (),
+            ),
             places=losses(chosen, field_places) if by_field else by_step,
             steps=by_step,
             distortions=distortions(chosen, alpha, as_json=by_field),

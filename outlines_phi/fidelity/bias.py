@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..phi.evidence import Evidence
 from .intervals import Interval, lower_limit, unit_interval
+
+Limit: TypeAlias = Callable[[float], float]
+"""An upper limit, by the probability at which it may fail."""
 
 RESAMPLES = 400
 """Of a bootstrap interval."""
@@ -40,9 +44,13 @@ class Bias:
         The mean of the weights: an unbiased estimate of Phi.
     log_phi
         Future validity, the probability that the model meets the format by itself, in nats: ``log mean_w`` (biased low), brought
-        inside ``certain``. Its interval assumes nothing about tails (:func:`outlines_phi.fidelity.intervals.lower_limit`).
+        inside ``certain`` and ``residual``. Its interval assumes nothing about tails
+        (:func:`outlines_phi.fidelity.intervals.lower_limit`).
     certain
         ``(Lo, U)``, between which Phi lies for certain: the tree of what the draws have visited, or an enumeration.
+    attempts, residual
+        Residual attempts on what an enumeration left undecided, and ``(Lo, limit)``: the limit of Phi that they give, at the
+        confidence of an interval; ``None`` without attempts.
     phi
         The exponential of ``log_phi``.
     tv
@@ -64,6 +72,8 @@ class Bias:
     tv: Estimate
     kl: Estimate
     failed: Estimate
+    attempts: int = 0
+    residual: Interval | None = None
 
     @property
     def phi(self) -> Estimate:
@@ -71,7 +81,12 @@ class Bias:
         return Estimate(math.exp(value), Interval(math.exp(low), math.exp(high)))
 
 
-def measure(log_w: Sequence[NDArray[np.float64]], certain: Sequence[tuple[float, float]], alpha: float) -> Bias:
+def measure(
+    log_w: Sequence[NDArray[np.float64]],
+    certain: Sequence[tuple[float, float]],
+    alpha: float,
+    evidence: Sequence[Evidence] = (),
+) -> Bias:
     """Return the bias after some prompts, on the average over them.
 
     Parameters
@@ -82,20 +97,39 @@ def measure(log_w: Sequence[NDArray[np.float64]], certain: Sequence[tuple[float,
         Per prompt, certain bounds of Phi.
     alpha
         Each interval fails with at most this probability.
+    evidence
+        Per prompt, residual attempts that know more of Phi than the certain bounds; nothing where there are none.
 
     Notes
     -----
     Prompts share intervals because the limits of a mean need independence only: the weights of different prompts have
     different laws. For TV, ``alpha / 2`` goes to the limits of Phi, of all prompts together, and ``alpha / 2`` to the mean of
     ``min(1, w / limit)``. That the limits come from the same draws does not matter: where ``Lo <= Phi``, each
-    ``min(1, w / Lo)`` is at least ``min(1, w / Phi)``, and the limits of a mean are monotone.
+    ``min(1, w / Lo)`` is at least ``min(1, w / Phi)``, and the limits of a mean are monotone. Where there are residual attempts, an
+    upper limit of Phi is the lower one of two, that of the draws and that of the attempts, and each may fail with half of the
+    probability that the limit may.
     """
+
+    def by_attempts(rows: Sequence[int]) -> Limit | None:
+        """The upper limit of the mean Phi of some prompts, each of which may fail with an equal share."""
+        if not any(evidence[row].attempts for row in rows):
+            return None
+        return lambda share: float(
+            np.mean([min(certain[row][1], evidence[row].limit(share / len(rows))) for row in rows])
+        )
+
+    every_row = range(len(log_w)) if evidence else ()
     bounds = [Interval(_log(low), _log(high)) for low, high in certain]
     mean_bounds = Interval(*np.mean(np.array(certain), axis=0).tolist())
     every = np.concatenate(log_w)
-    log_phi = [_clip(log_mean(weights), known) for weights, known in zip(log_w, bounds, strict=True)]
+    pooled, single = by_attempts(every_row), [by_attempts([row]) for row in every_row] or [None] * len(log_w)
+    log_phi = [
+        _clip(log_mean(weights), known if limit is None else Interval(known.low, _log(limit(alpha))))
+        for weights, known, limit in zip(log_w, bounds, single, strict=True)
+    ]
     limits = [
-        log_phi_interval(weights, known, alpha / 2 / len(log_w)) for weights, known in zip(log_w, bounds, strict=True)
+        log_phi_interval(weights, known, alpha / 2 / len(log_w), limit)
+        for weights, known, limit in zip(log_w, bounds, single, strict=True)
     ]
     overlap_high = unit_interval(_overlaps(log_w, [limit.low for limit in limits]), alpha / 2).high
     overlap_low = unit_interval(_overlaps(log_w, [limit.high for limit in limits]), alpha / 2).low
@@ -107,21 +141,30 @@ def measure(log_w: Sequence[NDArray[np.float64]], certain: Sequence[tuple[float,
         mean_w=math.exp(log_mean(every)),
         log_phi=Estimate(
             log_mean(np.array(log_phi)),
-            log_phi_interval(every, Interval(_log(mean_bounds.low), _log(mean_bounds.high)), alpha),
+            log_phi_interval(every, Interval(_log(mean_bounds.low), _log(mean_bounds.high)), alpha, pooled),
         ),
         certain=mean_bounds,
         tv=Estimate(1.0 - float(_overlaps(log_w, log_phi).mean()), Interval(1.0 - overlap_high, 1.0 - overlap_low)),
         kl=_divergence(log_w, bounds, alpha),
         failed=Estimate(float(failed.mean()), unit_interval(failed, alpha)),
+        attempts=sum(one.attempts for one in evidence),
+        residual=Interval(mean_bounds.low, max(mean_bounds.low, pooled(alpha))) if pooled else None,
     )
 
 
-def log_phi_interval(log_w: NDArray[np.float64], certain: Interval, alpha: float) -> Interval:
-    """Return an interval of the log of the mean weight that fails with probability at most ``alpha``, inside ``certain`` (logs)."""
+def log_phi_interval(
+    log_w: NDArray[np.float64], certain: Interval, alpha: float, attempted: Limit | None = None
+) -> Interval:
+    """Return an interval of the log of the mean weight that fails with probability at most ``alpha``, inside ``certain`` (logs).
+
+    ``attempted(share)`` is another upper limit of the mean, which fails with probability at most ``share``.
+    """
     top = float(log_w.max())
     # The lower limit scales with the weights, so it is computed where they do not underflow.
     low = top + _log(lower_limit(np.exp(log_w - top), alpha / 2)) if top > -math.inf else top
-    high = min(_log(unit_interval(np.exp(log_w), alpha).high), certain.high)
+    high = min(_log(unit_interval(np.exp(log_w), alpha if attempted is None else alpha / 2).high), certain.high)
+    if attempted is not None:
+        high = min(high, _log(attempted(alpha / 4)))
     return Interval(min(max(low, certain.low), high), high)
 
 

@@ -29,7 +29,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
 
     One row of panels per field, one column per sample: its frequencies as bars, the truth as a mark across each bar.
     """
-    figure_of = _figure_class()
+    figure_of = figure_class()
     from matplotlib.lines import Line2D
 
     rows = [(report, view) for report in reports for view in report.views if view.name != WHOLE]
@@ -67,7 +67,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
 
 def audit_figure(report: AuditReport) -> Any:
     """Return a picture of an audit: where legal mass is lost, and the most distorted values."""
-    figure_of = _figure_class()
+    figure_of = figure_class()
     bias, places = report.pooled.bias, worst(report.pooled.places, ROWS)
     values = report.pooled.distortions[:ROWS]
     height = 0.3 * max(len(places), len(values), 3) + 1.7
@@ -120,7 +120,8 @@ def png(figure: Any, *, dpi: int = 110) -> bytes:
     return buffer.getvalue()
 
 
-def _figure_class() -> Any:
+def figure_class() -> Any:
+    """Return matplotlib's ``Figure``; raise UnsupportedError where it is not installed."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError(
             "A picture was asked for and matplotlib is not installed; install the extra, pip install 'outlines_phi[cli]', "

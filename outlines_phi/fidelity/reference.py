@@ -1,20 +1,33 @@
-"""The exact laws of a small language, by enumeration: what every sampler is compared with."""
+"""The exact laws of a small language, by enumeration: what every estimator and sampler is compared with."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..phi.branches import Branches
+from ..phi.estimator import Estimate, ProposalPhi
+from ..phi.local import LocalPhi
+from ..phi.run import Prefixes, Run
 from ..settings import SamplingSettings
+
+Ids = tuple[int, ...]
+
+ROWS = 512
+"""Prefixes that are evaluated at a time: a tree's attention costs as the square of its nodes."""
 
 
 @final
@@ -26,12 +39,12 @@ class Reference:
     ----------
     log_p
         ``log p(y)`` of each member, by its token ids, in nats.
-    log_mask
-        ``log mu_proj(y)``: the law of plain masking.
+    log_q
+        ``log q_h(y)`` of each member, by the name of the estimator ``h``; ``-inf`` where the estimator never goes.
     """
 
-    log_p: dict[tuple[int, ...], float]
-    log_mask: dict[tuple[int, ...], float]
+    log_p: dict[Ids, float]
+    log_q: dict[str, dict[Ids, float]]
 
     @cached_property
     def log_phi(self) -> float:
@@ -40,14 +53,41 @@ class Reference:
         return float(np.logaddexp.reduce(values)) if values.size else -math.inf
 
     @cached_property
-    def mu(self) -> dict[tuple[int, ...], float]:
+    def mu(self) -> dict[Ids, float]:
         """``mu*``: the model's own law conditioned on the language."""
         return {ids: math.exp(log_p - self.log_phi) for ids, log_p in self.log_p.items()}
 
+    @property
+    def log_mask(self) -> dict[Ids, float]:
+        """``log mu_proj(y)``: the law of plain masking, ``h = 1``."""
+        return self.log_q[LocalPhi.name]
+
     @cached_property
-    def mask(self) -> dict[tuple[int, ...], float]:
+    def mask(self) -> dict[Ids, float]:
         """``mu_proj``: the law of plain masking (below 1 in total where truncation empties a step)."""
-        return {ids: math.exp(log_q) for ids, log_q in self.log_mask.items()}
+        return self.law(LocalPhi.name)
+
+    def law(self, name: str) -> dict[Ids, float]:
+        """Return ``q_h`` of the estimator that was enumerated as ``name``."""
+        return {ids: math.exp(log_q) for ids, log_q in self.log_q[name].items()}
+
+
+def count_prefixes(table: Table, budget: int, limit: int) -> int | None:
+    """Return how many live prefixes a language has, its members left out: what an enumeration evaluates at most.
+
+    ``None`` where there are more than ``limit``. Prefixes in one state are counted together, so that the work is small.
+    """
+    total, level = 1, Counter({table.start: 1})
+    for remaining in range(budget, 0, -1):
+        below: Counter[int] = Counter()
+        for state, count in level.items():
+            targets = table.moves(state, remaining).targets
+            for target, times in zip(*np.unique(targets[targets != DONE], return_counts=True), strict=True):
+                below[int(target)] += count * int(times)
+        total, level = total + below.total(), below
+        if total > limit:
+            return None
+    return total
 
 
 def enumerate_language(
@@ -57,9 +97,10 @@ def enumerate_language(
     settings: SamplingSettings,
     budget: int,
     *,
+    estimators: Mapping[str, ProposalPhi] | None = None,
     max_prefixes: int = 100_000,
 ) -> Reference:
-    """Return the exact laws of a language after ``prompt``, level by level, one model call each.
+    """Return the exact laws of a language after ``prompt``, level by level.
 
     Parameters
     ----------
@@ -67,6 +108,9 @@ def enumerate_language(
         As for a sampler.
     budget
         The most tokens of a member, end of sequence included.
+    estimators
+        Whose laws ``q_h`` to compute, by name; plain masking alone where none are given. Each is asked for its ``h`` at every
+        prefix, as a sampler would ask it; the law of one whose ``h`` is random is that given its random numbers.
     max_prefixes
         Prefixes to evaluate at most.
 
@@ -75,42 +119,86 @@ def enumerate_language(
     UnsupportedError
         The language has more prefixes than that.
     """
-    reference = Reference({}, {})
-    trees = lm.trees([prompt])
-    evaluation = trees.roots()
-    level: list[tuple[tuple[int, ...], int, float, float]] = [((), table.start, 0.0, 0.0)]
-    seen = 1
+    chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators
+    branches = Branches(lm.trees([prompt]))
+    run = Run(
+        lm=lm,
+        table=table,
+        settings=settings,
+        prompts=[tuple(prompt)],
+        budgets=[budget],
+        branches=branches,
+        stream=lambda row: np.random.default_rng((settings.seed or 0, row)),
+    )
+    estimates = [phi.begin(run) for phi in chosen.values()]
+    (root,), logits = branches.plant()
+    level, seen = [_Prefix((), table.start, root, 0.0, np.zeros(len(chosen)))], 1
+    reference = Reference({}, {name: {} for name in chosen})
     for remaining in range(budget, 0, -1):
-        log_p = (
-            settings.log_p(evaluation.logits, lm.vocabulary, ((*prompt, *ids) for ids, *_ in level))
-            .double()
-            .cpu()
-            .numpy()
-        )
-        parents: list[int] = []
-        below: list[tuple[tuple[int, ...], int, float, float]] = []
-        for node, law, (ids, state, path, masked) in zip(evaluation.nodes, log_p, level, strict=True):
-            moves = table.moves(state, remaining)
-            live = law[moves.tokens]
-            if not live.size or live.max() == -math.inf:
-                continue
-            log_s = float(np.logaddexp.reduce(live))
-            for token, target, log_v in zip(moves.tokens.tolist(), moves.targets.tolist(), live.tolist(), strict=True):
-                child = ((*ids, token), target, path + log_v, masked + log_v - log_s)
-                if log_v == -math.inf:
-                    continue
-                if target == DONE:
-                    reference.log_p[child[0]], reference.log_mask[child[0]] = child[2:]
+        below: list[_Prefix] = []
+        for part in _parts(level):
+            if remaining < budget:
+                nodes, logits = branches.visit([prefix.node for prefix in part], [prefix.ids[-1] for prefix in part])
+                for prefix, node in zip(part, nodes, strict=True):
+                    prefix.node = node
+            for child in _children(run, estimates, logits, part, remaining):
+                if child.state == DONE:
+                    reference.log_p[child.ids] = child.log_p
+                    for laws, log_q in zip(reference.log_q.values(), child.log_q.tolist(), strict=True):
+                        laws[child.ids] = log_q
                 else:
-                    parents.append(node)
                     below.append(child)
-        seen += len(below)
-        if seen > max_prefixes:
-            raise UnsupportedError(
-                f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
-            )
-        if not below:
-            break
-        level = below
-        evaluation = trees.extend(parents, [ids[-1] for ids, *_ in below])
+            if seen + len(below) > max_prefixes:
+                raise UnsupportedError(
+                    f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
+                )
+        branches.prune((prefix.node, prefix.ids[-1]) for prefix in below)
+        seen, level = seen + len(below), below
     return reference
+
+
+@dataclass
+class _Prefix:
+    """A live prefix; ``node`` is its parent's until it is evaluated."""
+
+    ids: Ids
+    state: int
+    node: int
+    log_p: float
+    log_q: NDArray[np.float64] = field(repr=False)
+
+
+def _parts(level: Sequence[_Prefix]) -> Iterator[Sequence[_Prefix]]:
+    return (level[start : start + ROWS] for start in range(0, len(level), ROWS))
+
+
+def _children(
+    run: Run, estimates: Sequence[Estimate], logits: Tensor, prefixes: Sequence[_Prefix], remaining: int
+) -> Iterator[_Prefix]:
+    """Yield the children of some prefixes that have any probability."""
+    here = Prefixes(
+        rows=[0] * len(prefixes),
+        nodes=[prefix.node for prefix in prefixes],
+        states=[prefix.state for prefix in prefixes],
+        remaining=[remaining] * len(prefixes),
+        tokens=[list(prefix.ids) for prefix in prefixes],
+    )
+    log_p = run.log_p(logits, zip(here.rows, here.tokens, strict=True))
+    steps = [_log_q(estimate.add_log_h(log_p.clone(), here)) for estimate in estimates]
+    law = log_p.double().cpu().numpy()
+    for row, prefix in enumerate(prefixes):
+        moves = run.table.moves(prefix.state, remaining)
+        live = law[row, moves.tokens]
+        log_q = np.stack([step[row, moves.tokens] for step in steps], axis=1) if steps else np.zeros((len(live), 0))
+        for i in np.flatnonzero(live > -math.inf).tolist():
+            token, target = int(moves.tokens[i]), int(moves.targets[i])
+            yield _Prefix(
+                (*prefix.ids, token), target, prefix.node, prefix.log_p + float(live[i]), prefix.log_q + log_q[i]
+            )
+
+
+def _log_q(scores: Tensor) -> NDArray[np.float64]:
+    """Return ``log q(v|y)`` of ``log p + log h``, ``-inf`` throughout where the estimator allows nothing."""
+    wide = scores.double()
+    log_s = torch.logsumexp(wide, -1, keepdim=True)
+    return (wide - log_s).masked_fill(log_s == -torch.inf, -torch.inf).cpu().numpy()

@@ -96,17 +96,31 @@ def bias_section(bias: Bias, confidence: float) -> Section:
         ("log Phi (nats)", *_both(bias.log_phi, ".2f")),
         ("mean of the weights (unbiased for Phi)", _number(bias.mean_w, ".3g"), ""),
         ("Phi, for certain", "", f"{bias.certain.low:.3g} ... {bias.certain.high:.3g}"),
+        *_attempted(bias, confidence),
         ("total variation (TV) to the conditioned law", *_both(bias.tv, ".3f")),
         ("KL divergence to it (nats; interval: bootstrap)", *_both(bias.kl, ".3f")),
         ("draws without a legal token, Pr(w = 0)", *_both(bias.failed, ".3f")),
         (f"effective sample size, of {bias.draws} draws", f"{bias.ess:.1f}", ""),
     ]
+    limited = (
+        "Bounds for certain have no error; the limit of Phi by residual attempts has, and intervals that use it count it in. "
+        if bias.residual is not None
+        else ""
+    )
     remark = (
         f"Every interval by itself holds with {confidence:.0%} confidence, whatever the tails of the weights; that of KL "
-        "is a bootstrap's and covers less where tails are heavy. All of it is about token sequences: the distance of the laws of "
-        "texts is at most this TV."
+        f"is a bootstrap's and covers less where tails are heavy. {limited}All of it is about token sequences: the distance of "
+        "the laws of texts is at most this TV."
     )
     return Section("Bias", ("", "estimate", "interval"), rows, remark)
+
+
+def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
+    if bias.residual is None:
+        return []
+    low, high = bias.residual
+    name = f"Phi, at {confidence:.0%} confidence, by {bias.attempts} residual attempts"
+    return [(name, "", f"{low:.3g} ... {high:.3g}")]
 
 
 def _prompts(report: AuditReport) -> Section:

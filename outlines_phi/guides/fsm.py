@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -206,6 +207,17 @@ class FSMGuide(Guide):
     def min_tokens(self, state: int) -> int:
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
         return int(self.distances[state])
+
+    def fingerprint(self) -> str:
+        """See :meth:`Guide.fingerprint`: a digest of all transitions."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        digest = hashlib.blake2b(str(self.start).encode(), digest_size=16)
+        for part in (self.partition.class_of, self.offsets, self.classes, self.successors):
+            digest.update(np.int64(len(part)).tobytes() + part.astype(np.int64).tobytes())
+        return digest.hexdigest()
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: what may come next, and how far the end is."""

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UnsupportedError
 from ..partition import Partition
 from ..vocabulary import Vocabulary
 
@@ -61,6 +62,19 @@ class Guide(ABC):
     @abstractmethod
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``."""
+
+    def fingerprint(self) -> str:
+        """Return a name for the states and what they allow: equal for equal guides, in any process.
+
+        Raises
+        ------
+        UnsupportedError
+            The numbers of the states mean nothing to another guide; so they do for every guide that does not say otherwise.
+        """
+        raise UnsupportedError(
+            f"A {type(self).__name__} has no fingerprint, so what is learned of its states cannot be told from that of other "
+            "guides. Use phi='learned', which keeps it with this one, or a guide of a regular language (FSMGuide)."
+        )
 
     def advance(self, state: int, token: int) -> int:
         """Return the state after ``token``, :data:`DEAD` where the token is not allowed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -31,6 +31,44 @@ class Destinations(NamedTuple):
 
     states: NDArray[np.int32]
     places: NDArray[np.int64]
+
+
+class ClassTargets(NamedTuple):
+    """Where the classes ``g`` of a state's partition lead.
+
+    Attributes
+    ----------
+    states
+        ``int32[T]``: the distinct targets, dead ones among them.
+    places
+        ``[G]``: which of the targets class ``g`` leads to.
+    ends, live
+        ``[G]``: whether that target is :data:`DONE`, and whether ``g`` is live.
+    """
+
+    states: NDArray[np.int32]
+    places: Tensor
+    ends: Tensor
+    live: Tensor
+
+
+class OneStep(NamedTuple):
+    """What is live one step after a state, by the classes ``g`` of its partition.
+
+    Attributes
+    ----------
+    live_after
+        ``[T, G]`` float32, a row per distinct target: 1 where class ``k`` is live there.
+    places
+        ``[G]``: which of the targets class ``g`` leads to.
+    ends, live
+        ``[G]``: whether that target is :data:`DONE`, and whether ``g`` is live.
+    """
+
+    live_after: Tensor
+    places: Tensor
+    ends: Tensor
+    live: Tensor
 
 
 @final
@@ -88,22 +126,27 @@ class Table:
         """Return the vocabulary classes of ``state``."""
         return self.guide.row(state).partition
 
-    def one_step(self, state: int, remaining: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what one step of look-ahead needs, per class ``g`` of ``state``.
+    def class_targets(self, state: int, remaining: int, device: torch.device) -> ClassTargets:
+        """Return where the classes of ``state`` lead, with masks on ``device``."""
 
-        Returns
-        -------
-        tuple
-            ``live_after[g, k]``, float32: 1 where class ``k`` is live at the target of ``g``; ``ends[g]``: the target is
-            :data:`DONE`; ``live[g]``.
-        """
-
-        def build(state: int, remaining: int) -> tuple[Tensor, Tensor, Tensor]:
+        def build(state: int, remaining: int) -> ClassTargets:
             row = self.guide.row(state)
-            targets, inverse = np.unique(row.targets, return_inverse=True)
-            live_after = np.stack([self.live_classes(int(target), remaining - 1) for target in targets])[inverse]
-            arrays = (live_after.astype(np.float32), row.targets == DONE, self.live_classes(state, remaining))
-            return tuple(torch.from_numpy(array).to(device) for array in arrays)  # type: ignore[return-value]
+            targets, places = np.unique(row.targets, return_inverse=True)
+            arrays = (places.astype(np.int64), row.targets == DONE, self.live_classes(state, remaining))
+            return ClassTargets(targets, *(torch.from_numpy(array).to(device) for array in arrays))
+
+        return self._keep(f"targets {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t))
+
+    def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
+        """Return what one step of look-ahead from ``state`` needs."""
+
+        def build(state: int, remaining: int) -> OneStep:
+            row = self.guide.row(state)
+            targets, places = np.unique(row.targets, return_inverse=True)
+            live_after = np.stack([self.live_classes(int(target), remaining - 1) for target in targets])
+            live = self.live_classes(state, remaining)
+            arrays = (live_after.astype(np.float32), places.astype(np.int64), row.targets == DONE, live)
+            return OneStep(*(torch.from_numpy(array).to(device) for array in arrays))
 
         return self._keep(f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2)
 
@@ -115,6 +158,19 @@ class Table:
         """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
         targets, inverse = np.unique(self.guide.row(state).targets, return_inverse=True)
         return np.array([self.guide.min_tokens(int(target)) for target in targets], dtype=np.int64)[inverse]
+
+    def keep(
+        self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]
+    ) -> Cached:
+        """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
+        with self._lock:
+            key = (kind, state)
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+            value = build()
+            self._store(key, value, size(value))
+            return value
 
     def _moves(self, state: int, remaining: int) -> Moves:
         row = self.guide.row(state)

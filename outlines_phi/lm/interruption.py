@@ -97,6 +97,10 @@ class InterruptibleModel(LanguageModel):
         """See :meth:`LanguageModel.version`."""
         return self.lm.version()
 
+    def fingerprint(self) -> str:
+        """See :meth:`LanguageModel.fingerprint`."""
+        return self.lm.fingerprint()
+
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """See :meth:`LanguageModel.trees`."""
         trees = InterruptibleTrees(self.lm.trees(prompts), self.interruption)

@@ -123,6 +123,10 @@ class LanguageModel(ABC):
         """Return a value that changes when the law may have changed (weights, adapter, dtype, device)."""
         return None
 
+    def fingerprint(self) -> str:
+        """Return a name for the law that another process knows, too; as good as it can be had without reading all weights."""
+        return type(self).__name__
+
     @abstractmethod
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """Return token trees rooted at ``prompts`` (token ids, each at least one token long); no call is made yet."""

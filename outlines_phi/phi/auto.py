@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from ..errors import UnsupportedError
-from .estimator import Need, Phi
+from .estimator import Need, Phi, ProposalPhi
+from .kept_values import KeptValues
 
 
 @final
@@ -27,11 +28,15 @@ class AutoPhi(Phi):
         candidates of all its draws would cost. 0 makes every draw weighted.
     width
         Attempts in flight at once, per prompt.
+    frontier
+        An estimator for the prefixes that the tree has not expanded, asked when their parent is: exact where the tree knows, the
+        estimator at its frontier. ``None``: the means of what the tree knows about each state of the format.
     """
 
     candidates: int = 16
     share: float = 0.3
     width: int = 32
+    frontier: ProposalPhi | None = None
     name: ClassVar[str] = "auto"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
@@ -45,3 +50,12 @@ class AutoPhi(Phi):
                 f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "
                 "ExactPhi(effort=Effort(...))."
             )
+        if not isinstance(self.frontier, ProposalPhi | None):
+            raise UnsupportedError(
+                f"AutoPhi(frontier={self.frontier!r}) was given; expected an estimator that draws step by step, such as "
+                "LearnedPhi() or OneStepPhi(), or None."
+            )
+
+    def keeping(self, values: KeptValues) -> AutoPhi:
+        """See :meth:`Phi.keeping`."""
+        return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))

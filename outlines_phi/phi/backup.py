@@ -16,24 +16,36 @@ from .tree import BoundsTree, Node
 
 
 class FreeMass(NamedTuple):
-    """The free part of a node's law by target: ``mass[k]`` of ``states[k]``, and the target ``places[live]`` of each token."""
+    """The free part of a node's law by target.
+
+    Attributes
+    ----------
+    states, mass
+        The targets, and the probability ``mass[k]`` of ``states[k]``.
+    places
+        The target of each live token.
+    hope
+        ``[k]``: the sum of ``p h`` over the same tokens; ``mass`` itself where no estimator says anything.
+    """
 
     states: NDArray[np.int32]
     places: NDArray[np.int64]
     mass: NDArray[np.float64]
+    hope: NDArray[np.float64]
 
 
 @final
 class BackedUpValues:
     """An estimate ``V`` of Phi at every prefix of a tree, and beyond it.
 
-    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has the mean
-    of ``V`` over the expanded prefixes in its guide state (the geometric one: contexts differ by orders of magnitude, and an
-    arithmetic mean lets the few best promise too much for all others); a state that nobody has visited is taken for an average
-    one among its siblings. Phi is the least solution of its recursion, so visited states start at 0: one that leads back to
-    itself (the digits of a number) gets its value from the ways out of it. Of a large tree only the likeliest prefixes are backed
-    up, so that a tree kept from many calls costs no more than one of a few. The numbers stand still between two calls of
-    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has
+    ``V = h c(s)``: what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide
+    state, in the mean (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too
+    much for all others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least
+    solution of its recursion, so visited states start at 0: one that leads back to itself (the digits of a number) gets its value
+    from the ways out of it. Of a large tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs
+    no more than one of a few. The numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where
+    Phi is not), so a proposal needs a part that does not.
 
     Parameters
     ----------
@@ -71,8 +83,8 @@ class BackedUpValues:
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             values[node] = self._backed_up(node)
-            if node.state != DEAD:
-                by_state[node.state].append(values[node])
+            if node.state != DEAD and node.h > 0:
+                by_state[node.state].append(values[node] / node.h)
         before = self._of_state
         self._of_state = before | {state: _geometric_mean(found) for state, found in by_state.items()}
         return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
@@ -87,12 +99,12 @@ class BackedUpValues:
         target = node.law.target(child.token)
         if target == DONE:  # ruled out when the node was expanded
             return 0.0
-        return float(self.beyond(node)[self.free(node).states.searchsorted(target)])
+        return child.h * float(self.beyond(node)[self.free(node).states.searchsorted(target)])
 
     def beyond(self, node: Node) -> NDArray[np.float64]:
-        """Return ``V`` of what an evaluated node has not expanded, by target, in the order of :meth:`free`."""
+        """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`."""
         if node not in self._beyond:
-            states, mass = self.free(node).states.tolist(), self.free(node).mass
+            states, mass = self.free(node).states.tolist(), self.free(node).hope
             known = np.array([1.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
             live = known > 0  # not nan
             shared = mass[live].sum()
@@ -108,10 +120,14 @@ class BackedUpValues:
             assert node.law is not None
             found = self._tree.table.destinations(node.state, node.remaining)
             mass: NDArray[np.float64] = np.zeros(len(found.states))
+            hope = mass
             if node.law.free.size and node.rest > 0:
                 share = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
-                mass = share * (node.rest / share.sum())
-            free = FreeMass(found.states, found.places, mass)
+                hope = mass = share * (node.rest / share.sum())
+                if node.law.h.ndim:
+                    hoped = np.bincount(found.places, weights=node.law.free * node.law.h, minlength=len(found.states))
+                    hope = hoped * (node.rest / share.sum())
+            free = FreeMass(found.states, found.places, mass, hope)
             self._free[node] = (len(node.children), free)
         return free
 
@@ -119,13 +135,13 @@ class BackedUpValues:
         if node.state == DEAD:
             return 0.0
         if node.law is None:  # evicted: only its children and its bounds are left
-            usual = self._of_state[node.state]
+            usual = self._of_state[node.state] * node.h
             inside = sum(
                 child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
             )
             value = inside + node.rest * usual + node.lower
         else:
-            value = float(self.free(node).mass @ self.beyond(node))
+            value = float(self.free(node).hope @ self.beyond(node))
             value += sum(child.p * self.of(node, child) for child in node.children.values())
         return min(max(value, node.lower), node.upper)
 

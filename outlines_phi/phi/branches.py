@@ -32,11 +32,14 @@ class Branches:
         self.trees = trees
         # Logits of what was looked at and not visited yet.
         self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
+        self._planted: tuple[list[int], Tensor] | None = None
 
     def plant(self) -> tuple[list[int], Tensor]:
-        """Evaluate the prompts; return their nodes and ``[P, V]`` logits."""
-        evaluation = self.trees.roots()
-        return list(evaluation.nodes), evaluation.logits
+        """Return the nodes of the prompts and their ``[P, V]`` logits, evaluated the first time."""
+        if self._planted is None:
+            evaluation = self.trees.roots()
+            self._planted = list(evaluation.nodes), evaluation.logits
+        return self._planted
 
     def look(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return the node and the ``[n, V]`` logits of each distinct pair; the new ones are evaluated in one model call."""

@@ -46,34 +46,6 @@ def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int 
     evaluator.expand((tree, node) for tree, nodes in cold for node in nodes or ())
 
 
-@final
-class Enumeration:
-    """Expands the prefixes that decide most, until the bounds of the root are close enough.
-
-    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``.
-
-    Parameters
-    ----------
-    tree
-        The tree to expand.
-    evaluator
-        Expands its nodes.
-    width
-        Prefixes per model call.
-    """
-
-    def __init__(self, tree: BoundsTree, evaluator: Evaluator, *, width: int = 64) -> None:
-        self._tree, self._evaluator, self._width = tree, evaluator, width
-
-    def run(self, tolerance: float, max_tokens: int, max_bytes: int = 2**40) -> bool:
-        """Expand until ``U - Lo <= tolerance * Lo`` at the root; return whether that was reached.
-
-        Model tokens spent here are at most ``max_tokens``, and the tree's memory ``max_bytes``, give or take one call.
-        """
-        trees, limits = [self._tree], (tolerance, max_tokens, max_bytes)
-        return enumerate_together(trees, self._evaluator, *limits, width=self._width)[0]
-
-
 def enumerate_together(
     trees: Sequence[BoundsTree],
     evaluator: Evaluator,
@@ -83,20 +55,33 @@ def enumerate_together(
     *,
     width: int = 64,
 ) -> list[bool]:
-    """Enumerate every tree as :meth:`Enumeration.run` does, in shared model calls; return which tolerances were reached.
-
-    ``max_tokens``, ``max_bytes`` and ``width`` are per tree.
-    """
-    rows = [_Row(tree, tolerance, max_tokens, max_bytes, width) for tree in trees]
+    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``."""
+    rows = [BestFirst(tree, tolerance, max_tokens, max_bytes, width) for tree in trees]
     grow(rows, evaluator)
     return [row.reached for row in rows]
 
 
 @final
-class _Row:
-    """The enumeration of one tree among several; arguments as of :func:`enumerate_together`."""
+class BestFirst:
+    """Expands the prefixes that decide most, until the bounds of the root are close enough.
 
-    def __init__(self, tree: BoundsTree, tolerance: float, max_tokens: int, max_bytes: int, width: int) -> None:
+    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``.
+
+    Parameters
+    ----------
+    tree
+        The tree to expand.
+    tolerance
+        Expand until ``U - Lo <= tolerance * Lo`` at the root.
+    max_tokens, max_bytes
+        Model tokens to spend here at most, and memory of the tree, give or take one call.
+    width
+        Prefixes per model call.
+    """
+
+    def __init__(
+        self, tree: BoundsTree, tolerance: float, max_tokens: int, max_bytes: int = 2**40, width: int = 64
+    ) -> None:
         self.tree, self._tolerance, self._max_bytes, self._width = tree, tolerance, max_bytes, width
         self._last = tree.expansions + max_tokens
         self._frontier = Frontier(tree)
@@ -104,6 +89,7 @@ class _Row:
 
     @property
     def reached(self) -> bool:
+        """Whether the bounds are that close."""
         root = self.tree.root
         return root.expanded and root.gap <= self._tolerance * root.lower
 

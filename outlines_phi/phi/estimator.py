@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..guides.table import Table
+from ..settings import SamplingSettings
+from .kept_values import KeptValues
 from .run import Prefixes, Run
 
 Need = Literal["guide", "logits", "model"]
@@ -35,6 +37,10 @@ class Phi(ABC):
     name: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
 
+    def keeping(self, values: KeptValues) -> Phi:
+        """Return the estimator with what a model keeps for it between calls; itself where it learns nothing."""
+        return self
+
 
 class Estimate(ABC):
     """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
@@ -56,9 +62,20 @@ class Estimate(ABC):
             ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of sequence.
         """
 
+    def learn(self) -> None:  # noqa: B027 - most estimators learn nothing
+        """Use what was seen so far from now on; called between rounds of walks."""
+
 
 class ProposalPhi(Phi):
     """An estimator that a walk can follow token by token."""
+
+    def keeping(self, values: KeptValues) -> ProposalPhi:
+        """See :meth:`Phi.keeping`."""
+        return self
+
+    def rounds(self, n: int) -> Sequence[int]:
+        """Return how many of ``n`` walks begin together, round by round; more than one round where it learns from walks."""
+        return (n,)
 
     @abstractmethod
     def begin(self, run: Run) -> Estimate:
@@ -70,6 +87,9 @@ class StepPhi(ProposalPhi):
 
     Its ``h`` depends on the class of a token only, so that it costs one gather per row.
     """
+
+    def check(self, table: Table, settings: SamplingSettings) -> None:  # noqa: B027 - most estimators answer for everything
+        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and a law; for loops without a run."""
 
     @abstractmethod
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..lm.model import Evaluation, LanguageModel, ModelCounts
 from ..settings import SamplingSettings
-from .tree import BoundsTree, Node
+from .branches import Branches
+from .estimator import Estimate, ProposalPhi
+from .run import Prefixes, Run
+from .tree import UNKNOWN, BoundsTree, Node
 
 
 @final
@@ -29,6 +36,10 @@ class Evaluator:
         The trees, in the order of the prompts.
     max_cached
         Tree nodes that may stay in the model's cache before it is compacted to the paths in use.
+    frontier
+        What is asked about the next tokens of every node that gets its law; ``None`` for nobody.
+    stream
+        A random stream per prompt, for a frontier that draws.
     """
 
     def __init__(
@@ -39,6 +50,8 @@ class Evaluator:
         trees: Sequence[BoundsTree],
         *,
         max_cached: int = 8192,
+        frontier: ProposalPhi | None = None,
+        stream: Callable[[int], np.random.Generator] = np.random.default_rng,
     ) -> None:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
@@ -47,6 +60,21 @@ class Evaluator:
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
+        self._branches = Branches(self._forest)
+        self._looked_at = 0  # nodes that an estimator has asked for
+        self._estimate: Estimate | None = None
+        if frontier is not None and trees:
+            self._estimate = frontier.begin(
+                Run(
+                    lm=lm,
+                    table=trees[0].table,
+                    settings=settings,
+                    prompts=[tuple(prompt) for prompt in prompts],
+                    budgets=[tree.budget for tree in trees],
+                    branches=self._branches,
+                    stream=stream,
+                )
+            )
 
     @property
     def counts(self) -> ModelCounts:
@@ -88,17 +116,41 @@ class Evaluator:
 
     def _learn(self, pairs: Iterable[tuple[BoundsTree, Node]], evaluation: Evaluation, index: dict[Node, int]) -> None:
         contexts = (self._context(node) for node in index)
-        log_p = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts).cpu().numpy()
+        on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
+        hopes = self._hopes(on_device, list(index))
+        log_p = on_device.cpu().numpy()
         # Parents before children: a planned child learns its probability from its parent's law.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
             if node.law is None and node in index:
-                tree.expand(node, log_p[index[node]])
+                tree.expand(node, log_p[index[node]], hopes[index[node]])
+
+    def _hopes(self, log_p: Tensor, nodes: Sequence[Node]) -> Sequence[NDArray[np.floating]]:
+        """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
+        if self._estimate is None:
+            return [UNKNOWN] * len(nodes)
+        paths = [node.path() for node in nodes]
+        prefixes = Prefixes(
+            rows=[self._prompt(node, path) for node, path in zip(nodes, paths, strict=True)],
+            nodes=[self._handles[node] for node in nodes],
+            states=[node.state for node in nodes],
+            remaining=[node.remaining for node in nodes],
+            tokens=[[below.token for below in path] for path in paths],
+        )
+        before = self._forest.next_node
+        log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
+        self._looked_at += self._forest.next_node - before
+        self._branches.prune(())
+        # Where p is 0 so is what h would be multiplied by.
+        return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())
+
+    def _prompt(self, node: Node, path: Sequence[Node]) -> int:
+        root = path[0].parent if path else node
+        assert root is not None
+        return self._row[root]
 
     def _context(self, node: Node) -> tuple[int, ...]:
         path = node.path()
-        root = path[0].parent if path else node
-        assert root is not None
-        return (*self._prompts[self._row[root]], *(below.token for below in path))
+        return (*self._prompts[self._prompt(node, path)], *(below.token for below in path))
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
         """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""
@@ -114,9 +166,10 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        if len(self._handles) + len(new) <= self._max_cached:
+        if len(self._handles) + self._looked_at + len(new) <= self._max_cached:
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self._forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
+        self._looked_at = 0
         return True

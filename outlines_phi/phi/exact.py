@@ -42,8 +42,13 @@ class ExactPhi(Phi):
     tolerance
         0 for exact draws. A positive ``eps`` enumerates best-first until ``U - Lo <= eps Lo`` and then draws without rejection,
         with a total variation to ``mu*`` of at most ``(U - Lo) / U``.
+    confidence
+        ``None`` for certainty. Else, in (0, 1) and beside a tolerance ``eps``: what enumeration leaves undecided is tested by
+        residual attempts, and draws are made, from the members that were enumerated, as soon as ``TV(law, mu*) <= eps`` is
+        certified at this confidence. A part of the effort's tokens goes to the attempts, the last quarter at least.
     effort
-        When to give up with a :class:`BudgetError`.
+        When to give up with a :class:`BudgetError`. A certificate may take ``tokens`` model tokens and ``attempts`` residual
+        attempts in all, for any number of draws.
     normalizers
         Residual attempts after the draws; each gives an unbiased estimate of ``Phi`` within the tree's bounds.
     width
@@ -51,6 +56,7 @@ class ExactPhi(Phi):
     """
 
     tolerance: float = 0.0
+    confidence: float | None = None
     effort: Effort = field(default_factory=Effort)
     normalizers: int = 0
     width: int = 32
@@ -62,9 +68,24 @@ class ExactPhi(Phi):
             raise UnsupportedError(
                 f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
             )
-        if not isinstance(self.tolerance, (int, float)) or not 0 <= self.tolerance < 1:
+        if not _is_number(self.tolerance) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
+        if self.confidence is not None and (not _is_number(self.confidence) or not 0 < self.confidence < 1):
+            raise UnsupportedError(
+                f"ExactPhi(confidence={self.confidence!r}) was given; expected a number between 0 and 1, such as 0.95, or None "
+                "for a certificate that is certain."
+            )
+        if self.confidence is not None and self.tolerance == 0:
+            raise UnsupportedError(
+                f"ExactPhi(confidence={self.confidence!r}) was given with tolerance=0, which asks for exact draws; these need no "
+                "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
+                f"confidence={self.confidence!r})."
+            )
         if not isinstance(self.normalizers, int) or self.normalizers < 0:
             raise UnsupportedError(f"ExactPhi(normalizers={self.normalizers!r}) was given; expected 0 or more.")
         if not isinstance(self.width, int) or self.width < 1:
             raise UnsupportedError(f"ExactPhi(width={self.width!r}) was given; expected a whole number of at least 1.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -28,6 +28,12 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
                 "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
             )
         cause = f" under {settings.truncation}" if settings.truncation else ""
+        if tree.constraint is not None:
+            raise EmptyLanguageError(
+                f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
+                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts too, "
+                "and has to allow every beginning of what it allows."
+            )
         raise EmptyLanguageError(
             f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
             "Phi = 0. Loosen the truncation, or check that the model gives the format any probability at all."

@@ -12,6 +12,7 @@ from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..settings import SamplingSettings
 from .constraint import Constraint
+from .kept_values import KeptValues
 from .tree import BoundsTree
 
 
@@ -26,12 +27,18 @@ class TreeStore:
     max_bytes
         Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
         its least recently visited laws and subtrees.
+
+    Attributes
+    ----------
+    values
+        What ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
         if max_bytes < 0:
             raise UnsupportedError(f"A memory bound of {max_bytes} bytes was given; expected 0 or more.")
         self.max_bytes = max_bytes
+        self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
         # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
         self._sizes: dict[Hashable, int] = {}
@@ -66,13 +73,16 @@ class TreeStore:
         prompts: Sequence[tuple[int, ...]],
         budgets: Sequence[int],
         constraint: Constraint | None = None,
+        frontier: Hashable = None,
     ) -> Iterator[list[BoundsTree]]:
         """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
+
+        Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
 
         A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
         that an interruption may have left between learning a law and updating the bounds above it.
         """
-        law = (lm, lm.version(), table, settings.law_key, constraint)
+        law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         keys = [(law, prompt, budget) for prompt, budget in zip(prompts, budgets, strict=True)]
         first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
         trees = [
@@ -114,7 +124,8 @@ class TreeStore:
         self._lent.clear()
 
     def clear(self) -> None:
-        """Forget every tree."""
+        """Forget every tree, and all learned values."""
+        self.values.clear()
         self._trees.clear()
         self._sizes.clear()
         self._sum = 0

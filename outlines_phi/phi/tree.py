@@ -17,6 +17,9 @@ from .constraint import Constraint
 NODE_BYTES = 600
 """Measured footprint of a node without its law, on CPython 3.11."""
 
+UNKNOWN: NDArray[np.floating] = np.ones(())
+"""``h`` of every token where there is no estimator."""
+
 
 @final
 class Law:
@@ -29,17 +32,29 @@ class Law:
     free
         ``[k]``, in the precision of the model's answer: ``p(v | y) / exp(log_scale)`` of every live token that has no child node
         yet, 0 of those that have. Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
+    h
+        ``[k]``, what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
     log_scale
         ``log p`` of the likeliest live token.
     """
 
-    __slots__ = ("free", "log_scale", "moves")
+    __slots__ = ("free", "h", "log_scale", "moves")
 
-    def __init__(self, moves: Moves, log_p: NDArray[np.floating]) -> None:
+    def __init__(self, moves: Moves, log_p: NDArray[np.floating], h: NDArray[np.floating]) -> None:
         live = log_p[moves.tokens]
         self.moves = moves
         self.log_scale = float(live.max()) if live.size else -math.inf
         self.free = np.exp(live - live.dtype.type(self.log_scale)) if self.log_scale > -math.inf else live[:0]
+        self.h = h[moves.tokens] if h.ndim and self.free.size else UNKNOWN
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the law holds by itself."""
+        return self.free.nbytes + (self.h.nbytes if self.h.ndim else 0)
+
+    def h_of(self, token: int) -> float:
+        """Return ``h`` of a live ``token``."""
+        return float(self.h[int(self.moves.tokens.searchsorted(token))] if self.h.ndim else self.h)
 
     def take(self, token: int) -> float:
         """Remove ``token`` from the free part and return its ``log p``."""
@@ -87,6 +102,8 @@ class Node:
         Tokens that may still be written, the end of sequence included.
     p, log_p
         ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is unexpanded.
+    h
+        What an estimator said of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
     upper, lower
         ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
     children
@@ -100,13 +117,14 @@ class Node:
     """
 
     __slots__ = (
-        "children", "expanded", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
+        "children", "expanded", "h", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
         "touched", "upper",
     )  # fmt: skip
 
     def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
         self.parent, self.token, self.state, self.remaining = parent, token, state, remaining
         self.p = self.log_p = 0.0 if parent is None else math.nan
+        self.h = 1.0
         done = state == DONE
         self.upper, self.lower = 1.0, float(done)
         self.children: dict[int, Node] = {}
@@ -171,7 +189,7 @@ class BoundsTree:
     """
 
     def __init__(self, table: Table, budget: int, constraint: Constraint | None = None) -> None:
-        self.table, self.budget, self._constraint = table, budget, constraint
+        self.table, self.budget, self.constraint = table, budget, constraint
         self.root = Node(None, -1, table.start, budget)
         self.clock = 0
         self.nodes = 1
@@ -182,7 +200,8 @@ class BoundsTree:
     @property
     def bytes(self) -> int:
         """Memory held by the tree, as counted."""
-        return self.nodes * NODE_BYTES + self.law_bytes
+        verdicts = 0 if self.constraint is None else self.constraint.bytes
+        return self.nodes * NODE_BYTES + self.law_bytes + verdicts
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -204,14 +223,16 @@ class BoundsTree:
                     self.propagate([node])
         return child
 
-    def expand(self, node: Node, log_p: NDArray[np.floating]) -> None:
-        """Give ``node`` its law, ``log_p`` over the whole vocabulary. Bounds change only with :meth:`propagate`.
+    def expand(self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
+        """Give ``node`` its law, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens, ``h``.
+
+        Bounds change only with :meth:`propagate`.
 
         On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
         probability: a second evaluation may differ from the first where precision is low, and a node has one law.
         """
-        law = node.law = Law(self.table.moves(node.state, node.remaining), log_p)
-        self.law_bytes += law.free.nbytes
+        law = node.law = Law(self.table.moves(node.state, node.remaining), log_p, h)
+        self.law_bytes += law.nbytes
         self.expansions += 1
         if not node.expanded:
             eos = self.table.vocabulary.eos_ids[0]
@@ -230,9 +251,9 @@ class BoundsTree:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
         child.touched = self.clock
         self.nodes += 1
-        if self._constraint is not None:
+        if self.constraint is not None:
             written = node.tokens() if target == DONE else child.tokens()
-            if not self._constraint.allows(written, finished=target == DONE):
+            if not self.constraint.allows(written, finished=target == DONE):
                 child.rule_out()
         return child
 
@@ -240,6 +261,7 @@ class BoundsTree:
         assert node.law is not None
         log_p = node.law.take(child.token)
         child.p, child.log_p = math.exp(log_p), node.log_p + log_p
+        child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
 
     def propagate(self, nodes: Iterable[Node]) -> None:
         """Recompute the bounds of ``nodes`` and of every ancestor that they change, deepest first."""
@@ -281,7 +303,7 @@ class BoundsTree:
             if self.law_bytes <= max_bytes // 2:
                 break
             if node.law is not None and node is not self.root:
-                self.law_bytes -= node.law.free.nbytes
+                self.law_bytes -= node.law.nbytes
                 node.law = None
 
     def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
@@ -303,7 +325,7 @@ class BoundsTree:
 
     def _forget(self, node: Node) -> None:
         for below in list(self.walk(node)):
-            self.law_bytes -= below.law.free.nbytes if below.law is not None else 0
+            self.law_bytes -= below.law.nbytes if below.law is not None else 0
             self.nodes -= 1
             below.children, below.law, below.rest = {}, None, 0.0
         self.nodes += 1

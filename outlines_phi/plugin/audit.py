@@ -13,11 +13,12 @@ from ..errors import UnsupportedError
 from ..fidelity.audit import AuditReport, audit_traces, check
 from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
-from ..phi.enumerate import Enumeration
 from ..phi.evaluator import Evaluator
+from ..phi.evidence import Evidence
 from ..phi.local import LocalPhi
 from ..phi.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
+from ..sampling.confident import certify
 from ..sampling.sampler import Request
 from .keywords import MEANT, refuse_unknown
 from .loading import wrap
@@ -27,7 +28,10 @@ from .options import COUNTED, NEUTRAL, CallOptions
 from .processor import MaskLogitsProcessor
 
 TOLERANCE = 1e-3
-"""Relative distance of the bounds of Phi at which an enumeration stops."""
+"""Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them."""
+
+WIDTH = 64
+"""Residual attempts in flight at once, per prompt."""
 
 TRUNCATION: dict[str, tuple[Any, ...]] = {"top_k": (None, 0), "top_p": (None, 1.0), "min_p": (None, 0.0)}
 """Options of a generation_config that a call under a correction has to ask for, with the values that do nothing."""
@@ -60,8 +64,9 @@ def audit(
     confidence
         Of each interval of the report by itself.
     bounds_tokens
-        Model tokens per prompt to spend on an enumeration of the likeliest prefixes: certain bounds on Phi, and so a
-        narrower interval of the total variation, where the model rarely meets the format.
+        Model tokens per prompt to spend on bounds of Phi, and so on a narrower interval of the total variation, where the model
+        rarely meets the format: an enumeration of the likeliest prefixes gives certain ones, then residual attempts on what it
+        leaves undecided give a lower upper limit, at a confidence.
     progress
         Called with the number of finished draws, and of all, while drawing.
     **settings
@@ -90,7 +95,11 @@ def audit(
         raise UnsupportedError(
             "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'."
         )
-    for keyword in ("phi", "num_return_sequences"):
+    if settings.get("constraint") is not None:
+        raise UnsupportedError(
+            "constraint= was given to an audit, which is of plain masking; masking knows no predicates. Audit without it."
+        )
+    for keyword in ("phi", "num_return_sequences", "sampler"):
         if keyword in settings:
             raise UnsupportedError(
                 f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."
@@ -102,13 +111,14 @@ def audit(
     with model.asking(rows, processor, options) as request:
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
         counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
-        bounds = _enumerated(request, bounds_tokens, counts) if bounds_tokens else None
+        bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())
     return audit_traces(
         recorder.traces,
         [_name(prompt, row) for row, prompt in enumerate(rows)],
         settings=options.settings,
         budgets=request.budgets,
         bounds=bounds,
+        evidence=evidence,
         counts=counts,
         confidence=confidence,
         notes=_notes(settings, defaults),
@@ -122,6 +132,11 @@ def _application(source: Any) -> tuple[PhiTransformers, Any]:
             raise UnsupportedError(
                 "A generator of the canonical tokenization was given to audit, which is of plain masking; masking knows no "
                 "tokenization. Audit a generator made without tokenization=."
+            )
+        case SteerableGenerator() if getattr(source, "constraint", None) is not None:
+            raise UnsupportedError(
+                "A generator with constraint= was given to audit, which is of plain masking; masking knows no predicates. Audit a "
+                "generator made without it."
             )
         case SteerableGenerator():
             model, processor = _wrapped(source.model), source.logits_processor
@@ -148,16 +163,18 @@ def _name(prompt: Any, row: int) -> str:
     return prompt if isinstance(prompt, str) else f"prompt {row + 1}"
 
 
-def _enumerated(request: Request, tokens: int, counts: ModelCounts) -> list[tuple[float, float]]:
-    """Return certain bounds of Phi per prompt, by enumeration; what it costs is added to ``counts``."""
+def _bounded(
+    request: Request, tokens: int, confidence: float, counts: ModelCounts
+) -> tuple[list[tuple[float, float]], list[Evidence]]:
+    """Return certain bounds of Phi per prompt, and residual attempts on what they leave open; ``counts`` goes up by the cost."""
     trees = [BoundsTree(request.table, budget) for budget in request.budgets]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-    for tree in trees:
-        Enumeration(tree, evaluator).run(TOLERANCE, tokens)
+    limits = {"max_tokens": tokens, "max_attempts": tokens, "width": WIDTH}
+    found = certify(trees, evaluator, TOLERANCE, confidence, request.stream, **limits)
     counts.calls += evaluator.counts.calls
     counts.prompt_tokens += evaluator.counts.prompt_tokens
     counts.tokens += evaluator.counts.tokens
-    return [tree.bounds for tree in trees]
+    return [tree.bounds for tree in trees], [row.evidence for row in found]
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:

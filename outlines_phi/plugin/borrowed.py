@@ -75,7 +75,7 @@ class Kept:
         """Return the draws of every prompt, given by its ids."""
         request, trees = self._request(prompts, table, options, constraint)
         with turn(self.drawing):
-            return sampler_for(phi, trees).sample(request)
+            return sampler_for(phi, trees, options.sampler).sample(request)
 
     def rank(
         self,

@@ -13,6 +13,7 @@ import torch
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.regex import compile_regex
 from ..phi.estimator import Phi
+from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
 from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
@@ -63,6 +64,8 @@ class ClassicGenerator:
         The correction; ``None`` for plain masking.
     reader
         What makes the value of a text.
+    constraint
+        Predicates that texts have to satisfy, beside the type.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class ClassicGenerator:
         sampler: Sampler,
         phi: Phi | None,
         reader: Callable[[str], Any],
+        constraint: TextConstraint | None = None,
     ) -> None:
         self.model, self.output_type, self.sampler, self.phi, self.reader = model, output_type, sampler, phi, reader
+        self.constraint = constraint
 
     def __call__(
         self,
@@ -170,7 +175,7 @@ class ClassicGenerator:
         if max_tokens is not None:
             check_count("max_tokens", max_tokens)
         if self.phi is not None:
-            keywords = self.sampler.under(self.phi)
+            keywords = {**self.sampler.under(self.phi), "constraint": self.constraint}
             if self.output_type is not None:
                 refuse_unknown(
                     settings.keys() - NEUTRAL.keys(),
@@ -185,7 +190,7 @@ class ClassicGenerator:
                     f"greedy() was given with phi={self.phi.name!r} for free text, whose most probable member is not searched "
                     "for. Give a format, or phi=None for the most probable token at every step."
                 )
-        keywords = {**self.sampler.hosted(), **settings, "phi": None}
+        keywords = {**self.sampler.hosted(), "constraint": self.constraint, **settings, "phi": None}
         if stops:
             keywords |= {"stop_strings": list(stops), "tokenizer": self.model.hf_tokenizer}
         return {**keywords, "max_new_tokens": self._room(prompts) if max_tokens is None else max_tokens}

@@ -17,13 +17,16 @@ from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import Guide
 from ..guides.table import Table
+from ..phi.constraint import Constraint, all_of
 from ..phi.estimator import Phi
+from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
+from ..sampling.resolve import SamplerOptions
 from ..vocabulary import Vocabulary
 from .borrowed import LOANS, Kept
 from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
-from .options import CallOptions, resolve_phi
+from .options import UNCHOSEN, CallOptions, proposing, resolve_phi
 from .processor import TableLogitsProcessor
 from .search import search_options
 
@@ -57,7 +60,7 @@ def custom_generate(
     *,
     output_type: Any = None,
     vocabulary: Any = None,
-    phi: str | Phi = "auto",
+    phi: str | Phi = UNCHOSEN,
     seed: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -69,6 +72,8 @@ def custom_generate(
     num_return_sequences: int | None = None,
     max_length: int | None = None,
     tokenization: str | None = None,
+    constraint: Predicate | TextConstraint | None = None,
+    sampler: SamplerOptions | None = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -91,11 +96,15 @@ def custom_generate(
     vocabulary
         The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on.
     phi
-        ``"auto"``, ``"exact"`` or another estimator.
+        ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
     seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate.
     tokenization
         ``"any"`` or ``"canonical"``, as for every call with ``phi=``; needs the tokenizer itself as ``vocabulary``.
+    constraint
+        A function of a text or a :class:`outlines_phi.TextConstraint`, as for every call with ``phi=``.
+    sampler
+        ``SMC(...)`` or ``PIMH(...)``, as for every call.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -112,7 +121,7 @@ def custom_generate(
     EmptyLanguageError, BudgetError, ModelError
         As for every call with ``phi=``.
     """
-    resolved = resolve_phi(phi)
+    resolved = proposing(resolve_phi(phi), sampler)
     if resolved is None:
         raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
     config = GenerationConfig() if generation_config is None else generation_config
@@ -127,6 +136,8 @@ def custom_generate(
         "num_beams": num_beams,
         "num_return_sequences": num_return_sequences,
         "tokenization": tokenization,
+        "constraint": constraint,
+        "sampler": sampler,
         "max_new_tokens": config.max_new_tokens,
         "max_length": length_of(max_length, config, model, input_ids.shape[1]),
     }
@@ -178,14 +189,15 @@ def _best(
     return dict(zip(distinct, rankings, strict=True))
 
 
-def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> CanonicalTokenization | None:
+def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> Constraint | None:
+    texts = options.constraint and options.constraint.over(kept.lm.vocabulary)
     if options.tokenization == "any":
-        return None
+        return texts
     if vocabulary is None or isinstance(vocabulary, Vocabulary):
         raise UnsupportedError(
             "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
         )
-    return CanonicalTokenization(vocabulary, kept.lm.vocabulary)
+    return all_of(texts, CanonicalTokenization(vocabulary, kept.lm.vocabulary))
 
 
 def _resources(
@@ -227,7 +239,7 @@ def _check_complete(draws: Iterable[Draws], options: CallOptions) -> None:
     failures = sum(each.failures for each in draws)
     if failures:
         raise EmptyLanguageError(
-            f"{failures} trajectories met a step where {options.obstacle}; they "
+            f"{failures} {options.launched} met a step where {options.obstacle}; they "
             "are draws of weight 0, which sequences cannot tell. Loosen the truncation, use phi='exact', or "
             "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )

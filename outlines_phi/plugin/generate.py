@@ -17,13 +17,17 @@ from outlines.types.utils import get_schema_from_enum
 
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
+from ..phi.text_constraint import Predicate, TextConstraint
+from ..sampling.pimh import PIMH
+from ..sampling.resolve import SamplerOptions
+from ..sampling.smc import SMC
 from .classic import ClassicGenerator
 from .formats import Named, Parsed
 from .mistakes import no_model
 from .model import PhiTransformers
-from .options import Unset, default_phi, resolve_phi
+from .options import Unset, default_phi, resolve_constraint, resolve_phi
 from .output_types import to_json, to_pattern
-from .samplers import Sampler, multinomial
+from .samplers import Sampler, multinomial, particles
 from .values import ValueReader, reader
 
 __all__ = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
@@ -34,10 +38,11 @@ DEFAULT_SAMPLER = multinomial()
 def json(
     model: Any,
     schema_object: Any,
-    sampler: Sampler = DEFAULT_SAMPLER,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
     whitespace_pattern: str | None = None,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
 ) -> ClassicGenerator:
     """Return a generator of JSON.
 
@@ -49,10 +54,11 @@ def json(
         A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
         arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
     sampler
-        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``.
+        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)`` or
+        ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON; one optional space in a few places by default.
-    phi
+    phi, constraint
         As for :func:`outlines_phi.Generator`.
 
     Raises
@@ -65,28 +71,29 @@ def json(
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
             read = ValueReader(schema_object, Parsed(to_pattern(schema), partial(_member, schema_object)))
-            return _generator(model, schema, sampler, phi, read)
+            return _generator(model, schema, sampler, phi, read, constraint=constraint)
         case str() | dict():
             schema = to_json(schema_object, whitespace_pattern)
-            return _generator(model, schema, sampler, phi, reader(schema))
+            return _generator(model, schema, sampler, phi, reader(schema), constraint=constraint)
     schema = to_json(schema_object, whitespace_pattern)
-    return _generator(model, schema, sampler, phi, reader(schema_object))
+    return _generator(model, schema, sampler, phi, reader(schema_object), constraint=constraint)
 
 
 def regex(
     model: Any,
     regex_str: str | Regex,
-    sampler: Sampler = DEFAULT_SAMPLER,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
     _checked(model, regex_str)
     match regex_str:
         case str():
-            return _generator(model, Regex(regex_str), sampler, phi)
+            return _generator(model, Regex(regex_str), sampler, phi, constraint=constraint)
         case Regex():
-            return _generator(model, regex_str, sampler, phi)
+            return _generator(model, regex_str, sampler, phi, constraint=constraint)
     raise UnsupportedError(
         f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
         "takes other types and terms."
@@ -96,9 +103,10 @@ def regex(
 def choice(
     model: Any,
     choices: Sequence[Any] | type[Enum],
-    sampler: Sampler = DEFAULT_SAMPLER,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
 
@@ -107,9 +115,9 @@ def choice(
     _checked(model, choices)
     match choices:
         case type() if issubclass(choices, Enum):
-            return _generator(model, choices, sampler, phi)
+            return _generator(model, choices, sampler, phi, constraint=constraint)
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
-            return _generator(model, Choice(list(choices)), sampler, phi)
+            return _generator(model, Choice(list(choices)), sampler, phi, constraint=constraint)
     if alternatives := get_args(choices):
         raise UnsupportedError(
             f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
@@ -123,9 +131,10 @@ def choice(
 def format(  # noqa: A001 - named as in Outlines 0.x
     model: Any,
     python_type: Any,
-    sampler: Sampler = DEFAULT_SAMPLER,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
 
@@ -135,11 +144,11 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     match python_type:
         case type() if issubclass(python_type, Enum) and len(python_type):
             names = Named(dict(python_type.__members__))
-            return _generator(model, Choice(list(names.values)), sampler, phi, ValueReader(python_type, names))
-    return _generator(model, python_type, sampler, phi)
+            return _generator(model, Choice(list(names.values)), sampler, phi, ValueReader(python_type, names), constraint=constraint)
+    return _generator(model, python_type, sampler, phi, constraint=constraint)
 
 
-def text(model: Any, sampler: Sampler = DEFAULT_SAMPLER, *, phi: str | Phi | None = None) -> ClassicGenerator:
+def text(model: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER, *, phi: str | Phi | None = None) -> ClassicGenerator:
     """Return a generator of free text, in Hugging Face's own loop.
 
     Free text has nothing to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi`` is.
@@ -155,7 +164,7 @@ def text(model: Any, sampler: Sampler = DEFAULT_SAMPLER, *, phi: str | Phi | Non
     return ClassicGenerator(_checked(model), None, _sampler(sampler), resolve_phi(phi), str)
 
 
-def cfg(model: Any, cfg_str: str, sampler: Sampler = DEFAULT_SAMPLER) -> NoReturn:
+def cfg(model: Any, cfg_str: str, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
     """Refuse: context-free grammars are not offered yet.
 
     Raises
@@ -170,7 +179,7 @@ def cfg(model: Any, cfg_str: str, sampler: Sampler = DEFAULT_SAMPLER) -> NoRetur
     )
 
 
-def fsm(model: Any, fsm: Any, sampler: Sampler = DEFAULT_SAMPLER) -> NoReturn:
+def fsm(model: Any, fsm: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
     """Refuse: the automata of 0.x, those of the package interegular, are not read.
 
     Raises
@@ -186,10 +195,17 @@ def fsm(model: Any, fsm: Any, sampler: Sampler = DEFAULT_SAMPLER) -> NoReturn:
 
 
 def _generator(
-    model: Any, output_type: Any, sampler: Any, phi: str | Phi | Unset | None, read: Callable[[str], Any] | None = None
+    model: Any,
+    output_type: Any,
+    sampler: Any,
+    phi: str | Phi | Unset | None,
+    read: Callable[[str], Any] | None = None,
+    *,
+    constraint: Predicate | TextConstraint | None,
 ) -> ClassicGenerator:
     model.table(output_type)  # finds what is wrong with the type now, and keeps it compiled
-    return ClassicGenerator(model, output_type, _sampler(sampler), default_phi(phi, model), read or reader(output_type))
+    estimator, read = default_phi(phi, model), read or reader(output_type)
+    return ClassicGenerator(model, output_type, _sampler(sampler), estimator, read, resolve_constraint(constraint))
 
 
 def _checked(model: Any, second: Any = None) -> PhiTransformers:
@@ -202,9 +218,11 @@ def _sampler(sampler: Any) -> Sampler:
     match sampler:
         case Sampler():
             return sampler
+        case SMC() | PIMH():
+            return particles(sampler)
     raise UnsupportedError(
         f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
-        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers."
+        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...) or PIMH(...)."
     )
 
 

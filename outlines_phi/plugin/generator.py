@@ -14,6 +14,7 @@ from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
+from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from . import search
@@ -21,7 +22,17 @@ from .audit import audit
 from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model
 from .model import PhiTransformers
-from .options import COUNTED, NEUTRAL, TOKENIZATIONS, CallOptions, Unset, default_phi, resolve_phi
+from .options import (
+    COUNTED,
+    NEUTRAL,
+    TOKENIZATIONS,
+    CallOptions,
+    Unset,
+    default_phi,
+    proposing,
+    resolve_constraint,
+    resolve_phi,
+)
 from .processor import MaskLogitsProcessor
 from .streaming import Pieces
 from .values import reader
@@ -33,18 +44,30 @@ class PhiGenerator(SteerableGenerator):
 
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
     ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call
-    replaces the generator's own.
+    replaces the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain masking,
+    ``"local"``, where none was chosen.
     """
 
-    def __init__(self, model: PhiTransformers, output_type: Any, phi: Phi | None, tokenization: str = "any") -> None:
+    def __init__(
+        self,
+        model: PhiTransformers,
+        output_type: Any,
+        phi: Phi | None,
+        tokenization: str = "any",
+        constraint: TextConstraint | None = None,
+    ) -> None:
         self.model: PhiTransformers = model
-        self.phi, self.tokenization = phi, tokenization
+        self.phi, self.tokenization, self.constraint = phi, tokenization, constraint
         self.logits_processor = MaskLogitsProcessor(model.table(output_type))
         self.reader = reader(output_type)
 
     @property
     def _given(self) -> dict[str, Any]:
-        return {"phi": self.phi, "tokenization": self.tokenization}
+        return {"phi": self.phi, **self._language}
+
+    @property
+    def _language(self) -> dict[str, Any]:
+        return {"tokenization": self.tokenization, "constraint": self.constraint}
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
@@ -92,7 +115,7 @@ class PhiGenerator(SteerableGenerator):
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
         keywords = {**self._given, **keywords}
-        phi = resolve_phi(keywords.pop("phi"))
+        phi = proposing(resolve_phi(keywords.pop("phi")), keywords.get("sampler"))
         if phi is None:
             raise UnsupportedError(
                 "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
@@ -131,7 +154,7 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
-        return search.probabilities(self, prompts, tolerance, effort, {"tokenization": self.tokenization, **settings})
+        return search.probabilities(self, prompts, tolerance, effort, {**self._language, **settings})
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
@@ -158,7 +181,7 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
-        return search.mode(self, prompts, top, tolerance, effort, {"tokenization": self.tokenization, **settings})
+        return search.mode(self, prompts, top, tolerance, effort, {**self._language, **settings})
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
         """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
@@ -171,6 +194,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     tokenization: str = "any",
+    constraint: Predicate | TextConstraint | None = None,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -187,6 +211,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         out, the model's own where it has one, else ``"auto"``.
     tokenization
         ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
+    constraint
+        A function that says whether a text may be the beginning of an output, or a :class:`outlines_phi.TextConstraint`.
 
     Raises
     ------
@@ -201,4 +227,4 @@ def Generator(  # noqa: N802 - named as the host's own function
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization)
+    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization, resolve_constraint(constraint))

@@ -21,6 +21,7 @@ from ..guides.index import is_byte_level
 from ..guides.table import Table
 from ..lm.interruption import interruptible, turn
 from ..lm.transformers.model import TransformersModel
+from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
 from ..phi.store import TreeStore
@@ -32,7 +33,7 @@ from ..sampling.sampler import Request, no_tokens
 from .asynchronous import Worker
 from .compiled import CompiledTypes
 from .mistakes import check_loaded, no_prompt
-from .options import CallOptions, Unset, resolve_phi
+from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor
 from .search import best_texts
@@ -124,7 +125,7 @@ class PhiTransformers(Transformers):
         self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
     ) -> str | list[str]:
         """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
-        resolved = self._resolve(phi, output_type)
+        resolved = self._resolve(phi, output_type, keywords)
         if resolved is None:
             self._check_prompts([model_input])
             processor = self._host_processor(output_type, keywords)
@@ -145,7 +146,7 @@ class PhiTransformers(Transformers):
     ) -> list[Any]:
         """Generate for several prompts; as :meth:`generate`."""
         _check_batch(model_input)
-        resolved = self._resolve(phi, output_type)
+        resolved = self._resolve(phi, output_type, keywords)
         if not model_input:
             return []
         if resolved is None:
@@ -162,7 +163,7 @@ class PhiTransformers(Transformers):
         self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
     ) -> Pieces:
         """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        resolved = self._resolve(phi, output_type)
+        resolved = self._resolve(phi, output_type, keywords)
         check_stream(model_input, keywords, self.model.generation_config, resolved is not None)
         if resolved is None:
             self._check_prompts([model_input])
@@ -172,11 +173,11 @@ class PhiTransformers(Transformers):
         options = CallOptions.read(keywords, self.model.generation_config)
         table = self._compiled.of_processor(output_type)
         request = self._request([model_input], table, options)
-        match sampler_for(resolved, self._trees):
+        match sampler_for(resolved, self._trees, options.sampler):
             case AncestralSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
-                        "tokenization='canonical' was given to a stream of a step estimator: whether a token stays is known only "
+                        f"{request.constraint} was given to a stream of a step estimator: whether a token stays is known only "
                         "at the end. Stream with phi='exact' or phi='auto', or call without a stream."
                     )
                 return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
@@ -192,7 +193,7 @@ class PhiTransformers(Transformers):
         request = self._request(inputs, table, options)
         # Threads that share a model take turns: their calls share trees.
         with turn(self._drawing):
-            return sampler_for(phi, self._trees).sample(request)
+            return sampler_for(phi, self._trees, options.sampler).sample(request)
 
     @contextmanager
     def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:
@@ -252,7 +253,10 @@ class PhiTransformers(Transformers):
             prompts=[self._prompt_ids(item) for item in inputs],
             settings=options.settings,
             n=options.n,
-            constraint=self._canonical if options.tokenization == "canonical" else None,
+            constraint=all_of(
+                options.constraint and options.constraint.over(self.lm.vocabulary),
+                self._canonical if options.tokenization == "canonical" else None,
+            ),
         )
 
     @cached_property
@@ -268,11 +272,13 @@ class PhiTransformers(Transformers):
         self._trees.clear()
         self._compiled.clear()
 
-    def _resolve(self, phi: str | Phi | Unset | None, processor: Any) -> Phi | None:
+    def _resolve(self, phi: str | Phi | Unset | None, processor: Any, keywords: dict[str, Any]) -> Phi | None:
+        sampler = keywords.get("sampler")
         if phi is Unset.UNSET:
             # Free text is the model's own law already: the default has nothing to correct there.
-            return None if processor is None else self.phi
-        return resolve_phi(phi)
+            chosen = self.phi if sampler is None else self.phi or UNCHOSEN
+            return None if processor is None else proposing(chosen, sampler)
+        return proposing(resolve_phi(phi), sampler)
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:
@@ -290,7 +296,8 @@ class PhiTransformers(Transformers):
     def _generator(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> SteerableGenerator:
         if backend not in (None, *BACKENDS):
             raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
-        corrected = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"]) is not None
+        chosen = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"])
+        corrected = chosen is not None or keywords.get("sampler") is not None
         if backend not in (None, READABLE) and output_type is not None and corrected:
             raise UnsupportedError(
                 f"phi= cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for "
@@ -308,6 +315,17 @@ class PhiTransformers(Transformers):
                 "seed= was given without phi=; Hugging Face's generate takes its randomness from "
                 "torch.manual_seed(seed)."
             )
+        if (sampler := keywords.pop("sampler", None)) is not None:
+            raise UnsupportedError(
+                f"sampler={sampler!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
+                "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler "
+                "out."
+            )
+        if keywords.pop("constraint", None) is not None:
+            raise UnsupportedError(
+                "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "
+                "answers for one at a time. Give phi='exact' or phi='auto', or leave it out."
+            )
         if keywords.pop("tokenization", None) not in (None, "any"):
             raise UnsupportedError(
                 "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
@@ -324,7 +342,7 @@ def _texts(draws: Draws, options: CallOptions) -> str | list[str]:
     """Return what stock Outlines would: a text, or a list where several were asked for."""
     if draws.failures:
         raise EmptyLanguageError(
-            f"{draws.failures} of {draws.failures + len(draws)} trajectories met a step where {options.obstacle}; they are "
+            f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
             "draws of weight 0, which texts cannot tell. Loosen the truncation, use phi='exact', or take the weights: "
             "outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )

@@ -10,14 +10,27 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
+from ..phi.bigram import BigramDPPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
+from ..phi.frozen import FrozenDPPhi
+from ..phi.learned import LearnedPhi
 from ..phi.local import LocalPhi
+from ..phi.lookahead1 import Lookahead1Phi
 from ..phi.onestep import OneStepPhi
+from ..phi.rollout import RolloutPhi
+from ..phi.text_constraint import TextConstraint
+from ..sampling.pimh import PIMH
+from ..sampling.resolve import SamplerOptions
+from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .keywords import MEANT, refuse_unknown
 
-ESTIMATORS: dict[str, type[Phi]] = {phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi)}
+ESTIMATORS: dict[str, type[Phi]] = {
+    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, Lookahead1Phi, FrozenDPPhi, BigramDPPhi)},
+    "dp": BigramDPPhi,
+    **{phi.name: phi for phi in (LearnedPhi, RolloutPhi)},
+}
 """What ``phi="..."`` may name."""
 
 USED = (
@@ -32,6 +45,8 @@ USED = (
     "do_sample",
     "num_beams",
     "tokenization",
+    "constraint",
+    "sampler",
 )
 """The keywords that a call under a correction takes."""
 
@@ -64,9 +79,18 @@ class Unset(Enum):
     UNSET = "the model's own default"
 
 
+UNCHOSEN = AutoPhi()
+"""The estimator of a generator for which nobody has chosen one; told by identity from one that was chosen."""
+
+
 def default_phi(phi: str | Phi | Unset | None, model: Any) -> Phi | None:
     """Return the estimator of a generator: what was given, else the model's own, else ``"auto"``."""
-    return (model.phi or AutoPhi()) if phi is Unset.UNSET else resolve_phi(phi)
+    return (model.phi or UNCHOSEN) if phi is Unset.UNSET else resolve_phi(phi)
+
+
+def proposing(phi: Phi | None, sampler: object) -> Phi | None:
+    """Return the estimator of a call under ``sampler``: plain masking where nobody has chosen one, else ``phi``."""
+    return LocalPhi() if phi is UNCHOSEN and sampler is not None else phi
 
 
 def resolve_phi(phi: object) -> Phi | None:
@@ -100,17 +124,30 @@ class CallOptions:
         Draws per prompt.
     tokenization
         ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone.
+    constraint
+        Predicates that texts have to satisfy.
+    sampler
+        How to draw, where not as the estimator does by itself.
     """
 
     settings: SamplingSettings
     n: int = 1
     tokenization: str = "any"
+    constraint: TextConstraint | None = None
+    sampler: SamplerOptions | None = None
+
+    @property
+    def launched(self) -> str:
+        """What a draw of weight 0 is."""
+        return "trajectories" if self.sampler is None else "populations of particles"
 
     @property
     def obstacle(self) -> str:
         """What may leave a trajectory without a way on."""
         if self.tokenization == "canonical":
             return "tokenization='canonical' rules out what was written"
+        if self.constraint is not None:
+            return f"constraint={self.constraint} refuses whatever else may follow"
         return f"{self.settings.truncation or 'the model'} leaves no allowed token"
 
     @classmethod
@@ -158,7 +195,36 @@ class CallOptions:
         tokenization = keywords.get("tokenization") or "any"
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-        return cls(settings, 1 if n is None else n, tokenization)
+        constraint = resolve_constraint(keywords.get("constraint"))
+        return cls(settings, 1 if n is None else n, tokenization, constraint, _sampler(keywords.get("sampler")))
+
+
+def resolve_constraint(constraint: object) -> TextConstraint | None:
+    """Return what a call means by ``constraint``: a function of texts is one of their beginnings.
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing that can be asked.
+    """
+    match constraint:
+        case None | TextConstraint():
+            return constraint
+    if isinstance(constraint, type) or not callable(constraint):
+        raise UnsupportedError(
+            f"constraint={constraint!r:.80} was given; expected a function of a text that returns True or False, "
+            "TextConstraint(prefix=..., complete=...) of outlines_phi, or None."
+        )
+    return TextConstraint(constraint)
+
+
+def _sampler(given: object) -> SamplerOptions | None:
+    match given:
+        case None | SMC() | PIMH():
+            return given
+    raise UnsupportedError(
+        f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...)) of outlines_phi, or None."
+    )
 
 
 def _refuse_unless_neutral(

@@ -88,7 +88,14 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         min_p: float | None = None,
         max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
+        constraint: Any = None,
     ) -> None:
+        if constraint is not None:
+            raise UnsupportedError(
+                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers for "
+                "one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., "
+                "constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
+            )
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
@@ -104,6 +111,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self._step_bytes = 0
         super().__init__(_table(model, tokenizer, output_type), tensor_library_name)
         _check_budget(self.table, self.budget)
+        self.phi.check(self.table, self.settings)
 
     @property
     def host_options(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The samplers of the classic API: ``multinomial``, ``greedy`` and ``beam_search``."""
+"""The samplers of the classic API: ``multinomial``, ``greedy`` and ``beam_search``, and ``particles``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any, final
 
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
+from ..sampling.pimh import PIMH
+from ..sampling.resolve import SamplerOptions
+from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
-__all__ = ["Sampler", "beam_search", "greedy", "multinomial"]
+__all__ = ["Sampler", "beam_search", "greedy", "multinomial", "particles"]
 
 UNTRUNCATED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 """The other truncations of Hugging Face's loop, at what changes nothing."""
@@ -139,6 +142,55 @@ class beam_search(Sampler):  # noqa: N801
 
     def hosted(self) -> dict[str, Any]:
         return {"do_sample": False, "num_beams": self.beams, "num_return_sequences": self.beams}
+
+
+@final
+@dataclass(frozen=True)
+class particles(Sampler):  # noqa: N801
+    """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt.
+
+    Parameters
+    ----------
+    sampler
+        ``SMC(particles=50, ...)`` or ``PIMH(smc=SMC(...))``.
+    samples
+        Texts per prompt, each from a population of its own.
+    temperature
+        As for :class:`multinomial`.
+
+    Raises
+    ------
+    UnsupportedError
+        Something else, or a value out of range.
+    """
+
+    sampler: SamplerOptions
+    samples: int = 1
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sampler, SMC | PIMH):
+            raise UnsupportedError(
+                f"particles({self.sampler!r:.80}) was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...))."
+            )
+        check_count("samples", self.samples)
+        SamplingSettings(temperature=self.temperature)
+
+    def under(self, phi: Phi) -> dict[str, Any]:
+        return {"temperature": self.temperature, "num_return_sequences": self.samples, "sampler": self.sampler}
+
+    def hosted(self) -> dict[str, Any]:
+        """Refuse.
+
+        Raises
+        ------
+        UnsupportedError
+            Always.
+        """
+        raise UnsupportedError(
+            f"{self.sampler!r:.80} was given with phi=None or for free text. Particles need an output type, and an estimator that "
+            "proposes: leave phi out, or give phi='local' or another proposal. multinomial() samples without them."
+        )
 
 
 def check_count(name: str, value: Any) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
 
-DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams")
+DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams", "sampler")
 """Keywords of calls that draw."""
 
 NOTHING_DRAWN = "nothing is drawn here, so leave it out"
@@ -88,6 +88,11 @@ def search_options(
     UnsupportedError
         A proposal, which names a way to draw and no law whose mode this would be.
     """
+    if keywords.get("sampler") is not None:
+        raise UnsupportedError(
+            f"do_sample=False was given with sampler={keywords['sampler']!r:.80}, which draws; the most probable member is "
+            "searched for. Leave one of them out."
+        )
     match phi:
         case ProposalPhi():
             raise UnsupportedError(

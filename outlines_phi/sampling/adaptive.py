@@ -116,7 +116,7 @@ class AdaptiveTrajectories:
         p = np.array([child.p for child in children])
         v = np.array([self._values.of(node, child) for child in children])
         free, beyond = self._values.free(node), self._values.beyond(node)
-        shares = np.concatenate([p * v, free.mass * beyond])
+        shares = np.concatenate([p * v, free.hope * beyond])
         masses = np.concatenate([p, free.mass])
         if not (masses if trajectory.masked else shares).any():
             trajectory.node = None
@@ -127,9 +127,10 @@ class AdaptiveTrajectories:
         else:
             assert node.law is not None
             tokens = np.flatnonzero(free.places == choice - len(children))
-            token = int(node.law.moves.tokens[tokens[draw(node.law.free[tokens], trajectory.rng)]])
+            weights = node.law.free if trajectory.masked else node.law.free * node.law.h
+            token = int(node.law.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
             child = self.tree.child(node, token, node.law.target(token))
-        value = v[choice] if choice < len(children) else beyond[choice - len(children)]
+        value = v[choice] if choice < len(children) else child.h * beyond[choice - len(children)]
         log_p = child.log_p - node.log_p
         trajectory.log_q_mask += log_p - math.log(masses.sum())
         total = float(shares.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import final
 
 from ..lm.model import ModelCounts
@@ -22,7 +23,8 @@ class AncestralSampler(Sampler):
     """Draws ``v ~ q_h(v|y) = p(v|y) h(yv) / S(y)`` step by step; ``log_w = sum_t [log S(y_t) - log h(y_{t+1})]``.
 
     ``E[w] = Phi(prompt)`` for any ``h`` that is positive where ``Phi`` is, trajectories without an allowed token counting
-    with weight 0. Equal prefixes are evaluated once.
+    with weight 0. It may depend on all that was seen before its step: an estimator that learns sets the rounds. Equal prefixes of
+    a round are evaluated once.
 
     Attributes
     ----------
@@ -38,9 +40,11 @@ class AncestralSampler(Sampler):
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`."""
         stepper = Stepper(request, self.phi, self.observer)
-        walks = stepper.launch(request.n)
-        for _ in _grow(stepper, walks):
-            pass
+        walks: list[Trajectory] = []
+        for size in self.phi.rounds(request.n):
+            walks += (together := stepper.launch(size))
+            for _ in grow(stepper, together):
+                pass
         counts = stepper.branches.trees.counts
         return [
             _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
@@ -53,10 +57,11 @@ class AncestralSampler(Sampler):
         A token is final when it is drawn: a trajectory only ever grows.
         """
         stepper = Stepper(request, self.phi, self.observer)
-        return _grow(stepper, stepper.launch(request.n))
+        return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
 
 
-def _grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+    """Take ``walks``, at the start, to their ends; yield them all, then those that have grown after every model call."""
     stepper.first(walks)
     yield walks
     groups = _groups(walks)

@@ -20,6 +20,7 @@ from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree, Node
 from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
 from .attempts import Attempts
+from .certificate import EXACT
 from .draws import Draw, DrawCounts, Draws, Guarantee
 from .exact import launch, logs, prepare
 from .rejection import RejectionAttempts
@@ -61,8 +62,9 @@ class AutoSampler(Sampler):
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         """
-        with self.store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
-            evaluator = prepare(request, trees)
+        law = *request.law, request.prompts, request.budgets, request.constraint
+        with self.store.lend(*law, self.phi.frontier) as trees:
+            evaluator = prepare(request, trees, self.phi.frontier)
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
             if self.phi.share > 0:
                 grow(rows, evaluator)
@@ -130,6 +132,7 @@ def _draws(
         budget=tree.budget,
         failures=request.n - len(items),
         log_z_bounds=logs(tree.bounds),
+        certificate=EXACT if not missing else None,
     )
 
 

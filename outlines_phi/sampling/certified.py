@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
+
+import numpy as np
 
 from ..guides.guide import DEAD, DONE
 from ..phi.tree import BoundsTree, Node
@@ -42,3 +45,26 @@ class CertifiedAttempts(Attempts):
 
     def _weight(self, node: Node) -> float:
         return self._frozen.get(node, 1.0)
+
+
+@final
+class ConfidentAttempts(Attempts):
+    """Draws of the members that the tree holds whole, in proportion to ``p``.
+
+    Their law ``mu_Lo`` is that of the walk by the lower bounds, ``p(v|y) Lo(yv) / Lo(y)``, and its total variation to ``mu*`` is
+    ``1 - Lo / Phi``. No walk fails, and none needs the model. The members are those of the start.
+    """
+
+    def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
+        super().__init__(tree, *arguments, **options)
+        self._members = [node for node in tree.walk() if node.state == DONE and node.log_p > -math.inf]
+        log_p = np.array([node.log_p for node in self._members])
+        self._cumulative = np.exp(log_p - log_p.max()).cumsum()
+
+    def _evict(self) -> None:
+        self.tree.drop_laws(self._max_bytes)
+
+    def _walk(self, attempt: Attempt) -> None:
+        threshold = attempt.rng.random() * self._cumulative[-1]
+        attempt.node = self._members[int(self._cumulative.searchsorted(threshold, side="right"))]
+        self._finish(attempt, success=True)

@@ -7,28 +7,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, final, overload
+from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import EmptyLanguageError
 from ..vocabulary import Vocabulary
+from .certificate import Certificate
+from .weights import effective_size, scaled
+
+if TYPE_CHECKING:
+    from .population import Population
 
 
 class Guarantee(IntEnum):
     """How the law of a draw stands to ``mu*``, weakest first.
 
+    ``APPROXIMATE``
+        Of a law that comes as near to ``mu*`` as one likes with more work; how near it is, is not known.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
+    ``CONFIDENT``
+        Within a total variation of ``mu*`` that is stated with a confidence, see :attr:`Draws.certificate`.
     ``CERTIFIED``
-        Within a stated total variation of ``mu*``.
+        Within a stated total variation of ``mu*``, for certain.
     ``EXACT``
         ``mu*`` itself.
     """
 
-    WEIGHTED = 0
-    CERTIFIED = 1
-    EXACT = 2
+    APPROXIMATE = 0
+    WEIGHTED = 1
+    CONFIDENT = 2
+    CERTIFIED = 3
+    EXACT = 4
 
 
 @final
@@ -45,7 +57,8 @@ class Draw:
     log_p
         ``log p(y)`` under the model and the settings, in nats.
     log_w
-        ``log p(y) - log q(y)``, the importance weight; for exact and certified draws the constant estimate of ``log Phi``.
+        ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
+        of ``log Phi``.
     guarantee
         What the draw's law is.
     candidates, ess
@@ -95,7 +108,8 @@ class DrawCounts:
     prompt_tokens, tokens
         Prompt tokens and generated tokens that the model evaluated, padding excluded, for the whole batch.
     attempts, accepted
-        Attempts launched and finished in launch order up to the last draw, and those that gave a draw.
+        Attempts launched and finished in launch order up to the last draw, and those that gave a draw. Under ``sampler=`` they
+        are runs of particles; those of a chain are its proposals after the first run.
     """
 
     calls: int = 0
@@ -103,6 +117,11 @@ class DrawCounts:
     tokens: int = 0
     attempts: int = 0
     accepted: int = 0
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted attempts per attempt; of a chain, the share of its proposals that it moved to. 1 where there were none."""
+        return self.accepted / self.attempts if self.attempts else 1.0
 
 
 @final
@@ -121,10 +140,15 @@ class Draws(Sequence[Draw]):
     failures
         Trajectories that found no allowed token (truncation can do this). They are draws of weight 0 and count in every mean.
     log_z_bounds
-        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified draws, those
-        of the certificate.
+        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified and confident
+        draws, those of the certificate; these hold at its confidence.
     normalizers
         Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
+    certificate
+        How far the law of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
+        ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
+    populations
+        The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
     """
 
     items: tuple[Draw, ...]
@@ -133,14 +157,17 @@ class Draws(Sequence[Draw]):
     failures: int = 0
     log_z_bounds: tuple[float, float] = (-math.inf, 0.0)
     normalizers: tuple[float, ...] = ()
+    certificate: Certificate | None = None
+    populations: tuple[Population, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
+        certified = f" ({self.certificate})" if self.certificate and self.certificate.total_variation else ""
         return (
-            f"<{len(self)} draws{failed}, {self.guarantee.name}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
+            f"<{len(self)} draws{failed}, {self.guarantee.name}{certified}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
             f"{self.counts.calls} model calls, {self.counts.tokens} tokens>"
         )
 
@@ -163,7 +190,27 @@ class Draws(Sequence[Draw]):
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:
         """Return the same draws, whose values ``reader`` makes of their texts."""
-        return replace(self, items=tuple(replace(draw, reader=reader) for draw in self.items))
+        read = {population: population.read_by(reader) for population in self.populations}
+        return replace(
+            self,
+            items=tuple(replace(draw, reader=reader) for draw in self.items),
+            populations=tuple(read[population] for population in self.populations),
+        )
+
+    def expectation(self, f: Callable[[Draw], float]) -> float:
+        """Return the mean of ``f(draw)`` by the weights, an estimate of that under ``mu*``; over all particles where there are any.
+
+        Raises
+        ------
+        EmptyLanguageError
+            There is no draw.
+        """
+        if not self.items:
+            raise EmptyLanguageError(
+                f"There is no draw to take a mean of: all {self.failures} were of weight 0. Draw more, or with another sampler."
+            )
+        means = [population.expectation(f) for population in self.populations] or [f(draw) for draw in self.items]
+        return float(np.dot(self.weights, means))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -178,9 +225,13 @@ class Draws(Sequence[Draw]):
 
     @property
     def ess(self) -> float:
-        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws."""
-        w = np.exp(self.log_w - self.log_w.max(initial=-math.inf)) if len(self.items) else np.zeros(1)
-        return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
+        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one."""
+        w = scaled(self.log_w)
+        if self.populations:
+            place = {population: i for i, population in enumerate(dict.fromkeys(self.populations))}
+            held = [place[population] for population in self.populations]
+            w = np.bincount(held, w[: len(held)]).astype(np.float64)
+        return effective_size(w)
 
     @property
     def weights(self) -> NDArray[np.float64]:

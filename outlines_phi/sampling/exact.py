@@ -10,7 +10,8 @@ from typing import final
 
 from ..errors import BudgetError
 from ..lm.model import ModelCounts
-from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
+from ..phi.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.estimator import ProposalPhi
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
@@ -18,11 +19,14 @@ from ..phi.possibility import refuse_impossible
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
-from .certified import CertifiedAttempts
+from .certificate import EXACT, Certificate
+from .certified import CertifiedAttempts, ConfidentAttempts
+from .confident import Certification, certify
 from .draws import Draw, DrawCounts, Draws, Guarantee, middle
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
+from .stepper import ESTIMATE_STREAM
 
 NORMALIZER_STREAM = 2**40
 """Residual attempts take their random streams from here on, out of the reach of ordinary attempts."""
@@ -55,50 +59,69 @@ class ExactSampler(Sampler):
             Truncation leaves no member of the language any probability.
         """
         with self.store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
-            return self._draw(request, trees, prepare(request, trees))
+            draw = self._draw_certified if self.phi.tolerance > 0 else self._draw
+            return draw(request, trees, prepare(request, trees))
 
     def _draw(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:
-        certified = self.phi.tolerance > 0
-        if certified:
-            self._certify(trees, evaluator)
-        bounds = [tree.bounds for tree in trees]
-        kind = CertifiedAttempts if certified else RejectionAttempts
-        rows = launch(kind, self.phi, request, trees, self.store)
+        rows = launch(RejectionAttempts, self.phi, request, trees, self.store)
         grow(rows, evaluator)
-        if not certified:
-            bounds = [tree.bounds for tree in trees]
+        bounds = [tree.bounds for tree in trees]
         complete = all(row.satisfied for row in rows)
         normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
-        guarantee = Guarantee.CERTIFIED if certified else Guarantee.EXACT
         results = [
-            _draws(request, row, tree.budget, evaluator.counts, known, estimates, guarantee)
-            for row, tree, known, estimates in zip(rows, trees, bounds, normalizers, strict=True)
+            _draws(request, row, evaluator.counts, known, estimates, EXACT, Guarantee.EXACT)
+            for row, known, estimates in zip(rows, bounds, normalizers, strict=True)
         ]
         if not complete:
             self._refuse(request, rows, results)
         return results
 
-    def _certify(self, trees: Sequence[BoundsTree], evaluator: Evaluator) -> None:
-        tokens, share = self.phi.effort.tokens, self.store.share(len(trees))
-        reached = enumerate_together(trees, evaluator, self.phi.tolerance, tokens, share)
-        if all(reached):
-            return
-        row = reached.index(False)
-        lower, upper = trees[row].bounds
-        empty = [Draws(items=(), budget=tree.budget, log_z_bounds=logs(tree.bounds)) for tree in trees]
-        raise BudgetError(
-            f"Prompt {row}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={self.phi.tolerance}, when it had used its {tokens} model tokens or its memory. Raise the "
-            "tolerance or the effort, or use tolerance=0 (rejection needs no certificate).",
-            draws=empty,
-            log_z_bounds=logs((lower, upper)),
+    def _draw_certified(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:
+        """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
+        share = self.store.share(len(trees))
+        found = certify(
+            trees,
+            evaluator,
+            self.phi.tolerance,
+            1.0 if self.phi.confidence is None else self.phi.confidence,
+            request.stream,
+            max_tokens=self.phi.effort.tokens,
+            max_attempts=self.phi.effort.attempts,
+            width=self.phi.width,
+            max_bytes=share,
         )
+        # As they are now: draws may make the bounds better, but not the law that was frozen here.
+        stated = [(row.certificate, row.bounds) for row in found]
+        rows = {
+            index: start(_kind(certificate), self.phi, request, index, row.tree, share)
+            for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
+            if row.reached
+        }
+        grow(list(rows.values()), evaluator)
+        complete = len(rows) == len(trees) and all(row.satisfied for row in rows.values())
+        normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
+        results = [
+            _draws(
+                request, rows[index], evaluator.counts, bounds, normalizers[index], certificate, _guarantee(certificate)
+            )
+            if index in rows
+            else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
+            for index, (certificate, bounds) in enumerate(stated)
+        ]
+        if len(rows) < len(trees):
+            self._refuse_certificate(found, results)
+        if not complete:
+            self._refuse(request, list(rows.values()), results)
+        return results
 
     def _normalize(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator
     ) -> Sequence[tuple[float, ...]]:
         streams = range(NORMALIZER_STREAM, NORMALIZER_STREAM + self.phi.normalizers)
-        rows = [ResidualAttempts(tree, [request.stream(row, i) for i in streams]) for row, tree in enumerate(trees)]
+        rows = [
+            ResidualAttempts(tree, [request.stream(row, i) for i in streams], width=self.phi.width)
+            for row, tree in enumerate(trees)
+        ]
         grow(rows, evaluator)
         return [row.estimates for row in rows]
 
@@ -107,18 +130,41 @@ class ExactSampler(Sampler):
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
         raise BudgetError(
-            f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} exact draws "
-            f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is exact, and using the "
-            f"set as if it were complete costs at most the probability that the effort runs out, in total variation. "
+            f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} {self._kind} draws "
+            f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is {self._kind}, and "
+            f"using the set as if it were complete costs at most the probability that the effort runs out, in total variation. "
             f"Raise ExactPhi(effort=Effort(...)), move the prompt closer to the format, or draw with weights (phi='auto').",
             draws=results,
             log_z_bounds=bounds,
         )
 
+    @property
+    def _kind(self) -> str:
+        return "certified" if self.phi.tolerance > 0 else "exact"
 
-def prepare(request: Request, trees: Sequence[BoundsTree]) -> Evaluator:
-    """Return what expands the trees, short languages expanded whole."""
-    evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
+    def _refuse_certificate(self, found: Sequence[Certification], results: list[Draws]) -> None:
+        index = next(i for i, row in enumerate(found) if not row.reached)
+        lower, upper = found[index].tree.bounds
+        reached, attempts = results[index].certificate, found[index].evidence.attempts
+        other = (
+            f"What {attempts} residual attempts certify: {reached}"
+            if attempts
+            else f"What that certifies: {reached}; with confidence=0.95, residual attempts would test what is undecided"
+        )
+        raise BudgetError(
+            f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
+            f"tolerance={self.phi.tolerance}, when its {self.phi.effort.tokens} model tokens, {self.phi.effort.attempts} residual "
+            f"attempts or its memory were used. {other}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs "
+            "no certificate).",
+            draws=results,
+            log_z_bounds=logs((lower, upper)),
+        )
+
+
+def prepare(request: Request, trees: Sequence[BoundsTree], frontier: ProposalPhi | None = None) -> Evaluator:
+    """Return what expands the trees, short languages expanded whole; it asks ``frontier`` about all that it meets."""
+    stream = partial(request.stream, attempt=ESTIMATE_STREAM)
+    evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
     expand_finite(trees, evaluator, FINITE_PREFIXES)
     return evaluator
 
@@ -128,19 +174,32 @@ def launch(
 ) -> list[Attempts]:
     """Return the attempts of every prompt, ready to be grown."""
     share = store.share(len(trees))
-    return [
-        kind(tree, request.n, partial(request.stream, row), width=phi.width, effort=phi.effort, max_bytes=share)
-        for row, tree in enumerate(trees)
-    ]
+    return [start(kind, phi, request, row, tree, share) for row, tree in enumerate(trees)]
+
+
+def start(
+    kind: type[Attempts], phi: ExactPhi, request: Request, row: int, tree: BoundsTree, max_bytes: int
+) -> Attempts:
+    """Return the attempts of the prompt ``row``, ready to be grown."""
+    stream = partial(request.stream, row)
+    return kind(tree, request.n, stream, width=phi.width, effort=phi.effort, max_bytes=max_bytes)
+
+
+def _kind(certificate: Certificate) -> type[Attempts]:
+    return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
+
+
+def _guarantee(certificate: Certificate) -> Guarantee:
+    return Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
 
 
 def _draws(
     request: Request,
     row: Attempts,
-    budget: int,
     counts: ModelCounts,
     bounds: tuple[float, float],
     estimates: tuple[float, ...],
+    certificate: Certificate,
     guarantee: Guarantee,
 ) -> Draws:
     log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
@@ -151,9 +210,10 @@ def _draws(
     return Draws(
         items=tuple(items),
         counts=DrawCounts(**vars(counts), attempts=row.read, accepted=len(items)),
-        budget=budget,
+        budget=row.tree.budget,
         log_z_bounds=logs(bounds),
         normalizers=estimates,
+        certificate=certificate,
     )
 
 

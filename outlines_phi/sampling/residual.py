@@ -26,14 +26,17 @@ class ResidualAttempts:
         The bounds.
     streams
         One random stream per attempt.
+    width
+        Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
-    def __init__(self, tree: BoundsTree, streams: list[np.random.Generator]) -> None:
-        self.tree, self._streams = tree, streams
+    def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
+        self.tree, self._streams, self._width = tree, streams, width
         self._lower, self._gap = tree.root.lower, tree.root.gap
         self._places: list[Node | None] = [tree.root if self._gap > 0 else None for _ in streams]
         self._gaps = [self._gap] * len(streams)
         self._descending = self._gap > 0
+        self._walking: list[int] = []
 
     def advance(self) -> list[Node]:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
@@ -43,11 +46,22 @@ class ResidualAttempts:
             if evicted:
                 return evicted
             self._descending = False
-            return [node for node in self._places if node is not None]
-        self._places = [
-            node and self._continue(node, rng) for node, rng in zip(self._places, self._streams, strict=True)
-        ]
-        return [node for node in self._places if node is not None and node.state != DONE]
+            self._walking = [number for number, node in enumerate(self._places) if node is not None]
+        waiting: list[int] = []
+        rest = iter(self._walking)
+        while len(waiting) < self._width and (number := next(rest, None)) is not None:
+            node = self._places[number]
+            assert node is not None
+            node = self._places[number] = self._continue(node, self._streams[number])
+            if node is not None and node.state != DONE:
+                waiting.append(number)
+        self._walking = [*waiting, *rest]
+        return [node for number in waiting if (node := self._places[number]) is not None]
+
+    @property
+    def successes(self) -> int:
+        """How many of the finished attempts found a member."""
+        return sum(node is not None for node in self._places)
 
     @property
     def estimates(self) -> tuple[float, ...]:
@@ -57,6 +71,7 @@ class ResidualAttempts:
     def _descend(self, number: int) -> Node | None:
         node, rng = self._places[number], self._streams[number]
         while node is not None and node.expanded and node.law is not None:
+            node.touched = self.tree.clock
             if rng.random() * self._gaps[number] >= node.gap:
                 return None
             node = self.tree.choose(node, _gap, rng)
@@ -65,6 +80,7 @@ class ResidualAttempts:
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:
+            node.touched = self.tree.clock
             live = node.rest + sum(child.p for child in node.children.values())
             if rng.random() >= live:
                 return None

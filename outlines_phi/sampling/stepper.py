@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import ProposalPhi
 from ..phi.run import Prefixes, Run
+from .awrs import draw_allowed
 from .sampler import Request
 
 ESTIMATE_STREAM = 2**43
@@ -85,7 +87,7 @@ class Trajectory:
 
     @property
     def failed(self) -> bool:
-        """Whether no allowed token had any probability, or the constraint ruled it out: a draw of weight 0."""
+        """Whether no token that guide and constraint allow had any probability: a draw of weight 0."""
         return self.log_w == -math.inf
 
 
@@ -93,7 +95,8 @@ class Trajectory:
 class Stepper:
     """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
 
-    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (mathematics.md, section 4).
+    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (mathematics.md, section 4). Where the request has a constraint, ``S`` is
+    the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
 
     Parameters
     ----------
@@ -108,9 +111,19 @@ class Stepper:
     ----------
     branches
         The prefixes of the run.
+
+    Raises
+    ------
+    UnsupportedError
+        An observer of a request with a constraint, whose mass no step knows.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, observer: Observer | None = None) -> None:
+        if observer is not None and request.constraint is not None:
+            raise UnsupportedError(
+                f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so nobody knows "
+                "the law of a step; leave out one of them."
+            )
         self._request, self._observer = request, observer
         self.branches = Branches(request.lm.trees(request.prompts))
         self._run = Run(
@@ -123,14 +136,18 @@ class Stepper:
             stream=lambda row: request.stream(row, ESTIMATE_STREAM),
         )
         self._estimate = phi.begin(self._run)
+        self._launched = 0
 
     def launch(self, n: int) -> list[Trajectory]:
-        """Return ``n`` walks of every prompt, at the start."""
+        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
         request = self._request
+        self._estimate.learn()
+        numbers = range(self._launched, self._launched + n)
+        self._launched += n
         return [
             Trajectory(row, i, request.stream(row, i), row, request.table.start, request.budgets[row])
             for row in range(len(request.prompts))
-            for i in range(n)
+            for i in numbers
         ]
 
     def first(self, walks: Sequence[Trajectory]) -> None:
@@ -168,18 +185,60 @@ class Stepper:
 
     def _choose(self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
         """Draw one token per walk from the row of ``scores`` that it names."""
+        constraint = self._request.constraint
+        if constraint is None:
+            tokens, log_s = self._draw(walks, laws, log_p, scores)
+        else:
+            tokens, log_s = self._draw_allowed(walks, laws, scores, constraint)
+        index = torch.tensor(laws, device=scores.device)
+        log_p_v, log_q_v = log_p.double()[index, tokens], scores[index, tokens] - log_s
+        chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
+        for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
+            self._take(walk, int(token), log_s_y > -math.inf, *account)
+
+    def _draw(
+        self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return a token per walk, and ``log S`` of the row that it is drawn from."""
         log_s = torch.logsumexp(scores, -1, keepdim=True)
-        log_q = scores - log_s  # nan where nothing is allowed; those rows are failed below
+        log_q = scores - log_s  # nan where nothing is allowed; those rows are failed afterwards
         tokens = _inverse_cdf(log_q, laws, [walk.rng.random() for walk in walks])
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
             self._observer.step(draws, laws, tokens.tolist(), log_p, scores)
-        index = torch.tensor(laws, device=log_q.device)
-        log_p_v, log_q_v = log_p.double()[index, tokens], log_q[index, tokens]
-        alive = (log_s[:, 0] > -math.inf)[index]
-        chosen = torch.stack([tokens.double(), alive.double(), log_p_v, log_p_v - log_q_v]).cpu().tolist()
-        for walk, token, allowed, *account in zip(walks, *chosen, strict=True):
-            self._take(walk, int(token), bool(allowed), *account)
+        return tokens, log_s[torch.tensor(laws, device=log_s.device), 0]
+
+    def _draw_allowed(
+        self, walks: Sequence[Trajectory], laws: Sequence[int], scores: Tensor, constraint: Constraint
+    ) -> tuple[Tensor, Tensor]:
+        """Return a token per walk that ``constraint`` allows too, and the estimate of the log of the mass that both allow.
+
+        Raises
+        ------
+        EmptyLanguageError
+            The constraint allows no first token of a prompt: not one draw of any number would be completed.
+        """
+        head = dict(zip(laws, walks, strict=True))
+        advance = self._request.table.guide.advance
+
+        def allows(law: int, token: int) -> bool:
+            walk = head[law]
+            finished = advance(walk.state, token) == DONE
+            return constraint.allows(walk.tokens if finished else [*walk.tokens, token], finished=finished)
+
+        keys = [int(walk.rng.integers(2**63)) for walk in walks]
+        outcomes = draw_allowed(scores, laws, keys, allows, constraint.further)
+        for walk, outcome in zip(walks, outcomes, strict=True):
+            if outcome.token < 0 and outcome.tests and not walk.tokens:
+                raise EmptyLanguageError(
+                    f"Prompt {walk.row}: {constraint} allows no output at all: it was asked about every first token that the "
+                    f"output type leaves, {outcome.tests} in all, and refused each. It is asked about unfinished texts too, and "
+                    "has to allow every beginning of what it allows."
+                )
+        tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
+        return tokens, torch.tensor(
+            [outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device
+        )
 
     def _take(self, walk: Trajectory, token: int, allowed: bool, log_p: float, log_w: float) -> None:
         if not allowed:
@@ -189,14 +248,6 @@ class Stepper:
         walk.tokens.append(token)
         walk.state = self._request.table.guide.advance(walk.state, token)
         walk.remaining -= 1
-        constraint = self._request.constraint
-        if constraint is not None and not _allowed(constraint, walk):
-            walk.log_w = -math.inf
-
-
-def _allowed(constraint: Constraint, walk: Trajectory) -> bool:
-    finished = walk.state == DONE
-    return constraint.allows(walk.tokens[:-1] if finished else walk.tokens, finished=finished)
 
 
 def _inverse_cdf(log_q: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:

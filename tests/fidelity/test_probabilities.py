@@ -19,7 +19,7 @@ from outlines_phi.fidelity.groups import frozen
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.texts import list_texts
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.enumerate import Enumeration, live_prefixes
+from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.tree import BoundsTree
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
@@ -85,7 +85,7 @@ def violations(language: Language, reader: Reader | None) -> int:
     texts = list_texts(language.table, language.budget, module.LISTED_PREFIXES)
     for tokens in range(40):
         # Prefix by prefix, then in larger steps.
-        Enumeration(tree, evaluator, width=1 if tokens < 30 else 20).run(0.0, max_tokens=1)
+        enumerate_together([tree], evaluator, 0.0, max_tokens=1, width=1 if tokens < 30 else 20)
         result = module._probabilities(tree, texts, reader, module.ModelCounts())
         listed = {frozen(value): entry for value, entry in zip(result, result.entries, strict=True)}
         wrong += sum(not entry.lo - 1e-12 <= law[key] <= entry.hi + 1e-12 for key, entry in listed.items())

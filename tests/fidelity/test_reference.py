@@ -61,3 +61,56 @@ def test_a_language_that_is_too_large_is_refused() -> None:
     language = LANGUAGES[0]
     with pytest.raises(UnsupportedError, match="max_prefixes"):
         enumerate_language(language.lm, language.table, PROMPT, language.settings(), language.budget, max_prefixes=3)
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("phi", PROPOSALS, ids=lambda phi: phi.name)
+def test_the_law_of_an_estimator_is_that_of_its_draws(language: Language, phi: ProposalPhi) -> None:
+    """log q of every draw, by its own account of the steps, is what the enumeration says; and no mass is lost."""
+    reference = enumerated(language, phi)
+    assert sum(reference.law(phi.name).values()) == pytest.approx(1)
+    for draw in AncestralSampler(phi).sample(language.request(60, seed=2))[0]:
+        assert draw.log_p - draw.log_w == pytest.approx(reference.log_q[phi.name][draw.token_ids], abs=1e-9)
+
+
+def test_several_estimators_are_enumerated_together() -> None:
+    language = LANGUAGES[2]
+    together = enumerate_language(
+        language.lm, language.table, PROMPT, language.settings(), language.budget, estimators={p.name: p for p in PROPOSALS}
+    )
+    for phi in PROPOSALS:
+        assert together.log_q[phi.name] == pytest.approx(enumerated(language, phi).log_q[phi.name])
+    assert together.log_mask == pytest.approx(language.reference().log_mask)
+
+
+@final
+@dataclass(frozen=True)
+class Blind(StepPhi):
+    """A wrong estimator: it never writes the token 5, "c"."""
+
+    name: ClassVar[str] = "blind"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
+
+    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+        log_h = LocalPhi().log_h(log_p, table, state, remaining)
+        log_h[table.partition(state).class_of[5]] = -math.inf
+        return log_h
+
+
+def test_what_an_estimator_never_draws_has_no_probability() -> None:
+    reference = enumerated(LANGUAGES[0], Blind())
+    for ids, log_q in reference.log_q["blind"].items():
+        assert (log_q == -math.inf) == (5 in ids)
+
+
+@pytest.mark.parametrize("language", [*SMALL, *LANGUAGES], ids=str)
+def test_prefixes_are_counted(language: Language) -> None:
+    members = language.reference().mu
+    prefixes = len({ids[:i] for ids in members for i in range(len(ids))})
+    assert count_prefixes(language.table, language.budget, prefixes) == prefixes
+    assert count_prefixes(language.table, language.budget, prefixes - 1) is None
+
+
+def test_a_language_without_end_is_too_many_at_once() -> None:
+    language = LANGUAGES[1]
+    assert count_prefixes(language.table, 10**6, 1000) is None

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.enumerate import Enumeration, live_prefixes
+from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.tree import BoundsTree, Node
@@ -138,18 +138,17 @@ def test_pinned_paths_survive_eviction() -> None:
 
 def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
     tree, evaluator = planted(LOOP)
-    assert not Enumeration(tree, evaluator, width=2).run(1e-6, max_tokens=4)
-    assert Enumeration(tree, evaluator, width=2).run(0.05, max_tokens=1000)
+    assert enumerate_together([tree], evaluator, 1e-6, max_tokens=4, width=2) == [False]
+    assert enumerate_together([tree], evaluator, 0.05, max_tokens=1000, width=2) == [True]
     lower, upper = tree.bounds
     assert upper - lower <= 0.05 * lower
     assert lower <= math.exp(LOOP.reference().log_phi) <= upper
-    assert Enumeration(tree, evaluator).run(0.0, max_tokens=10_000)
+    assert enumerate_together([tree], evaluator, 0.0, max_tokens=10_000) == [True]
 
 
 def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
     """With one prefix per call, the order of evaluation is the order of falling probability among what is known."""
     tree, evaluator = planted(LOOP)
-    enumeration = Enumeration(tree, evaluator, width=1)
     seen: list[Node] = []
     expand = evaluator.expand
 
@@ -159,7 +158,7 @@ def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
         expand(wanted)
 
     evaluator.expand = spy  # type: ignore[method-assign]
-    enumeration.run(0.01, max_tokens=30)
+    enumerate_together([tree], evaluator, 0.01, max_tokens=30, width=1)
     for i, node in enumerate(seen):
         later = [other for other in seen[i + 1 :] if other.parent in {tree.root, *seen[:i]}]
         assert all(other.log_p <= node.log_p + 1e-12 for other in later)
@@ -176,9 +175,9 @@ def test_a_compacted_cache_is_evaluated_again() -> None:
     """Bounds outlive the model's cache: paths are evaluated again, in the same call, and the result is the same."""
     small = BoundsTree(LOOP.table, LOOP.budget)
     tight = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [small], max_cached=4)
-    assert Enumeration(small, tight, width=2).run(0.0, max_tokens=100_000)
+    assert enumerate_together([small], tight, 0.0, max_tokens=100_000, width=2) == [True]
     roomy_tree, roomy = planted(LOOP)
-    assert Enumeration(roomy_tree, roomy, width=2).run(0.0, max_tokens=100_000)
+    assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
     assert tight.counts.tokens > roomy.counts.tokens
     assert small.root.upper == pytest.approx(roomy_tree.root.upper, rel=1e-12)
 

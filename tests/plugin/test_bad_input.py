@@ -155,7 +155,7 @@ CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "phi of another kind",
         {"phi": Foreign()},
         UnsupportedError,
-        "expected 'auto', 'exact', 'local', 'onestep', an estimator",
+        "expected 'auto', 'exact', 'local', 'onestep', .*, an estimator",
     ),
     ("keyword", {"max_length": 20}, UnsupportedError, "max_length cannot be used here .give max_new_tokens="),
     (

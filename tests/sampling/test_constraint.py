@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -42,6 +43,8 @@ class Merged:
     """No ``a`` before ``b`` and no ``(`` before ``)``: there is a token for both; and, known late, an even number of tokens."""
 
     even: bool = False
+    further: ClassVar[int] = 2
+    bytes: ClassVar[int] = 0
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         pairs = set(zip(tokens, tokens[1:], strict=False))
@@ -152,6 +155,8 @@ def test_the_mode_obeys_it(language: Language, constraint: Merged) -> None:
 
 def test_a_constraint_that_rules_out_everything_is_an_error() -> None:
     class Nothing:
+        further, bytes = 1, 0
+
         def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
             return not finished
 
@@ -161,6 +166,8 @@ def test_a_constraint_that_rules_out_everything_is_an_error() -> None:
 
 class NeitherBNorC:
     """Rules out most of what a tree takes for possible before it has looked."""
+
+    further, bytes = 1, 0
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         return not set(tokens[:1]) & {B, 5}
@@ -179,7 +186,7 @@ def residual_means(runs: int, together: int) -> np.ndarray:
         tree = BoundsTree(language.table, 4, constraint)
         evaluator = Evaluator(lm, request.settings, [PROMPT], [tree])
         evaluator.expand([(tree, tree.root)])
-        attempts = ResidualAttempts(tree, [request.stream(0, i) for i in range(together)])
+        attempts = ResidualAttempts(tree, [request.stream(0, i) for i in range(together)], width=together)
         grow([attempts], evaluator)
         means.append(np.mean(attempts.estimates) / phi)
     return np.array(means)

@@ -13,9 +13,13 @@ import torch
 
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.bigram import BigramDPPhi
 from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.frozen import FrozenDPPhi
 from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.rollout import RolloutPhi
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
@@ -38,6 +42,10 @@ WEIGHTED = {
     "local": lambda: AncestralSampler(LocalPhi()),
     "onestep": lambda: AncestralSampler(OneStepPhi()),
     "onestep, high floor": lambda: AncestralSampler(OneStepPhi(floor=0.5)),
+    "dp-frozen": lambda: AncestralSampler(FrozenDPPhi()),
+    "dp-bigram": lambda: AncestralSampler(BigramDPPhi()),
+    "lookahead1": lambda: AncestralSampler(Lookahead1Phi()),
+    "rollout": lambda: AncestralSampler(RolloutPhi()),
     "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, final
 
+import torch
 from torch import Tensor
 
 from ...errors import UnsupportedError, VocabularyError
@@ -56,6 +58,7 @@ class TransformersModel(LanguageModel):
         self.max_length = next((length for length in contexts if length), None)
         self.device = hf_model.device
         self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
+        self._fingerprint: tuple[Hashable, str] | None = None
         self._check_mode()
 
     @classmethod
@@ -95,6 +98,16 @@ class TransformersModel(LanguageModel):
         active = str(adapters() if callable(adapters) else adapters)
         return model.dtype, str(model.device), weights, active, model.config._attn_implementation
 
+    def fingerprint(self) -> str:
+        """Return a digest of the architecture and of the first numbers of every parameter, as bfloat16 has them.
+
+        The same checkpoint has the same one in any floating point dtype and on any device; one that was trained on has another.
+        """
+        version = self.version()
+        if self._fingerprint is None or self._fingerprint[0] != version:
+            self._fingerprint = (version, _digest(self.hf_model))
+        return self._fingerprint[1]
+
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """See :meth:`LanguageModel.trees`."""
         self._check_mode()
@@ -115,6 +128,20 @@ def _parameters(model: Any) -> Iterator[Tensor | None]:
         if module is not None:
             yield from module._parameters.values()
             modules += module._modules.values()
+
+
+def _digest(model: Any) -> str:
+    digest = hashlib.blake2b(type(model).__name__.encode(), digest_size=16)
+    samples: dict[torch.device, list[Tensor]] = {}
+    for parameter in _parameters(model):
+        if parameter is not None:
+            digest.update(str(tuple(parameter.shape)).encode())
+            if parameter.numel():
+                row = parameter.detach()[(0,) * max(0, parameter.ndim - 1)]
+                samples.setdefault(row.device, []).append(row.reshape(-1)[:8].to(torch.bfloat16))
+    for rows in samples.values():  # one transfer per device
+        digest.update(torch.cat(rows).cpu().view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_kind(hf_model: Any) -> None:

@@ -1,0 +1,261 @@
+"""Forward passes, model tokens and time to equal total variation, against genlm-control's AWRS and sequential Monte Carlo.
+
+    python -m venv genlm && genlm/bin/pip install -r benchmarks/peers/requirements.txt
+    python -m benchmarks.control --python genlm/bin/python
+
+Both sides draw from the same small languages after the same prompts of the bundled model, at temperature 1 and with the same budget,
+which no member of a language reaches. What is aimed at is ``mu*`` over texts, computed by enumeration to within 1e-6. The model is
+counted by one hook on it, the same code for both sides; the prompt's tokens, which both evaluate once, are taken off. The peer keeps
+keys and values of the prompt alone and evaluates a text anew from there: *laws* are the prefixes that it evaluates, what it would pay in
+tokens if it kept them all. Seconds do not include the building of guides and conditions.
+
+``control_draw.json``: **one draw of a prompt**, from empty caches. The law of a draw (of the peer: of one particle picked by weight from N;
+the mean of the normalised populations of many runs, which has less noise than as many picks) against ``mu*``, and what a draw costs. The
+peer *reaches* ``mu*`` where its distance is one that as many exact draws stay under in 95 % of all cases. Ratios: of ours to it.
+
+``control_many.json``: **many draws of one prompt**, caches kept between the peer's runs. After 1, 2, 4, ... runs its estimate of ``mu*``
+is read from all of them in the better of two ways: the mean of the populations, and all particles by their weights, which also weighs
+runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate is their weighted frequency. Both
+total variations hold the noise that a user would see; curves are means over repeats. A row compares them where the peer reaches
+a total variation: the *best* of its curve (taken where the curve first comes within 5 % of it, so that it does not pay for a flat tail),
+0.1, and 0.05. Of ours the first point counts that is at most what the peer *has* there; nothing is interpolated in our favour.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import typer
+from rich.progress import track
+
+import outlines_phi
+from benchmarks.peers.client import Cost, GenLM, Population
+from benchmarks.peers.languages import LANGUAGES, Language
+from benchmarks.peers.meter import Meter
+from benchmarks.report import Report
+from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_variation
+from outlines_phi.lm import bundled
+
+PHIS = ("exact", "auto")
+LEVELS = {"best": 0.0, "0.1": 0.1, "0.05": 0.05}
+
+Law = Mapping[str, float]
+
+
+class Point(NamedTuple):
+    """What a side has reached, and what it has spent for it: means over repeats."""
+
+    tv: float
+    cost: Cost
+
+
+class Ours:
+    """The package on the bundled model, with the meter on it."""
+
+    def __init__(self) -> None:
+        self.model = outlines_phi.from_transformers(*bundled.load())
+        self.meter = Meter(self.model.model)
+
+    def draw(self, language: Language, phi: str, n: int, seeds: Sequence[int]) -> tuple[list[Population], list[Cost]]:
+        """Return ``n`` draws for each seed, each call with an empty tree, and what each call cost."""
+        generator = language.generator(self.model, phi=phi)
+        generator.sample(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
+        prompt, runs, costs = len(self.prompt(language)), [], []
+        for seed in seeds:
+            before, start = self.meter.read(), time.perf_counter()
+            draws = generator.sample(language.prompt, n, max_new_tokens=language.budget, seed=seed)
+            seconds = time.perf_counter() - start
+            calls, tokens, sequences = (b - a for a, b in zip(before, self.meter.read(), strict=True))
+            runs.append([(draw.text, draw.log_w) for draw in draws])
+            costs.append(Cost(calls, tokens - prompt, sequences, seconds))
+        return runs, costs
+
+    def prompt(self, language: Language) -> list[int]:
+        """Return the prompt's token ids."""
+        return self.model.hf_tokenizer.encode(language.prompt)
+
+    def curve(self, language: Language, mu: Law, phi: str, checkpoints: Sequence[int], repeats: int) -> list[Point]:
+        """Return what 1, 2, 4, ... draws reach, and their cost."""
+        points = []
+        for n in checkpoints:
+            runs, costs = self.draw(language, phi, n, range(repeats))
+            points.append(Point(statistics.mean(total_variation(estimate([run]), mu) for run in runs), mean(costs)))
+        return points
+
+
+def estimate(runs: Sequence[Population]) -> dict[str, float]:
+    """Return the mean of the populations of runs, each normalised; runs that failed altogether are left out."""
+    pooled: dict[str, float] = {}
+    kept = [run for run in runs if run]
+    for run in kept:
+        top = max(log_w for _, log_w in run)
+        for outcome, share in frequencies([x for x, _ in run], [math.exp(log_w - top) for _, log_w in run]).items():
+            pooled[outcome] = pooled.get(outcome, 0.0) + share / len(kept)
+    return pooled
+
+
+def mean(costs: Sequence[Cost]) -> Cost:
+    """Return the mean cost."""
+    return Cost(*(statistics.mean(column) for column in zip(*costs, strict=True)))
+
+
+def without(cost: Cost, prompt: int) -> Cost:
+    """Return the peer's cost without the prompt, which it evaluates in a call of its own."""
+    return cost._replace(tokens=cost.tokens - prompt, sequences=cost.sequences - 1)
+
+
+def doubling(most: int) -> list[int]:
+    """Return 1, 2, 4, ... up to ``most``."""
+    return [2**k for k in range(most.bit_length())]
+
+
+def first(curve: Sequence[Point], level: float) -> Point | None:
+    """Return the first point at or below a total variation."""
+    return next((point for point in curve if point.tv <= level), None)
+
+
+def levels(curve: Sequence[Point]) -> Iterator[tuple[str, Point | None]]:
+    """Yield each level with the first point of the peer's curve that reaches it, ``None`` where none does."""
+    best = 1.05 * min(point.tv for point in curve)
+    for name, level in LEVELS.items():
+        yield name, first(curve, level or best)
+
+
+def ratios(ours: Cost, theirs: Cost) -> tuple[float, float, float, float]:
+    """Return our calls, tokens (to tokens and to laws) and time, each divided by the peer's."""
+    return (
+        ours.calls / theirs.calls,
+        ours.tokens / theirs.tokens,
+        ours.tokens / theirs.sequences,
+        ours.seconds / theirs.seconds,
+    )
+
+
+class Comparison:
+    """The two tables, a language at a time.
+
+    Parameters
+    ----------
+    ours, peer
+        The two sides.
+    runs
+        Runs of the peer, and cold draws of ours, that the law of one draw is read from.
+    most
+        Particles of all kept runs together at most, where that leaves 16 runs, and a quarter of our draws.
+    repeats
+        Repeats of a curve.
+    """
+
+    def __init__(self, ours: Ours, peer: GenLM, *, runs: int, most: int, repeats: int) -> None:
+        self._ours, self._peer, self._runs, self._most, self._repeats = ours, peer, runs, most, repeats
+        columns = ["language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "laws", "ms"]
+        self.draw = Report("control_draw", "One draw of a prompt, against genlm-control", columns)
+        self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its laws", "time / its"]
+        columns = ["language", "N", "level", "TV of genlm-control", "its tokens", "its laws", "its ms"]
+        columns += [
+            f"{phi}, {what}"
+            for phi in PHIS
+            for what in ("TV", "calls / its", "tokens / its", "tokens / its laws", "time / its")
+        ]
+        self.many = Report("control_many", "Many draws of one prompt to equal TV, against genlm-control", columns)
+
+    def add(self, language: Language, particles: Sequence[int]) -> None:
+        """Measure one language."""
+        phi, mu = language.law(self._ours.model)
+        limit, costs = noise_limit(mu, self._runs), {}
+        for name in PHIS:
+            runs, spent = self._ours.draw(language, name, 1, range(self._runs))
+            costs[name] = mean(spent)
+            self._add_draw(language, phi, name, runs, mu, limit, costs[name], ["", "", "", ""])
+        curves = {name: self._ours.curve(language, mu, name, doubling(4 * self._most), self._repeats) for name in PHIS}
+        prompt = self._ours.prompt(language)
+        for n in track(particles, description=language.name):
+            request = (prompt, language.pattern, language.budget, n)
+            kept = max(16, self._most // n, math.ceil(self._runs / self._repeats))
+            answers = [self._peer.run(*request, doubling(kept), seed, cold=False) for seed in range(self._repeats)]
+            cold = self._peer.run(*request, [16], self._repeats, cold=True)
+            cost = without(mean(list(cold.costs.values())), len(prompt))
+            runs = [run for answer in answers for run in answer.runs]
+            title = f"genlm-control, N = {n}"
+            self._add_draw(language, phi, title, runs, mu, limit, cost, list(ratios(costs["exact"], cost)))
+            curve = [
+                self._point(
+                    [answer.runs[:m] for answer in answers],
+                    mu,
+                    [without(answer.costs[m], len(prompt)) for answer in answers],
+                )
+                for m in doubling(kept)
+            ]
+            for level, point in levels(curve):
+                self._add_many(language, n, level, point, curves)
+
+    @staticmethod
+    def _point(repeats: Sequence[Sequence[Population]], mu: Law, costs: Sequence[Cost]) -> Point:
+        """Return a point of the peer's curve, by the better of its two readings."""
+        readings = (
+            [estimate(runs) for runs in repeats],
+            [estimate([[particle for run in runs for particle in run]]) for runs in repeats],
+        )
+        return Point(min(statistics.mean(total_variation(law, mu) for law in laws) for laws in readings), mean(costs))
+
+    def _add_draw(
+        self,
+        language: Language,
+        phi: float,
+        name: str,
+        runs: Sequence[Population],
+        mu: Law,
+        limit: float,
+        cost: Cost,
+        compared: list[Any],
+    ) -> None:
+        tv = total_variation(estimate(runs), mu)
+        laws = cost.tokens if name in PHIS else cost.sequences
+        row = (cost.calls, cost.tokens, laws, 1e3 * cost.seconds)
+        self.draw.add(language.name, phi, name, tv, "yes" if tv <= limit else f"no (> {limit:.2g})", *row, *compared)
+
+    def _add_many(
+        self, language: Language, n: int, level: str, point: Point | None, curves: Mapping[str, Sequence[Point]]
+    ) -> None:
+        if point is None:
+            self.many.add(language.name, n, level, "not reached", *[""] * (3 + 5 * len(PHIS)))
+            return
+        row: list[Any] = [point.tv, point.cost.tokens, point.cost.sequences, 1e3 * point.cost.seconds]
+        for name in PHIS:
+            mine = first(curves[name], point.tv)
+            row += ["not reached", *[""] * 4] if mine is None else [mine.tv, *ratios(mine.cost, point.cost)]
+        self.many.add(language.name, n, level, *row)
+
+
+def main(
+    python: Annotated[str, typer.Option(help="Interpreter of the environment that has genlm-control.")],
+    particles: Annotated[str, typer.Option(help="Particles of a run, one table row for each.")] = "1 5 10 50",
+    runs: Annotated[int, typer.Option(help="Runs that the law of one draw is read from.")] = 512,
+    most: Annotated[int, typer.Option(help="Particles of all kept runs of a curve together, at most.")] = 1024,
+    repeats: Annotated[int, typer.Option(help="Repeats of a curve, from empty caches.")] = 4,
+    languages: Annotated[str, typer.Option(help="Only languages whose name contains this.")] = "",
+) -> None:
+    """Measure and write ``control_draw.json`` and ``control_many.json``."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", outlines_phi.FidelityWarning)
+    ours = Ours()
+    peer = GenLM(python, ours.model.lm.vocabulary.tokens)
+    comparison = Comparison(ours, peer, runs=runs, most=most, repeats=repeats)
+    for language in LANGUAGES:
+        if languages in language.name:
+            comparison.add(language, [int(n) for n in particles.split()])
+    peer.close()
+    versions = {f"its {name}": version for name, version in peer.versions.items() if name != "genlm-control"}
+    settings = {"genlm-control": peer.versions["genlm-control"], "runs": runs, "most": most, "repeats": repeats}
+    comparison.draw.write(**settings, **versions)
+    comparison.many.write(**settings, **versions)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,220 @@
+"""``outlines-phi fidelity``: how close every estimator and sampler comes to the model's own law, and what it costs."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from .. import __version__
+from ..errors import UnsupportedError
+from ..fidelity.cells import Cell
+from ..fidelity.files import write_atomically
+from ..fidelity.grid import COLUMNS, LEGEND, Grid, Heading, row
+from ..fidelity.plots import png
+from ..fidelity.scatter import draw_grid
+from ..plugin.fidelity import Suite
+from ..plugin.languages import QUICK, SUITE, Language, own
+from ..plugin.methods import methods
+from ..plugin.options import CallOptions
+from .ending import INTERRUPTED, Debug, note, tell
+from .model import BUNDLED, check_chats, load
+from .options import (
+    Device,
+    DtypeOption,
+    File,
+    MaxNewTokens,
+    MinP,
+    Model,
+    Prompts,
+    RegexOption,
+    Repetition,
+    Schema,
+    Temperature,
+    TopK,
+    TopP,
+    Type,
+    keywords,
+)
+from .output_type import read_output_type
+from .prompts import model_input, read_prompts
+
+FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
+"""What is written to the folder of the results."""
+
+QUICK_DRAWS = 200
+"""Draws per cell under ``--quick``."""
+
+Names = list[str] | None
+
+
+def fidelity(
+    prompts: Prompts = None,
+    file: File = None,
+    model: Model = BUNDLED,
+    type_: Type = None,
+    schema: Schema = None,
+    regex: RegexOption = None,
+    languages: Annotated[
+        Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
+    ] = None,
+    estimators: Annotated[Names, typer.Option(help="Estimators, by name; several by commas. By default all.")] = None,
+    samplers: Annotated[Names, typer.Option(help="Samplers, by name; several by commas.")] = None,
+    n: Annotated[int, typer.Option("--n", min=10, help="Draws per cell.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Repetition = None,
+    max_new_tokens: MaxNewTokens = None,
+    device: Device = None,
+    dtype: DtypeOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help=f"Folder for {', '.join(FILES)}, made where there is none.")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="A few small languages, and few draws: under a minute.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the distance of every estimator and sampler from the model's own law, conditioned on a format, and its cost.
+
+    On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
+    """
+    settings = keywords(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        max_new_tokens=max_new_tokens,
+    )
+    chosen = methods(_names(estimators), _names(samplers))
+    given = (prompts or file is not None, type_ is not None or schema is not None or regex is not None)
+    if any(given):
+        if languages or quick:
+            raise UnsupportedError(
+                "--languages and --quick choose from the suite's own languages, and prompts or an output type were given as well. "
+                "Give one or the other."
+            )
+        asked = read_prompts(prompts or [], file)
+        _, output_type = read_output_type(type_, schema, regex)
+        subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
+    else:
+        asked, subjects = [], _suite(_names(languages), quick, max_new_tokens)
+    CallOptions.read(settings, None)
+    if output is not None:
+        _make_folder(output)
+    torch.set_num_threads(1 if model == BUNDLED else torch.get_num_threads())
+    loaded = load(model, device, dtype)
+    check_chats(loaded, asked)
+    law = CallOptions.read(settings, loaded.model.generation_config).settings
+    draws = min(n, QUICK_DRAWS) if quick else n
+    suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=law, n=draws, seed=seed)
+    run(suite, output, {"model": model, "n": draws, "seed": seed, **settings})
+
+
+def run(suite: Suite, output: Path | None, context: dict[str, Any]) -> Grid:
+    """Measure a suite, show its table, and write the results to the folder ``output`` with what they depend on.
+
+    After Ctrl-C, what is finished is shown and written all the same, and the command ends with its exit code.
+    """
+    headings: dict[str, Heading] = {}
+    cells: list[Cell] = []
+    started, interrupted = time.perf_counter(), False
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(suite))
+        try:
+            for heading, cell in suite.cells(lambda what: progress.update(task, description=what)):
+                if output is not None and cells and heading.name not in headings:
+                    _write_data(Grid(list(headings.values()), cells), output, {**context, "complete": False})
+                headings[heading.name] = heading
+                cells.append(cell)
+                progress.advance(task)
+        except KeyboardInterrupt:
+            interrupted = True
+    grid = Grid(list(headings.values()), cells)
+    show(grid, Console(highlight=False))
+    seconds = time.perf_counter() - started
+    note(f"{len(cells)} of {len(suite)} cells in {seconds:.0f} seconds.")
+    if output is not None and cells:
+        write(grid, output, {**context, "complete": not interrupted, "seconds": round(seconds)})
+    if interrupted:
+        tell("Interrupted", "yellow", "the table holds what was finished.")
+        raise typer.Exit(INTERRUPTED)
+    return grid
+
+
+def write(grid: Grid, folder: Path, context: dict[str, Any]) -> None:
+    """Write the results to ``folder``: as data, as Markdown, and as a picture."""
+    _, table, picture = (folder / name for name in FILES)
+    _write_data(grid, folder, context)
+    write_atomically(table, (grid.markdown() + "\n" + LEGEND + "\n").encode())
+    write_atomically(picture, png(draw_grid(grid)))
+    note(f"Results: {', '.join(str(folder / name) for name in FILES)}")
+
+
+def _write_data(grid: Grid, folder: Path, context: dict[str, Any]) -> None:
+    write_atomically(folder / FILES[0], grid.json(outlines_phi=__version__, **context).encode())
+
+
+def show(grid: Grid, console: Console) -> None:
+    """Print a table for each language."""
+    for heading in grid.headings:
+        console.print(Text.assemble((heading.name, "bold cyan"), f": {heading.title}"))
+        console.print(Text(f"{heading.phi}; {heading.source}", "dim"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("")
+        for name in COLUMNS:
+            table.add_column(Text(name), justify="right")
+        for cell in grid.of(heading):
+            table.add_row(*map(Text, row(cell)))
+        console.print(table)
+        for cell in grid.of(heading):
+            if cell.note:
+                console.print(Text(f"{cell.method}: {cell.note}", "yellow"))
+        console.print()
+    if grid.cells:
+        console.print(Text(LEGEND, "dim"))
+
+
+def _names(given: Names) -> Names:
+    """Return names that were given one by one or by commas; ``None`` where none were."""
+    return None if given is None else [name.strip() for part in given for name in part.split(",") if name.strip()]
+
+
+def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Language]:
+    """Return the languages of the suite that are asked for."""
+    if max_new_tokens is not None:
+        raise UnsupportedError(
+            f"--max-new-tokens {max_new_tokens} was given; each language of the suite has a budget of its own. Leave it out, or "
+            "give prompts and an output type of your own."
+        )
+    languages = [language for language in SUITE if not quick or language.name in QUICK]
+    if patterns is None:
+        return languages
+    known = [language.name for language in SUITE]
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            raise UnsupportedError(
+                f"--languages {pattern}: no language of the suite is called so; there are {', '.join(known)}."
+            )
+    return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnsupportedError(
+            f"--output {folder} cannot be made a folder: {error.strerror}. Give another one."
+        ) from None

@@ -1,0 +1,153 @@
+"""The table of the fidelity suite: in a terminal, in Markdown, and as data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+from .cells import Cell
+
+COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
+"""What is shown of a cell, after its method."""
+
+LEGEND = (
+    "TV: total variation from the model's own law, conditioned on the language. Without a noise: of texts, summed over "
+    "every member. With a noise: of the frequencies of draws; the noise is the mean TV that as many draws of the true law "
+    "show, and a TV with >= is over groups of texts, a lower limit. With +-: of token sequences, estimated from weights, "
+    "with its standard error. To masking: the TV relative to that of plain masking; negative is better. TV tokens, KL "
+    "(nats): of token sequences. ESS: how many draws of the true law a weighted draw is worth. log Z: the log of the mean "
+    "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
+    "and generated tokens evaluated, of one draw in a call of its own."
+)
+"""How to read the table."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """What is said of a language above its rows.
+
+    Attributes
+    ----------
+    name, family, title
+        What is written.
+    log_phi, error
+        ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
+    source
+        How the truth is known, or why it is not.
+    """
+
+    name: str
+    family: str
+    title: str
+    log_phi: float | None = None
+    error: float | None = None
+    source: str = ""
+
+    @property
+    def phi(self) -> str:
+        """``Phi`` as it is shown."""
+        if self.log_phi is None:
+            return "Phi unknown"
+        error = f" +-{100 * self.error:.2g} %" if self.error and self.error >= 5e-4 else ""
+        return f"Phi {math.exp(self.log_phi):.3g}{error}"
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Cells, under the headings of their languages.
+
+    Attributes
+    ----------
+    headings
+        The languages, in order.
+    cells
+        What was measured.
+    """
+
+    headings: Sequence[Heading]
+    cells: Sequence[Cell]
+
+    def of(self, heading: Heading) -> list[Cell]:
+        """Return the cells of a language."""
+        return [cell for cell in self.cells if cell.language == heading.name]
+
+    def markdown(self) -> str:
+        """Return a table for each language."""
+        parts = []
+        for family in dict.fromkeys(heading.family for heading in self.headings):
+            parts += [f"### {family[0].upper()}{family[1:]}", ""]
+            for heading in self.headings:
+                if heading.family == family and self.of(heading):
+                    parts += [f"**{heading.name}**: {heading.title}. {heading.phi}; {heading.source}.", ""]
+                    parts += [*_lines(self.of(heading)), ""]
+        return "\n".join(parts)
+
+    def data(self) -> dict[str, Any]:
+        """Return everything, unrounded, as JSON has it: what is not finite is ``null``."""
+        return {
+            "languages": [_finite(asdict(heading)) for heading in self.headings],
+            "cells": [_finite(asdict(cell)) for cell in self.cells],
+        }
+
+    def json(self, **context: Any) -> str:
+        """Return the text of a JSON file, with what it was measured by."""
+        return json.dumps({**context, **self.data()}, indent=1, allow_nan=False) + "\n"
+
+
+def row(cell: Cell) -> list[str]:
+    """Return what is shown of a cell: its method, then :data:`COLUMNS`."""
+    if cell.note:
+        return [cell.method, *["-"] * len(COLUMNS)]
+    measured = cell.how != "theorem"
+    return [
+        cell.method,
+        f"{'>= ' if cell.how == 'groups' else ''}{number(cell.tv)}" if measured else "0 (theorem)",
+        "-" if cell.change is None or not measured else f"{100 * cell.change:+.0f} %",
+        _noise(cell),
+        number(cell.tv_tokens),
+        number(cell.kl),
+        number(cell.ess),
+        "-" if cell.log_z_error is None else f"{cell.log_z_error:+.2g}",
+        number(cell.certificate),
+        number(cell.calls),
+        number(cell.tokens),
+    ]
+
+
+def number(x: float | None) -> str:
+    """Return a figure in a few digits; ``-`` for one that is not known."""
+    match x:
+        case None:
+            return "-"
+        case float() if math.isnan(x):
+            return "-"
+        case 0:
+            return "0"
+    if abs(x) >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.1e}" if abs(x) < 1e-3 else f"{x:.3g}"
+
+
+def _noise(cell: Cell) -> str:
+    if not cell.floor:
+        return "-"
+    return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
+
+
+def _lines(cells: Iterable[Cell]) -> list[str]:
+    rows = [row(cell) for cell in cells]
+    notes = [f"- {cell.method}: {cell.note}" for cell in cells if cell.note]
+    head = ["| | " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
+    lines = [*head, *("| " + " | ".join(line) + " |" for line in rows)]
+    return [*lines, "", *notes] if notes else lines
+
+
+def _finite(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
+    }

@@ -1,0 +1,100 @@
+"""What residual attempts say of Phi: an upper limit at a confidence, whenever one looks (mathematics.md, section 5)."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+STAKES = np.array([1.0, 0.85, 0.6, 0.4, 0.2, 0.07])
+"""Shares of its capital that each of the bettors stakes on the failure of an attempt."""
+
+CAPITAL = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+"""What each begins with. Half goes to the one who stakes all: where nothing undecided is valid, nobody is faster."""
+
+HALVINGS = 60
+"""Of the bracket of a limit: to ``2^-60`` of it."""
+
+
+class Wave(NamedTuple):
+    """Residual attempts launched at the same bounds: ``(Lo, U - Lo)`` of the root then, and how many succeeded."""
+
+    lower: float
+    gap: float
+    attempts: int
+    successes: int
+
+
+@final
+class Evidence:
+    """Residual attempts, wave by wave, and the values of Phi that they rule out.
+
+    An attempt of a wave launched at the bounds ``Lo``, ``R = U - Lo`` succeeds with probability ``(Phi - Lo) / R``, whatever came
+    before it. If Phi is at least ``phi``, a bet on its failure that stakes the share ``c`` of a capital, at odds that would be fair
+    for ``t = (phi - Lo) / R``, multiplies that capital by
+
+    ``1 - c`` at a success, ``1 + c t / (1 - t)`` at a failure,
+
+    which has expectation at most 1. So the capital of all bettors together is a supermartingale that begins at 1, and the
+    probability that it *ever* reaches ``1 / alpha`` is at most ``alpha`` (Ville's inequality; Waudby-Smith and Ramdas, arXiv
+    2010.09686). The limit is the least ``phi`` at which it has. It is under Phi with probability at most ``alpha``, however often
+    one has looked, however many attempts were launched in view of earlier ones, and although the bounds have moved from wave to
+    wave.
+
+    After ``m`` attempts without a success ``t`` is at most ``1 - (alpha / 2)^(1/m)``: the limit of Clopper and Pearson, which holds
+    for one look at a number of attempts that was fixed before, at half the error.
+    """
+
+    def __init__(self) -> None:
+        self.waves: list[Wave] = []
+
+    @property
+    def attempts(self) -> int:
+        """Attempts in all waves."""
+        return sum(wave.attempts for wave in self.waves)
+
+    def add(self, wave: Wave) -> None:
+        """Take note of a wave that is finished, all of it."""
+        self.waves.append(wave)
+
+    def limit(self, alpha: float) -> float:
+        """Return a number that Phi is above with probability at most ``alpha``; the least certain bound of the waves, at most."""
+        high = min((wave.lower + wave.gap for wave in self.waves), default=1.0)
+        low = max((wave.lower for wave in self.waves), default=0.0)
+        if not self.rules_out(high, alpha):
+            return high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.rules_out(middle, alpha) else (middle, high)
+        return high
+
+    def rules_out(self, phi: float, alpha: float) -> bool:
+        """Return whether Phi is under ``phi``: wrong at any time with probability at most ``alpha``."""
+        return alpha > 0 and float(np.logaddexp.reduce(self._log_capital(phi))) >= -math.log(alpha)
+
+    def missing(self, phi: float, alpha: float, lower: float, gap: float) -> float:
+        """Return how many more attempts at bounds ``(lower, lower + gap)`` rule out ``phi`` if all fail; ``inf`` where none do."""
+        t = _share(phi, lower, gap)
+        if alpha <= 0 or t <= 0:
+            return math.inf
+        short = -math.log(alpha) - self._log_capital(phi)
+        return max(1.0, math.ceil(float((short / np.log1p(STAKES * t / (1 - t))).min())))
+
+    def _log_capital(self, phi: float) -> NDArray[np.float64]:
+        """Return the log of what each bettor has, against ``Phi >= phi``."""
+        log_capital = np.log(CAPITAL)
+        with np.errstate(divide="ignore"):  # a whole stake is lost at the first success
+            lost = np.log1p(-STAKES)
+        for lower, gap, attempts, successes in self.waves:
+            t = _share(phi, lower, gap)
+            log_capital += (attempts - successes) * np.log1p(STAKES * t / (1 - t))
+            if successes:
+                log_capital += successes * lost
+        return log_capital
+
+
+def _share(phi: float, lower: float, gap: float) -> float:
+    """Return the success rate at which Phi would be ``phi``, a little under 1 at most."""
+    return min(max(0.0, (phi - lower) / gap), 1 - 1e-12) if gap > 0 else 0.0

@@ -1,0 +1,170 @@
+"""Values of guide states, learned while they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from ..errors import UnsupportedError
+from ..guides.guide import DEAD
+from ..guides.table import Table
+from ..settings import SamplingSettings
+from .estimator import Estimate, Need, StepPhi, floored
+from .kept_values import KeptValues
+from .run import Prefixes, Run
+from .state_values import Knowledge, Observed, StateValues, Subject
+
+ROUND = 8
+"""Walks of the first round; values learn between rounds."""
+
+STALE = 64
+"""Steps that wait to be learned from where there are no rounds; a quarter of the known ones, where that is more."""
+
+
+@final
+@dataclass(frozen=True)
+class LearnedPhi(StepPhi):
+    """``h(yv) = V(s)``, the value of the guide state after ``yv``, learned from the steps of real calls, at no model call.
+
+    What a step sees is the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
+    ``sum_t mass(t | y) V(t)`` (:class:`StateValues`). Exact when class masses depend on the guide state only. Many draws of one
+    call are made in rounds, and values learn between them. A weight uses the numbers of its own steps, so ``E[w] = Phi``
+    whatever has been learned.
+
+    Attributes
+    ----------
+    values
+        Where values come from and go to. ``None``: those that the model keeps for this output type and these settings, which is
+        what ``phi="learned"`` means; in a logits processor, those of this object.
+    floor
+        ``h`` of a live token is at least this share of the largest among its siblings, so that ``h`` is positive wherever ``Phi``
+        is; no choice multiplies a weight by more than its inverse.
+    """
+
+    values: StateValues | KeptValues | None = None
+    floor: float = 1e-3
+    name: ClassVar[str] = "learned"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
+    _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, StateValues | KeptValues | None):
+            raise UnsupportedError(
+                f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
+                "file, or None for those that the model keeps."
+            )
+        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not 0 < self.floor <= 1:
+            raise UnsupportedError(f"floor={self.floor!r} was given to LearnedPhi; expected a number in (0, 1].")
+
+    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+        """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""
+        return _step(self._values.known, self.floor, log_p, table, state, remaining)[0]
+
+    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Add ``log h`` in place, and learn from the steps now and then; see :meth:`StepPhi.add_log_h`."""
+        values = self._values
+        known = values.lately(STALE)
+        for scores, state, left in zip(log_p, states, remaining, strict=True):
+            values.add(_add(known, self.floor, scores, table, state, left))
+        return log_p
+
+    def check(self, table: Table, settings: SamplingSettings) -> None:
+        """See :meth:`StepPhi.check`."""
+        if isinstance(self.values, StateValues):
+            self.values.concern(Subject.of(None, table, settings))
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`.
+
+        Raises
+        ------
+        UnsupportedError
+            The values were learned of another model, output type or law.
+        """
+        match self.values:
+            case KeptValues() as kept:
+                values = kept.of(run.lm, run.table, run.settings)
+            case StateValues() as values:
+                values.concern(Subject.of(run.lm, run.table, run.settings))
+            case None:
+                values = self._own
+        start = values.known if run.settings.seed is None else values.given
+        return LearnedEstimate(self.floor, run.table, values, [start] * len(run.prompts))
+
+    def rounds(self, n: int) -> list[int]:
+        """See :meth:`ProposalPhi.rounds`: as many walks as all before have made, so that few are drawn knowing little."""
+        sizes: list[int] = []
+        while sum(sizes) < n:
+            sizes.append(min(max(ROUND, sum(sizes)), n - sum(sizes)))
+        return sizes
+
+    def keeping(self, values: KeptValues) -> LearnedPhi:
+        """See :meth:`Phi.keeping`."""
+        return replace(self, values=values) if self.values is None else self
+
+    @property
+    def _values(self) -> StateValues:
+        return self.values if isinstance(self.values, StateValues) else self._own
+
+
+@final
+class LearnedEstimate(Estimate):
+    """Learned values at work: every prompt of a run goes its own way from a common start.
+
+    Parameters
+    ----------
+    floor
+        As of :class:`LearnedPhi`.
+    table
+        What is allowed.
+    values
+        Who is told of every step, for later calls.
+    known
+        What is known to begin with, by prompt.
+    """
+
+    def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
+        self._floor, self._table, self._values, self._known = floor, table, values, known
+        self._seen: list[list[Observed]] = [[] for _ in known]
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """See :meth:`Estimate.add_log_h`."""
+        for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
+            seen = _add(self._known[row], self._floor, scores, self._table, state, left)
+            self._seen[row].append(seen)
+            self._values.add(seen)
+        return log_p
+
+    def learn(self) -> None:
+        """See :meth:`Estimate.learn`."""
+        self._known = [known.after(seen) for known, seen in zip(self._known, self._seen, strict=True)]
+        self._seen = [[] for _ in self._known]
+
+
+def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:
+    """Add ``log h`` to ``log_p``, ``[V]``, in place; return what the step shows."""
+    log_h, seen = _step(known, floor, log_p, table, state, remaining)
+    log_p.add_(table.partition(state).spread(log_h.to(log_p.dtype)))
+    return seen
+
+
+def _step(
+    known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int
+) -> tuple[Tensor, Observed]:
+    """Return ``log h`` by class, ``[G]``, and what the step shows. Nothing comes back from the device."""
+    to = table.class_targets(state, remaining, log_p.device)
+    by_class = table.partition(state).mass(torch.softmax(log_p, -1)) * to.live
+    mass = torch.zeros(len(to.states), dtype=by_class.dtype, device=log_p.device).index_add_(0, to.places, by_class)
+    log_v = known.log_values(to.states)
+    values = torch.from_numpy(log_v).to(log_p.device)
+    if (log_v[to.states != DEAD] != log_v[to.states != DEAD]).any():  # a target that nobody has visited
+        weight = mass.double().log() + values
+        visited = weight > -torch.inf
+        within = torch.logsumexp(weight.masked_fill(~visited, -torch.inf), 0)
+        average = within - torch.logsumexp(mass.double().log().masked_fill(~visited, -torch.inf), 0)
+        values = torch.where(values.isnan(), average.nan_to_num(nan=0.0), values)
+    return floored(values[to.places], floor, to.ends, to.live), Observed(state, to.states, mass)

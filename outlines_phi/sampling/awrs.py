@@ -1,0 +1,258 @@
+"""Adaptive weighted rejection: one token that a predicate allows, and an unbiased estimate of the mass that it allows.
+
+The next token of a walk has the law ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens are
+tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
+
+*Order.* All tokens take part in a race: ``log q(v)`` plus a Gumbel number of its own puts ``v`` at its place, which is sampling
+without replacement. Tokens are tested in that order, and the first one that is allowed is drawn.
+
+*Estimate.* Let ``A_i`` be the mass found allowed in the first ``i`` tokens of the order, and ``U_i`` the mass of the tokens after
+them. What comes next has probability ``q / U_i``, so that
+
+``E_i = A_i + U_i 1[token i + 1 is allowed]``, ``E[E_i | the first i tokens] = S``
+
+for every ``i``, also given the token that was drawn. ``m`` further tests after the draw give ``m`` such numbers, whose errors are
+uncorrelated (they are differences of a martingale). Their average with weights that are fixed before each test is unbiased; with
+weights in inverse proportion to the variances, of order ``U_i^2``, it is the best of these. ``U_{i+k}`` is foreseen as
+``U_i (1 - c)^k`` with ``c = sum q^2 / U_i^2``, the expected share of the next token.
+
+For ``m = 1`` this is the recursive estimate of the paper. Its other one, by an imagined sample with replacement, needs fewer tests
+where one token holds most of the mass, but its relative variance grows without bound as ``S`` falls. Here every mass is a sum over
+untested tokens in log space, never 1 minus something: a mass of 1e-12 is as exact as any, and an estimate is never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from ..lm.interruption import check_interruption
+
+FIRST, GROWTH = 8, 4
+"""Tokens of a walk's order that are laid out at first, and how much longer every further piece is."""
+
+ELEMENTS = 2**22
+"""Walks times tokens that are worked on at a time: 32 MiB for each of a few tensors."""
+
+
+class Outcome(NamedTuple):
+    """What a walk has found.
+
+    Attributes
+    ----------
+    token
+        The token drawn; -1 where none is allowed.
+    log_s
+        The log of the unbiased estimate of ``S``; ``-inf`` where no token is allowed.
+    tests
+        Tokens tested.
+    """
+
+    token: int
+    log_s: float
+    tests: int
+
+
+def draw_allowed(
+    log_q: Tensor, laws: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
+) -> list[Outcome]:
+    """Return one allowed token per walk, with the estimate of the allowed mass.
+
+    Parameters
+    ----------
+    log_q
+        ``[L, V]`` float64, on any device: a row per law, not normalised, ``-inf`` on what is out of the question.
+    laws
+        ``[W]``: the row of each walk.
+    keys
+        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its law and its key alone.
+    allows
+        Whether a law (by its row) allows a token; asked once for each pair.
+    further
+        Tests after the token that is drawn, at least 1.
+    """
+    columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
+    if not len(columns):
+        return [Outcome(-1, -math.inf, 0) for _ in laws]
+    log_q, verdicts = log_q[:, columns], _Verdicts(allows)
+    size = max(1, ELEMENTS // len(columns))
+    outcomes: list[Outcome] = []
+    for i in range(0, len(laws), size):
+        outcomes += _race(log_q, columns, laws[i : i + size], keys[i : i + size], verdicts, further)
+    return outcomes
+
+
+@final
+class Order:
+    """The tokens of some walks in the order of a race, laid out piece by piece.
+
+    Parameters
+    ----------
+    log_q
+        ``[W, K]``: a row per walk.
+    tokens
+        ``[K]``: the id of each column.
+    keys
+        ``[W]`` int64.
+    """
+
+    def __init__(self, log_q: Tensor, tokens: Tensor, keys: Tensor) -> None:
+        self._tokens, self._waiting = tokens, log_q
+        self._places = log_q + gumbel(keys, tokens)
+
+    def next(self, size: int) -> Tensor:
+        """Lay out the next ``size`` tokens of every walk.
+
+        Returns
+        -------
+        Tensor
+            ``[4, W, k]``: token, ``log q``, the log of the mass of all tokens after it, and of the sum of their squares.
+            ``log q`` is ``-inf`` beyond the end of an order.
+        """
+        columns = self._places.topk(min(size, len(self._tokens))).indices
+        log_q = self._waiting.gather(1, columns)
+        self._places.scatter_(1, columns, -math.inf)
+        self._waiting.scatter_(1, columns, -math.inf)
+        sums = (_sums_after(power * self._waiting, power * log_q) for power in (1.0, 2.0))
+        return torch.stack([self._tokens[columns].double(), log_q, *sums])
+
+    def keep(self, walks: Sequence[int]) -> None:
+        """Go on with these walks, by their place, alone."""
+        if len(walks) < len(self._places):
+            rows = torch.tensor(walks, dtype=torch.long, device=self._places.device)
+            self._places, self._waiting = self._places[rows], self._waiting[rows]
+
+
+@final
+class Tally:
+    """The tests of one walk: the token drawn, and the estimate so far.
+
+    Parameters
+    ----------
+    further
+        Tests after the draw.
+    """
+
+    __slots__ = ("_left", "_log_allowed", "_log_estimate", "_log_share", "_log_squares", "_log_untested", "tests", "token")
+
+    def __init__(self, further: int) -> None:
+        self.token, self.tests = -1, 0
+        self._left = further
+        self._log_allowed = self._log_estimate = -math.inf
+        self._log_share = 0.0  # of the weight that no test has got yet
+        self._log_untested = self._log_squares = -math.inf
+
+    @property
+    def outcome(self) -> Outcome:
+        """What was found, once :meth:`run` says that it is."""
+        return Outcome(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
+
+    def run(self, order: Iterable[Sequence[float]], allows: Callable[[int], bool]) -> bool:
+        """Test the next tokens of the order, as many as are needed; return whether no more are."""
+        for token, log_q, log_untested, log_squares in order:
+            if log_q == -math.inf:
+                return True
+            allowed = allows(int(token))
+            self.tests += 1
+            if self.token >= 0:
+                self._weigh(allowed)
+            elif allowed:
+                self.token = int(token)
+            if allowed:
+                self._log_allowed = _log_add(self._log_allowed, log_q)
+            self._log_untested, self._log_squares = log_untested, log_squares
+            if log_untested == -math.inf or (self.token >= 0 and self._log_share == -math.inf):
+                return True
+        return False
+
+    def _weigh(self, allowed: bool) -> None:
+        """Count one further test in the estimate: ``A + U 1[allowed]``, with its weight."""
+        weight = _weight(math.exp(min(0.0, self._log_squares - 2 * self._log_untested)), self._left)
+        self._left -= 1
+        if weight > 0:
+            found = _log_add(self._log_allowed, self._log_untested) if allowed else self._log_allowed
+            self._log_estimate = _log_add(self._log_estimate, self._log_share + math.log(weight) + found)
+        self._log_share = self._log_share + math.log1p(-weight) if weight < 1 else -math.inf
+
+
+def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
+    """Return ``[W, K]`` float64 standard Gumbel numbers, one for each key and token id, the same on every device.
+
+    They come from a counter-based generator (splitmix64: Steele, Lea and Flood 2014), so that no walk's numbers depend on who is
+    beside it. Integers of torch wrap around, as the generator wants it.
+    """
+    bits = keys[:, None] + (tokens + 1) * _signed(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ _shifted(bits, shift)) * _signed(factor)
+    bits = bits ^ _shifted(bits, 31)
+    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52  # never 0 or 1
+    return uniform.log_().neg_().log_().neg_()
+
+
+def _race(
+    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _Verdicts, further: int
+) -> list[Outcome]:
+    order = Order(log_q[torch.tensor(laws, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
+    tallies = [Tally(further) for _ in laws]
+    going, size = list(range(len(laws))), FIRST
+    while going:
+        check_interruption()
+        pieces = order.next(size).movedim(0, -1).tolist()
+        places = [
+            place
+            for place, (walk, piece) in enumerate(zip(going, pieces, strict=True))
+            if not tallies[walk].run(piece, partial(verdicts.of, laws[walk]))
+        ]
+        going = [going[place] for place in places]
+        order.keep(places)
+        size *= GROWTH
+    return [tally.outcome for tally in tallies]
+
+
+@final
+class _Verdicts:
+    """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws."""
+
+    def __init__(self, allows: Callable[[int, int], bool]) -> None:
+        self._allows = allows
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def of(self, law: int, token: int) -> bool:
+        pair = law, token
+        if pair not in self._known:
+            self._known[pair] = self._allows(law, token)
+        return self._known[pair]
+
+
+def _sums_after(waiting: Tensor, taken: Tensor) -> Tensor:
+    """Return ``[W, k]``: the log of the sum of ``exp(waiting)`` and of all of ``exp(taken)`` that stand after each."""
+    backwards = torch.cat([torch.logsumexp(waiting, -1, keepdim=True), taken.flip(-1)[:, :-1]], -1)
+    return torch.logcumsumexp(backwards, -1).flip(-1)
+
+
+def _weight(share: float, left: int) -> float:
+    """Return what the next of ``left`` tests gets of the weight that is left, where it takes ``share`` of the untested mass.
+
+    Weights in inverse proportion to foreseen variances ``r^k``, ``r = (1 - share)^2``: ``1 / sum_k r^-k``.
+    """
+    ratio = (1 - share) ** 2
+    return ratio ** (left - 1) / math.fsum(ratio**k for k in range(left))
+
+
+def _log_add(x: float, y: float) -> float:
+    low, high = (x, y) if x < y else (y, x)
+    return high + math.log1p(math.exp(low - high)) if low > -math.inf else high
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """Return a logical shift to the right; that of torch keeps the sign."""
+    return (bits >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number

@@ -1,0 +1,171 @@
+"""Every path of a small language under an estimator, one prefix at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
+from outlines_phi.guides.table import Table
+from outlines_phi.partition import EOS, NEVER, Partition
+from outlines_phi.phi.branches import Branches
+from outlines_phi.phi.estimator import Estimate, ProposalPhi
+from outlines_phi.phi.run import Prefixes, Run
+from tests.languages import PROMPT, VOCABULARY, Language
+
+Ids = tuple[int, ...]
+
+
+def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> Run:
+    """A run whose prompts are evaluated."""
+    run = Run(
+        lm=language.lm,
+        table=language.table,
+        settings=language.settings(seed, **options),
+        prompts=list(prompts),
+        budgets=[language.budget] * len(prompts),
+        branches=Branches(language.lm.trees(prompts)),
+        stream=lambda row: np.random.default_rng((seed, row)),
+    )
+    run.branches.plant()
+    return run
+
+
+class Step(NamedTuple):
+    """One prefix: its law and ``log h`` of its children."""
+
+    ids: Ids
+    state: int
+    remaining: int
+    log_p: Tensor
+    log_h: Tensor
+
+
+def steps(run: Run, estimate: Estimate, row: int = 0) -> Iterator[Step]:
+    """Ask an estimator at every prefix that has any probability, in the order of depth."""
+    level = [((), run.table.start, row)]
+    logits = run.branches.plant()[1][row : row + 1]
+    for remaining in range(run.budgets[row], 0, -1):
+        if remaining < run.budgets[row]:
+            nodes, logits = run.branches.visit([node for *_, node in level], [ids[-1] for ids, *_ in level])
+            level = [(ids, state, node) for (ids, state, _), node in zip(level, nodes, strict=True)]
+        if not level:
+            return
+        ids, states, nodes = (list(column) for column in zip(*level, strict=True))
+        here = Prefixes([row] * len(level), nodes, states, [remaining] * len(level), [list(each) for each in ids])
+        log_p = run.log_p(logits, [(row, each) for each in ids])
+        scores = estimate.add_log_h(log_p.clone(), here)
+        below = []
+        for (written, state, node), law, score in zip(level, log_p, scores, strict=True):
+            step = Step(written, state, remaining, law, score - law)
+            yield step
+            for token, target in children(run.table, step):
+                if target != DONE:
+                    below.append(((*written, token), target, node))
+        run.branches.prune((node, ids[-1]) for ids, _, node in below)
+        level = below
+
+
+def children(table: Table, step: Step) -> list[tuple[int, int]]:
+    """Tokens that are live and have any probability, with their targets."""
+    moves = table.moves(step.state, step.remaining)
+    pairs = zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True)
+    return [(token, target) for token, target in pairs if step.log_p[token] > -math.inf]
+
+
+class Path(NamedTuple):
+    """One member: ``log p(y)``, ``log q(y)``, and the sum of ``log S(y_t) - log h(y_{t+1})``."""
+
+    ids: Ids
+    log_p: float
+    log_q: float
+    log_w: float
+
+
+def paths(language: Language, phi: ProposalPhi, **options: object) -> list[Path]:
+    """Every member of a language with its law under an estimator."""
+    run = run_of(language, **options)
+    found, begun = [], {(): Path((), 0.0, 0.0, 0.0)}
+    for step in steps(run, phi.begin(run)):
+        path = begun.pop(step.ids)
+        log_s = float(torch.logsumexp(step.log_p + step.log_h.nan_to_num(-math.inf, neginf=-math.inf), -1))
+        for token, target in children(run.table, step):
+            log_p, log_h = float(step.log_p[token]), float(step.log_h[token])
+            # A child without h is never drawn, and no weight makes up for it.
+            log_q = log_p + log_h - log_s if log_h > -math.inf else -math.inf
+            log_w = path.log_w + log_s - log_h if log_h > -math.inf else -math.inf
+            child = Path((*step.ids, token), path.log_p + log_p, path.log_q + log_q, log_w)
+            if target == DONE:
+                found.append(child)
+            else:
+                begun[child.ids] = child
+    return found
+
+
+def mean_weight(found: Sequence[Path]) -> float:
+    """``E[w]``, summed over all paths."""
+    return math.fsum(math.exp(path.log_q + path.log_w) for path in found if path.log_q > -math.inf)
+
+
+def true_phi(language: Language, **options: object) -> Callable[[Ids, int, int], float]:
+    """``Phi(y)`` by naive recursion over tokens, of what was written, its state and the tokens left."""
+    settings = language.settings(**options)
+
+    @cache
+    def phi(ids: Ids, state: int, left: int) -> float:
+        if state == DONE:
+            return 1.0
+        if state == DEAD or left == 0:
+            return 0.0
+        law = law_after(language, settings, ids)
+        return sum(
+            law[v] * phi((*ids, v), language.table.guide.advance(state, v), left - 1) for v in range(len(law)) if law[v]
+        )
+
+    return phi
+
+
+def law_after(language: Language, settings, ids: Ids) -> list[float]:  # type: ignore[no-untyped-def]
+    """``p(v | y)`` of every token."""
+    logits = torch.from_numpy(language.lm.logits((*PROMPT, *ids)))[None]
+    return settings.log_p(logits, VOCABULARY, [(*PROMPT, *ids)])[0].exp().tolist()
+
+
+def no_floor(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
+    """What the estimators would add if they did not hold ``h`` above a floor."""
+    return torch.where(ends, 0.0, log_h).masked_fill(~live, -torch.inf)
+
+
+class ManyPartitions(Guide):
+    """The same language with two partitions that take turns: the guide's own, and every token by itself."""
+
+    def __init__(self, guide: Guide) -> None:
+        self.guide, self.vocabulary, self.start = guide, guide.vocabulary, guide.start
+        class_of = np.full(len(self.vocabulary), NEVER, dtype=np.int32)
+        eos = self.vocabulary.eos_ids[0]
+        others = [v for v in range(len(self.vocabulary)) if v not in self.vocabulary.eos_ids]
+        class_of[eos] = EOS
+        class_of[others] = EOS + 1 + np.arange(len(others))
+        self._fine, self._members = Partition(class_of, EOS + 1 + len(others)), others
+
+    def row(self, state: int) -> Row:
+        row = self.guide.row(state)
+        if state % 2:
+            return row
+        targets = row.targets[row.partition.class_of]
+        return Row(
+            self._fine,
+            np.concatenate([[DEAD, targets[self.vocabulary.eos_ids[0]]], targets[self._members]]).astype(np.int32),
+        )
+
+    def min_tokens(self, state: int) -> int:
+        return self.guide.min_tokens(state)
+
+    def describe(self, state: int) -> str:
+        return self.guide.describe(state)

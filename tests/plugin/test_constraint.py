@@ -1,0 +1,252 @@
+"""``constraint=`` at every door: used, or refused with a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import outlines
+import pytest
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import TextConstraint, generate
+from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
+from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.settings import SamplingSettings
+from tests.languages import ALPHA, p_value
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+PROMPT = "The year is "
+NUMBER = regex("[0-9]{2}")
+
+
+def sevens(text: str) -> bool:
+    return len(text) < 2 or int(text) % 7 == 0
+
+
+@pytest.fixture(scope="module")
+def mu(model: outlines_phi.PhiTransformers) -> dict[tuple[int, ...], float]:
+    settings = SamplingSettings(max_new_tokens=5)
+    whole = enumerate_language(model.lm, model.table(NUMBER), model._prompt_ids(PROMPT), settings, 5)
+    spell = model.lm.vocabulary.decode
+    p = {y: math.exp(log_p) for y, log_p in whole.log_p.items() if sevens(spell(y).decode())}
+    assert 5 < len(p) < len(whole.log_p) / 3
+    return {y: value / sum(p.values()) for y, value in p.items()}
+
+
+@pytest.mark.parametrize("phi", ["exact", "auto"])
+def test_draws_have_the_constrained_law(
+    model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float], phi: str
+) -> None:
+    generator = outlines_phi.Generator(model, NUMBER, phi=phi, constraint=sevens)
+    draws = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1)
+    assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
+    anyhow = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1, constraint=None)
+    assert p_value([draw.token_ids for draw in anyhow], mu) < ALPHA
+
+
+def test_probabilities_mode_and_weights(
+    model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float]
+) -> None:
+    generator = outlines_phi.Generator(model, NUMBER, phi="local", constraint=sevens)
+    draws = generator.sample(PROMPT, 2000, max_new_tokens=5, seed=1)
+    spell = model.lm.vocabulary.decode
+    found = generator.probabilities(PROMPT, tolerance=0.0, max_new_tokens=5)
+    for text in ("14", "21", "98"):
+        p = sum(share for y, share in mu.items() if spell(y).decode() == text)
+        assert found[text].p == pytest.approx(p, rel=1e-4)
+        weighted = sum(weight for draw, weight in zip(draws, draws.weights, strict=True) if draw.text == text)
+        assert weighted == pytest.approx(p, abs=0.05)
+    assert all(not probability.p for probability in found if not sevens(probability.value))
+    (best,) = generator.mode(PROMPT, max_new_tokens=5)
+    assert best.token_ids == max(mu, key=lambda y: mu[y])
+    assert model(PROMPT, NUMBER, phi="exact", constraint=sevens, do_sample=False, max_new_tokens=5) == best.text
+
+
+def test_every_door(model: outlines_phi.PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, NUMBER, constraint=sevens)
+    texts = [
+        generator(PROMPT, seed=1),
+        *generator.batch([PROMPT, "Add: "], seed=1),
+        "".join(generator.stream(PROMPT, seed=1)),
+        model(PROMPT, NUMBER, phi="exact", constraint=sevens, seed=2),
+        outlines.Generator(model, NUMBER)(PROMPT, phi="exact", constraint=sevens, seed=3),
+        *model.batch([PROMPT, "Add: "], NUMBER, phi="auto", constraint=TextConstraint(sevens), seed=4),
+        generate.regex(model, "[0-9]{2}", constraint=sevens)(PROMPT, seed=5),
+        generate.regex(model, "[0-9]{2}")(PROMPT, seed=5, constraint=sevens),
+        generate.choice(model, ["15", "28", "33"], constraint=sevens)(PROMPT, seed=6),
+        str(generate.json(model, '{"type": "integer"}', constraint=TextConstraint(complete=is_negative))(PROMPT, seed=7)),
+        str(generate.format(model, int, constraint=TextConstraint(complete=is_negative))(PROMPT, seed=8)),
+    ]
+    assert all(sevens(text) for text in texts[:-2]) and all(is_negative(text) for text in texts[-2:])
+
+
+def is_negative(text: str) -> bool:
+    return text.startswith("-")
+
+
+def test_both_constraints_hold(model: outlines_phi.PhiTransformers) -> None:
+    """A predicate beside ``tokenization="canonical"``."""
+    names = Literal["northern", "eastern", "western"]
+    for phi in ("exact", "local"):
+        generator = outlines_phi.Generator(
+            model, names, phi=phi, tokenization="canonical", constraint=lambda text: "north"[: len(text)] != text[:5]
+        )
+        draws = generator.sample(PROMPT, 100, seed=1, temperature=8.0)
+        spelled = {text: tuple(model.hf_tokenizer.encode(text)) for text in ("eastern", "western")}
+        assert set(draws.texts) <= set(spelled) and len(draws) > 0
+        assert all(draw.token_ids[:-1] == spelled[draw.text] for draw in draws)
+
+
+def test_under_custom_generate(model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float]) -> None:
+    prompt = model.hf_tokenizer(PROMPT, return_tensors="pt")
+
+    def written(**options: Any) -> list[tuple[int, ...]]:
+        ids = model.model.generate(
+            **prompt, custom_generate=outlines_phi.custom_generate, output_type=NUMBER, max_new_tokens=5, **options
+        )
+        eos = model.hf_tokenizer.eos_token_id
+        rows = ids[:, prompt["input_ids"].shape[1] :].tolist()
+        return [tuple(row[: row.index(eos) + 1]) for row in rows]
+
+    options: dict[str, Any] = {"vocabulary": model.hf_tokenizer, "phi": "exact", "constraint": sevens}
+    assert p_value(written(num_return_sequences=2000, seed=4, **options), mu) > ALPHA
+    assert written(do_sample=False, **options) == [max(mu, key=lambda y: mu[y])]
+
+
+def test_characters_of_several_bytes(model: outlines_phi.PhiTransformers) -> None:
+    """Tokens of this tokenizer end inside characters; the predicate never sees a part of one."""
+    seen: set[str] = set()
+
+    def watched(text: str) -> bool:
+        seen.add(text)
+        return "é" not in text
+
+    generator = outlines_phi.Generator(model, regex("(é|ü|€){1,2}"), phi="local", constraint=watched)
+    draws = generator.sample(PROMPT, 60, seed=1)
+    assert set("".join(draws.texts)) == set("ü€")
+    assert seen <= {*"éü€", *(a + b for a in "éü€" for b in "éü€"), ""}
+
+
+def is_never(text: str) -> bool:
+    return False
+
+
+REFUSED: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
+    ("no phi", lambda m: m(PROMPT, NUMBER, constraint=sevens), UnsupportedError, "constraint= was given without phi="),
+    (
+        "no phi, generator",
+        lambda m: outlines_phi.Generator(m, NUMBER, phi=None, constraint=sevens)(PROMPT),
+        UnsupportedError,
+        "constraint= was given without phi=",
+    ),
+    (
+        "no phi, classic",
+        lambda m: generate.regex(m, "[0-9]", phi=None, constraint=sevens)(PROMPT),
+        UnsupportedError,
+        "constraint= was given without phi=",
+    ),
+    (
+        "processor",
+        lambda m: outlines_phi.PhiLogitsProcessor(m, NUMBER, max_new_tokens=5, constraint=sevens),
+        UnsupportedError,
+        "constraint= was given to a logits processor",
+    ),
+    (
+        "audit",
+        lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens),
+        UnsupportedError,
+        "constraint= was given to an audit",
+    ),
+    (
+        "audit of a generator",
+        lambda m: outlines_phi.Generator(m, NUMBER, constraint=sevens).audit(PROMPT, n=10),
+        UnsupportedError,
+        "A generator with constraint= was given to audit",
+    ),
+    (
+        "stream of walks",
+        lambda m: outlines_phi.Generator(m, NUMBER, phi="local", constraint=sevens).stream(PROMPT),
+        UnsupportedError,
+        "constraint=sevens was given to a stream of a step estimator",
+    ),
+    (
+        "a text",
+        lambda m: outlines_phi.Generator(m, NUMBER, constraint="[0-9]"),
+        UnsupportedError,
+        r"constraint='\[0-9\]' was given; expected a function of a text",
+    ),
+    (
+        "a type",
+        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=int),
+        UnsupportedError,
+        "constraint=<class 'int'> was given; expected a function",
+    ),
+    (
+        "raises",
+        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=lambda text: int(text + "?") > 0),
+        ConstraintError,
+        r"raised ValueError for the text '[0-9]+'",
+    ),
+    (
+        "no answer",
+        lambda m: m(PROMPT, NUMBER, phi="local", constraint=lambda text: None),
+        ConstraintError,
+        r"returned None for the text '[0-9]+'; expected True or False",
+    ),
+    (
+        "never, exact",
+        lambda m: m(PROMPT, NUMBER, phi="exact", constraint=is_never),
+        EmptyLanguageError,
+        "constraint=is_never leaves no member .* asked about",
+    ),
+    (
+        "never, by walks",
+        lambda m: m(PROMPT, NUMBER, phi="local", constraint=is_never),
+        EmptyLanguageError,
+        "constraint=is_never allows no output at all: it was asked about every first token",
+    ),
+    (
+        "never a whole text, by walks",
+        lambda m: m(PROMPT, NUMBER, phi="local", constraint=TextConstraint(complete=is_never)),
+        EmptyLanguageError,
+        r"constraint=TextConstraint\(complete=is_never\) refuses whatever else may follow",
+    ),
+    (
+        "nobody can spell the tokens",
+        lambda m: m.model.generate(
+            **m.hf_tokenizer(PROMPT, return_tensors="pt"),
+            custom_generate=outlines_phi.custom_generate,
+            logits_processor=[outlines.Generator(outlines.from_transformers(m.model, m.hf_tokenizer), NUMBER).logits_processor],
+            constraint=sevens,
+            max_new_tokens=5,
+        ),
+        UnsupportedError,
+        "give the tokenizer too: vocabulary=tokenizer",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_refused(
+    model: outlines_phi.PhiTransformers, call: Callable[[Any], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call(model)
+
+
+def test_after_an_error_the_model_is_as_before(fresh: outlines_phi.PhiTransformers) -> None:
+    """A predicate that fails in the middle leaves no half-known tree behind."""
+    answers = iter([True, True])
+
+    def breaking(text: str) -> bool:
+        return next(answers)
+
+    for _ in range(2):
+        with pytest.raises(ConstraintError):
+            outlines_phi.Generator(fresh, NUMBER, phi="exact").sample(PROMPT, 50, constraint=breaking)
+    assert len(fresh._trees) == 0
+    assert sevens(fresh(PROMPT, NUMBER, phi="exact", constraint=sevens))
+    assert len(fresh._trees) == 1

@@ -1,0 +1,130 @@
+"""``sampler=`` at every door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+
+import outlines_phi
+from outlines_phi import PIMH, SMC, Guarantee, UnsupportedError
+from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.sampling.draws import Draws
+
+PROMPT = "Question: is the bakery open on Sunday? Answer: "
+ANSWER = Literal["yes", "no"]
+OPTIONS = SMC(particles=8)
+
+Model = outlines_phi.PhiTransformers
+
+
+def by_generate(model: Model, **keywords: Any) -> list[str]:
+    encoded = model.hf_tokenizer(PROMPT, return_tensors="pt")
+    road = {"custom_generate": outlines_phi.custom_generate, "output_type": ANSWER, "vocabulary": model.hf_tokenizer}
+    output = model.model.generate(**encoded, **road, **keywords, max_new_tokens=20, return_dict_in_generate=True)
+    (draws,) = output.draws
+    assert draws.populations
+    assert draws.guarantee <= Guarantee.WEIGHTED
+    return draws.texts
+
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "model": lambda model, **keywords: model(PROMPT, ANSWER, **keywords),
+    "model.batch": lambda model, **keywords: model.batch([PROMPT], ANSWER, **keywords)[0],
+    "model.stream": lambda model, **keywords: "".join(model.stream(PROMPT, ANSWER, **keywords)),
+    "model.agenerate": lambda model, **keywords: asyncio.run(model.agenerate(PROMPT, ANSWER, **keywords)),
+    "Generator": lambda model, **keywords: outlines_phi.Generator(model, ANSWER)(PROMPT, **keywords),
+    "Generator.batch": lambda model, **keywords: outlines_phi.Generator(model, ANSWER).batch([PROMPT], **keywords)[0],
+    "Generator.stream": lambda model, **keywords: "".join(
+        outlines_phi.Generator(model, ANSWER).stream(PROMPT, **keywords)
+    ),
+    "Generator.sample": lambda model, **keywords: (
+        outlines_phi.Generator(model, ANSWER).sample(PROMPT, **keywords)[0].text
+    ),
+    "custom_generate": lambda model, **keywords: by_generate(model, **keywords)[0],
+    "generate.choice": lambda model, *, sampler, seed, **keywords: outlines_phi.generate.choice(
+        model, ["yes", "no"], sampler=sampler, **keywords
+    )(PROMPT, seed=seed),
+}
+doors = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+
+
+@doors
+@pytest.mark.parametrize("sampler", [OPTIONS, PIMH(smc=OPTIONS, burn_in=2)], ids=["smc", "pimh"])
+def test_every_door_takes_a_sampler(door: Callable[..., Any], sampler: Any, model: Model, drawn: list[Draws]) -> None:
+    """Without phi, particles follow plain masking; the same as with phi="local", and the same text at every door."""
+    expected = outlines_phi.Generator(model, ANSWER).sample(PROMPT, sampler=sampler, seed=5)
+    assert door(model, sampler=sampler, seed=5) == expected[0].text
+    assert door(model, sampler=sampler, seed=5, phi="local") == expected[0].text
+    assert all(len(draws.populations) == len(draws) == 1 for draws in drawn)
+    assert {draws.guarantee for draws in drawn} == {expected.guarantee}
+    assert door(model, sampler=sampler, seed=5, phi="onestep") in ("yes", "no")
+
+
+@doors
+@pytest.mark.parametrize("phi", ["exact", "auto", AutoPhi(candidates=32), ExactPhi()], ids=str)
+def test_an_estimator_that_draws_by_itself_is_refused(door: Callable[..., Any], phi: Any, model: Model) -> None:
+    name = phi if isinstance(phi, str) else phi.name
+    with pytest.raises(UnsupportedError, match=rf"sampler=SMC\(...\) was given with phi='{name}'.*phi='local'"):
+        door(model, sampler=OPTIONS, seed=1, phi=phi)
+
+
+def test_the_default_of_a_generator_and_of_a_model(model: Model, fresh: Model) -> None:
+    """A generator's own default gives way to masking; what somebody chose does not."""
+    given = outlines_phi.Generator(model, ANSWER, phi="exact")
+    with pytest.raises(UnsupportedError, match="phi='exact'"):
+        given(PROMPT, sampler=OPTIONS)
+    assert given(PROMPT, sampler=OPTIONS, phi=LocalPhi(), seed=1) in ("yes", "no")
+    fresh.phi = ExactPhi()
+    with pytest.raises(UnsupportedError, match="phi='exact'"):
+        fresh(PROMPT, ANSWER, sampler=OPTIONS)
+    with pytest.raises(UnsupportedError, match="phi='exact'"):
+        outlines_phi.Generator(fresh, ANSWER)(PROMPT, sampler=OPTIONS)
+    assert outlines_phi.Generator(model, ANSWER).sample(PROMPT, sampler=None, seed=1).guarantee is Guarantee.EXACT
+
+
+def test_several_texts_are_several_runs(model: Model) -> None:
+    texts = model(PROMPT, ANSWER, sampler=OPTIONS, num_return_sequences=4, seed=2)
+    draws = outlines_phi.Generator(model, ANSWER).sample(PROMPT, 4, sampler=OPTIONS, seed=2)
+    assert texts == draws.texts
+    assert len(draws.populations) == 4
+    classic = outlines_phi.generate.choice(model, ["yes", "no"], outlines_phi.samplers.particles(OPTIONS, samples=4))
+    assert classic(PROMPT, seed=2) == texts
+    one, two = outlines_phi.Generator(model, ANSWER).sample_batch([PROMPT, PROMPT], 4, sampler=OPTIONS, seed=2)
+    assert one.texts == texts
+    assert two.populations[0].read_by(len).values[0] in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "not phi=None"),
+        (lambda model: model(PROMPT, sampler=OPTIONS), "need an output type"),
+        (lambda model: model.stream(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "not phi=None"),
+        (lambda model: model(PROMPT, ANSWER, sampler="smc"), "sampler='smc' was given; expected SMC"),
+        (lambda model: model(PROMPT, ANSWER, sampler=SMC), "expected SMC"),
+        (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, do_sample=False), "is searched for"),
+        (lambda model: outlines_phi.Generator(model, ANSWER).mode(PROMPT, sampler=OPTIONS), "draws nothing"),
+        (lambda model: outlines_phi.Generator(model, ANSWER).probabilities(PROMPT, sampler=OPTIONS), "draws nothing"),
+        (lambda model: outlines_phi.Generator(model, ANSWER).audit(PROMPT, sampler=OPTIONS), "plain masking"),
+        (lambda model: by_generate(model, sampler=OPTIONS, do_sample=False), "is searched for"),
+        (lambda model: outlines_phi.generate.choice(model, ["a"], OPTIONS, phi=None)(PROMPT), "phi=None"),
+        (lambda model: outlines_phi.generate.text(model, OPTIONS)(PROMPT, max_tokens=3), "free text"),
+        (lambda model: outlines_phi.generate.choice(model, ["a"], 50), r"or SMC\(...\) or PIMH"),
+        (lambda model: outlines_phi.samplers.particles(50), "expected SMC"),  # type: ignore[arg-type]
+        (lambda model: outlines_phi.samplers.particles(OPTIONS, samples=0), "samples=0"),
+        (lambda model: outlines_phi.samplers.particles(OPTIONS, temperature=0.0), "temperature"),
+    ],
+)
+def test_what_cannot_have_a_sampler_says_so(call: Callable[[Model], Any], said: str, model: Model) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        call(model)
+
+
+def test_populations_that_truncation_empties_are_told(model: Model) -> None:
+    with pytest.raises(outlines_phi.EmptyLanguageError, match="populations of particles met a step where top_k=1"):
+        model(PROMPT, Literal["zzz"], sampler=OPTIONS, top_k=1)

@@ -1,0 +1,245 @@
+"""Adaptive weighted rejection by itself: the order, the estimate, its exact expectation and its variance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from outlines_phi.sampling.awrs import Order, Outcome, Tally, draw_allowed, gumbel
+
+ALPHA = 0.01
+KEYS = np.random.default_rng(0).integers(2**63, size=40_000).tolist()
+
+FLAT = {token: 0.2 for token in range(5)}
+SKEWED = {0: 0.6, 1: 0.25, 2: 0.1, 3: 0.04, 4: 0.01}
+TAIL = {0: 1.0, 1: 7e-13, 2: 2e-13, 3: 1e-13, 4: 1e-40}
+"""Without the first token, next to nothing is left."""
+
+CASES = [
+    pytest.param(q, frozenset(allowed), id=f"{name} {''.join(map(str, allowed))}")
+    for name, q in {"flat": FLAT, "skewed": SKEWED, "tail": TAIL}.items()
+    for allowed in ((0, 1, 2, 3, 4), (0,), (1, 3), (4,), (0, 2), (1, 2, 3))
+]
+
+
+def laid_out(q: Mapping[int, float], order: Sequence[int]) -> list[tuple[float, float, float, float]]:
+    """Return what :meth:`Order.next` says of the tokens of an order."""
+    rows = []
+    for i, token in enumerate(order):
+        after = [q[other] for other in q if other not in order[: i + 1]]
+        sums = math.fsum(after), math.fsum(x * x for x in after)
+        rows.append((float(token), math.log(q[token]), *(math.log(x) if x > 0 else -math.inf for x in sums)))
+    return rows
+
+
+def outcomes(q: Mapping[int, float], allowed: frozenset[int], further: int) -> Iterator[tuple[float, list[int], Outcome]]:
+    """Yield the probability of every order, as far as it is tested, and what a walk finds in it."""
+
+    def extended(order: list[int], p: float) -> Iterator[tuple[float, list[int], Outcome]]:
+        tally = Tally(further)
+        if tally.run(laid_out(q, order), allowed.__contains__):
+            yield p, order, tally.outcome
+            return
+        rest = [token for token in q if token not in order]
+        for token in rest:
+            yield from extended([*order, token], p * q[token] / math.fsum(q[other] for other in rest))
+
+    yield from extended([], 1.0)
+
+
+@pytest.mark.parametrize("further", [1, 2, 3])
+@pytest.mark.parametrize(("q", "allowed"), CASES)
+def test_the_expectation_is_exact_for_every_token(q: dict[int, float], allowed: frozenset[int], further: int) -> None:
+    """Over all orders: Pr(v) = q(v) / S, and E[S_hat 1[v]] = q(v), to the last digit also where S is 1e-12."""
+    total = math.fsum(q.values())
+    s = math.fsum(q[token] for token in allowed)
+    chance: Counter[int] = Counter()
+    mass: Counter[int] = Counter()
+    for p, _, outcome in outcomes(q, allowed, further):
+        chance[outcome.token] += p
+        mass[outcome.token] += p * math.exp(outcome.log_s)
+        assert 0 < math.exp(outcome.log_s) <= total * (1 + 1e-9)
+    assert set(chance) == allowed
+    for token in allowed:
+        assert chance[token] == pytest.approx(q[token] / s, rel=1e-9)
+        assert mass[token] == pytest.approx(q[token], rel=1e-9)
+
+
+def ignoring_what_was_refused(q: Mapping[int, float], allowed: frozenset[int], order: Sequence[int]) -> float:
+    """Count what was refused as if it had not been tested."""
+    token = next(token for token in order if token in allowed)
+    after = order[order.index(token) + 1 :]
+    return q[token] + (1 - q[token]) * (bool(after) and after[0] in allowed)
+
+
+def of_the_draw_alone(q: Mapping[int, float], allowed: frozenset[int], order: Sequence[int]) -> float:
+    return next(q[token] for token in order if token in allowed)
+
+
+def never_asking_again(q: Mapping[int, float], allowed: frozenset[int], order: Sequence[int]) -> float:
+    """Take all that was not tested for allowed: what masking without the predicate would think."""
+    tested = order[: next(i for i, token in enumerate(order) if token in allowed)]
+    return 1 - math.fsum(q[token] for token in tested)
+
+
+@pytest.mark.parametrize("wrong", [ignoring_what_was_refused, of_the_draw_alone, never_asking_again])
+def test_estimates_that_look_right_fail_the_same_test(wrong: Callable[..., float]) -> None:
+    allowed = frozenset({1, 2, 3})
+    s = sum(SKEWED[token] for token in allowed)
+    found = [(p, order, wrong(SKEWED, allowed, order)) for p, order, _ in outcomes(SKEWED, allowed, 1)]
+    assert abs(math.fsum(p * value for p, _, value in found) / s - 1) > 0.1
+
+
+def variance(q: Mapping[int, float], allowed: frozenset[int], estimate: Callable[[list[int], Outcome], float], m: int) -> float:
+    """Return the variance of an estimate over its squared mean, exactly."""
+    values = [(p, estimate(order, outcome)) for p, order, outcome in outcomes(q, allowed, m)]
+    mean = math.fsum(p * value for p, value in values)
+    return math.fsum(p * (value - mean) ** 2 for p, value in values) / mean**2
+
+
+def simple(q: Mapping[int, float], allowed: frozenset[int], order: list[int], average: bool) -> float:
+    """Return the last of the unbiased numbers of an order, or the plain average of all of them."""
+    first = next(i for i, token in enumerate(order) if token in allowed)
+    values = []
+    for i in range(first + 1, len(order) + (len(order) == len(q))):
+        found = math.fsum(q[token] for token in order[:i] if token in allowed)
+        untested = math.fsum(q[token] for token in q if token not in order[:i])
+        values.append(found + untested * (i < len(order) and order[i] in allowed))
+    return math.fsum(values) / len(values) if average else values[-1]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.6, 0.3], ids=["flat", "skewed", "peaked"])
+def test_the_weights_of_further_tests_are_better_than_simple_ones(ratio: float) -> None:
+    law = ratio ** np.arange(7.0)
+    q, allowed = dict(enumerate((law / law.sum()).tolist())), frozenset({1, 3, 4, 6})
+    by_tests = [variance(q, allowed, lambda order, outcome: math.exp(outcome.log_s), m) for m in (1, 2, 3)]
+    assert by_tests == sorted(by_tests, reverse=True)
+    for average in (True, False):
+        assert by_tests[1] < 1.005 * variance(q, allowed, lambda order, outcome: simple(q, allowed, order, average), 2)
+
+
+def imagined_with_replacement(q: np.ndarray, allowed: np.ndarray, rng: np.random.Generator) -> float:
+    """Return the other estimate of arXiv 2504.05410: ``1 / (n - 1)``, the second allowed draw with replacement being the ``n``-th."""
+    return 1 / (1 + rng.negative_binomial(2, q[allowed].sum()))
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
+def test_the_variance_stays_bounded_in_the_tail(scale: float) -> None:
+    q = {0: 1 - 10 * scale, 1: 4 * scale, 2: 3 * scale, 3: 2 * scale, 4: scale}
+    ours = variance(q, frozenset({1, 3}), lambda order, outcome: math.exp(outcome.log_s), 1)
+    rng, law = np.random.default_rng(0), np.array(list(q.values()))
+    theirs = np.array([imagined_with_replacement(law, np.array([1, 3]), rng) for _ in range(20_000)])
+    assert ours < 1 < theirs.var() / theirs.mean() ** 2
+
+
+def test_orders_are_laid_out_with_their_sums() -> None:
+    """Pieces of an order, one after the other, are the whole order; every sum is that over the tokens after."""
+    rng = np.random.default_rng(1)
+    log_q = torch.from_numpy(rng.normal(scale=12.0, size=(3, 40)))
+    log_q[:, ::7] = -math.inf
+    tokens = torch.arange(100, 140)
+    order = Order(log_q.clone(), tokens, torch.tensor(KEYS[:3]))
+    pieces = torch.cat([order.next(size) for size in (3, 9, 50)], -1)
+    for row in range(3):
+        ids, log_p, after, squares = pieces[:, row]
+        live = int((log_q[row] > -math.inf).sum())
+        assert len(set(ids[:live].tolist())) == live
+        assert (log_p[live:] == -math.inf).all()
+        assert torch.equal(log_p[:live], log_q[row][ids[:live].long() - 100])
+        for i in range(40):
+            for power, sums in ((1, after), (2, squares)):
+                assert float(sums[i]) == pytest.approx(float(torch.logsumexp(power * log_p[i + 1 :], 0)), abs=1e-9)
+
+
+def test_the_order_is_that_of_sampling_without_replacement() -> None:
+    q = list(SKEWED.values())
+    log_q = torch.tensor(q, dtype=torch.float64).log().expand(len(KEYS), -1).clone()
+    first, second = Order(log_q, torch.arange(5), torch.tensor(KEYS)).next(2)[0].long().T.tolist()
+    seen = Counter(zip(first, second, strict=True))
+    expected = {(i, j): q[i] * q[j] / (1 - q[i]) for i in range(5) for j in range(5) if i != j}
+    cells = sorted(expected)
+    test = stats.chisquare([seen[cell] for cell in cells], [expected[cell] * len(KEYS) for cell in cells])
+    assert test.pvalue > ALPHA
+
+
+def test_random_numbers_are_gumbel_and_those_of_a_walk_alone() -> None:
+    keys, tokens = torch.tensor(KEYS[:200]), torch.arange(500)
+    values = gumbel(keys, tokens)
+    assert stats.kstest(values.flatten().numpy(), stats.gumbel_r.cdf).pvalue > ALPHA
+    for shift in (1, 7, 64):
+        pairs = np.corrcoef(values[:, shift:].flatten(), values[:, :-shift].flatten())[0, 1]
+        assert abs(pairs) < 4 / math.sqrt(values.numel())
+    neighbours = gumbel(torch.arange(200), tokens)  # keys that differ in one bit
+    assert abs(np.corrcoef(neighbours[1:].flatten(), neighbours[:-1].flatten())[0, 1]) < 4 / math.sqrt(values.numel())
+    assert torch.equal(gumbel(keys[17:18], tokens[300:]), values[17:18, 300:])
+    assert values.isfinite().all()
+
+
+def test_a_walk_draws_the_same_whoever_is_beside_it() -> None:
+    """Other walks, other laws, other live tokens in the batch; alone or in slices."""
+    rng = np.random.default_rng(2)
+    log_q = torch.from_numpy(rng.normal(scale=2.0, size=(4, 300)))
+    log_q[0, 5:] = -math.inf
+    log_q[2, ::2] = -math.inf
+    laws, keys = [i % 4 for i in range(40)], KEYS[:40]
+    together = draw_allowed(log_q, laws, keys, allows_odd, 3)
+    for i in (0, 1, 2, 3, 25):
+        (alone,) = draw_allowed(log_q[laws[i]][None], [0], [keys[i]], allows_odd, 3)
+        assert alone.token == together[i].token and alone.tests == together[i].tests
+        assert alone.log_s == pytest.approx(together[i].log_s, abs=1e-9)
+
+
+def allows_odd(law: int, token: int) -> bool:
+    return token % 2 == 1
+
+
+def test_draws_and_estimates_of_the_whole() -> None:
+    """By draws: the law of the token, and the mean of the estimate token by token."""
+    q = np.array([*SKEWED.values(), 0.0])
+    with np.errstate(divide="ignore"):
+        log_q = torch.from_numpy(np.log(q))[None]
+    allowed = [1, 3, 4]
+    found = draw_allowed(log_q, [0] * len(KEYS), KEYS, lambda law, token: token in allowed, 2)
+    tokens, s_hat = np.array([o.token for o in found]), np.exp([o.log_s for o in found])
+    counts = [int((tokens == token).sum()) for token in allowed]
+    assert stats.chisquare(counts, len(KEYS) * q[allowed] / q[allowed].sum()).pvalue > ALPHA
+    for token in allowed:
+        values = s_hat * (tokens == token)
+        assert abs(values.mean() - q[token]) < 4 * values.std() / math.sqrt(len(KEYS))
+
+
+def test_few_tokens_are_tested_and_each_once() -> None:
+    """Of 20,000 tokens, what a predicate that allows half of the mass is asked about: two or so to the draw, and the further ones."""
+    rng = np.random.default_rng(3)
+    log_q = torch.log_softmax(torch.from_numpy(rng.normal(scale=1.0, size=(1, 20_000))), -1)
+    asked: Counter[int] = Counter()
+
+    def allows(law: int, token: int) -> bool:
+        asked[token] += 1
+        return token % 2 == 0
+
+    found = draw_allowed(log_q, [0] * 300, KEYS[:300], allows, 1)
+    assert np.mean([outcome.tests for outcome in found]) == pytest.approx(3, abs=0.5)
+    assert set(asked.values()) == {1}
+
+
+def test_nothing_allowed_and_nothing_possible() -> None:
+    log_q = torch.tensor([[0.0, -1.0, -math.inf], [-math.inf] * 3], dtype=torch.float64)
+    found = draw_allowed(log_q, [0, 1], KEYS[:2], lambda law, token: False, 1)
+    assert found == [Outcome(-1, -math.inf, 2), Outcome(-1, -math.inf, 0)]
+    assert draw_allowed(log_q[1:], [0], KEYS[:1], lambda law, token: True, 1) == [Outcome(-1, -math.inf, 0)]
+
+
+def test_the_last_token_is_found_and_its_mass_is_exact() -> None:
+    """A predicate that kills all but 1e-12, at the very end of an order of 3,000 tokens."""
+    log_q = torch.zeros(1, 3000, dtype=torch.float64)
+    log_q[0, 1234] = math.log(1e-12)
+    found = draw_allowed(log_q, [0] * 5, KEYS[:5], lambda law, token: token == 1234, 4)
+    assert {outcome.token for outcome in found} == {1234}
+    assert [outcome.log_s for outcome in found] == pytest.approx([math.log(1e-12)] * 5)
