@@ -63,7 +63,10 @@ def exact_part(generator: Any, n: int, seed: int) -> int:
         return error.draws[0].counts.tokens
 
 
-def main(seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 4) -> None:
+def main(
+    seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 4,
+    draws: Annotated[str, typer.Option(help="Draws of a call, one row for each.")] = "1 4 16",
+) -> None:
     """Measure and write ``auto.json``."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", outlines_phi.FidelityWarning)
@@ -87,7 +90,7 @@ def main(seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 4) ->
     )
     for name, output_type in (("stalled", Stalled), ("easy", Easy)):
         generator = outlines_phi.Generator(model, output_type)
-        for n in (1, 4, 16):
+        for n in map(int, draws.split()):
             rows = []
             for seed in track(range(seeds), description=f"{name}, {n}"):
                 auto = generator.sample(PROMPT, n, phi=outlines_phi.AutoPhi(), seed=seed)

@@ -1,17 +1,20 @@
-"""A late bottleneck: what weighted draws are worth, at equal model tokens, of the tree's adaptive proposal and of estimators alone.
+"""A late bottleneck: what weighted draws are worth, at equal model tokens, of the tree's adaptive proposal and of estimators
+alone.
 
     python -m benchmarks.bottleneck
 
-The language is a record whose last field the model never writes, after fields of high entropy; once small enough to enumerate (given names
-and ages, canonical spellings), once with free strings. The adaptive proposal is what ``phi="auto"`` falls back to: its candidates, as
-many as one call for ``n`` draws has, from an empty tree. All others make as many draws as cost the same model tokens, with the prefix
-cache that all draws have.
+The language is a record whose last field the model never writes, after fields of high entropy; once small enough to enumerate
+(given names and ages, canonical spellings), once with free strings. *auto* is the tree's adaptive proposal that
+``phi="auto"`` falls back to: its candidates, as many as one call for ``n`` draws has, from an empty tree, also with
+estimators at the tree's frontier. Estimators alone make as many draws as cost the model tokens of the first row, with the
+prefix cache that all draws have.
 
-The exact effective sample size of ``m`` draws is ``m (E w)^2 / E w^2``. ``E w = Phi`` is known by enumeration, or is the mean of all
-adaptive weights. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the language allows it. Where not, that of
-the mask is ``Phi E_mu*[p / q_mask]``, averaged over the adaptive draws by their weights: masked draws that never meet the heavy weights
-know nothing of them, and would count as far better than they are. Of proposals that learn it is the mean of their own weights over all
-seeds; ``mean w / Phi`` beside it says whether they have met the weights that matter (1 if they have).
+The exact effective sample size of ``m`` draws is ``m (E w)^2 / E w^2``. ``E w = Phi`` is known by enumeration, or is the mean
+of the first row's weights. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the language allows
+it. Where not, that of the mask is ``E w_mask w`` over the adaptive draws, because masked draws that never meet the heavy
+weights know nothing of them, and would count as far better than they are. Of proposals that learn it is the mean of their own
+squared weights over all seeds; ``mean w / Phi`` beside it says whether they have met the weights that matter: well below 1,
+they have not, and the size is too good.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.store import TreeStore
-from outlines_phi.sampling.adaptive import AdaptiveTrajectories
+from outlines_phi.sampling.adaptive import MASK, AdaptiveTrajectories
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.exact import prepare
 from outlines_phi.sampling.sampler import Request
@@ -49,17 +52,35 @@ from outlines_phi.settings import SamplingSettings
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)
+FRONTIERS: dict[str, ProposalPhi | None] = {
+    "auto": None,
+    "auto, onestep at its frontier": OneStepPhi(),
+    "auto, dp-frozen at its frontier": FrozenDPPhi(),
+    "auto, learned at its frontier": LearnedPhi(),
+}
 CANDIDATES = outlines_phi.AutoPhi().candidates
 
 Weights = NDArray[np.float64]
 
 
 class Adaptive(NamedTuple):
-    """Adaptive trajectories of one call: ``log_w``, the weight that masking would have given each, and model tokens."""
+    """Adaptive trajectories of a call: ``log_w``, the log weight that masking would have given each, and model tokens."""
 
     log_w: Weights
     log_w_mask: Weights
     tokens: int
+
+
+class Row(NamedTuple):
+    """A proposal: what a call costs, its draws, the logs of ``E w`` and ``E w^2``, where the latter is from, and that of masking."""
+
+    name: str
+    tokens: float
+    draws: float
+    log_mean: float
+    log_square: float
+    source: str
+    log_square_of_mask: float = math.nan
 
 
 def small(model: Any, names: int, ages: int) -> Table:
@@ -74,16 +95,15 @@ def small(model: Any, names: int, ages: int) -> Table:
     return Table(of_canonical(records, model.hf_tokenizer.encode, model.lm.vocabulary))
 
 
-def adaptive(request: Request, total: int) -> Adaptive:
+def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
-    with TreeStore().lend(*request.law, request.prompts, request.budgets, None) as trees:
-        evaluator = prepare(request, trees)
+    with TreeStore().lend(*request.law, request.prompts, request.budgets, None, frontier) as trees:
+        evaluator = prepare(request, trees, frontier)
         found = AdaptiveTrajectories(trees[0], total, partial(request.stream, 0), max_bytes=2**30)
         grow([found], evaluator)
-        kept = [(walk.log_w, walk.node) for walk in found.trajectories]
-        log_p = np.array([-math.inf if node is None else node.log_p for _, node in kept])
-        log_q_mask = np.array([walk.log_q_mask for walk in found.trajectories])
-        return Adaptive(np.array([log_w for log_w, _ in kept]), log_p - log_q_mask, evaluator.counts.tokens)
+        walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
+        log_w = np.array([walk.log_w for walk, _ in walks])
+        return Adaptive(log_w, np.array([log_p - walk.log_q[MASK] for walk, log_p in walks]), evaluator.counts.tokens)
 
 
 def at_equal_tokens(phi: ProposalPhi, request: Request, tokens: int) -> outlines_phi.Draws:
@@ -114,71 +134,83 @@ def weights(draws: Sequence[outlines_phi.Draws]) -> Weights:
     return np.array(found + [-math.inf] * sum(one.failures for one in draws))
 
 
+def adaptive_row(requests: Sequence[Request], total: int, name: str, frontier: ProposalPhi | None) -> Row:
+    """Return the row of the adaptive proposal."""
+    runs = [adaptive(request, total, frontier) for request in requests]
+    log_w = np.concatenate([run.log_w for run in runs])
+    both = np.concatenate([run.log_w + run.log_w_mask for run in runs])
+    tokens = sum(run.tokens for run in runs) / len(runs)
+    return Row(name, tokens, total, log_mean(log_w), log_mean(2 * log_w), "own draws", log_mean(both))
+
+
+def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exact: Reference | None) -> Row:
+    """Return the row of an estimator alone, at the tokens of ``beside``."""
+    found = [at_equal_tokens(phi, request, round(beside.tokens)) for request in requests]
+    log_w = weights(found)
+    tokens = sum(draws.counts.tokens for draws in found) / len(found)
+    source, log_square = "own draws", log_mean(2 * log_w)
+    if exact is not None:
+        source, log_square = "enumeration", second_moment(exact, phi.name)
+    elif phi.name == LocalPhi.name:
+        source, log_square = "draws of auto", beside.log_square_of_mask
+    return Row(phi.name, tokens, len(log_w) / len(found), log_mean(log_w), log_square, source)
+
+
 def main(
     n: Annotated[int, typer.Option(help="Draws of a call of auto; it has 16 candidates for each.")] = 16,
     seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 8,
     names: Annotated[int, typer.Option(help="Names in the small language.")] = 12,
     ages: Annotated[int, typer.Option(help="Ages in the small language.")] = 50,
+    languages: Annotated[str, typer.Option(help="Only the language whose name contains this.")] = "",
 ) -> None:
     """Measure and write ``benchmarks/results/bottleneck.json``."""
     torch.set_num_threads(1)
     model = outlines_phi.from_transformers(*bundled.load())
     report = Report(
         "bottleneck",
-        "A late bottleneck: exact effective sample size at equal model tokens",
+        "A late bottleneck: exact effective sample size, against that of masked draws at equal model tokens",
         [
             "language",
-            "proposal",
             "Phi",
+            "proposal",
             "tokens",
             "draws",
             "mean w / Phi",
             "exact ESS",
-            "times the mask's",
+            "times the mask's, per token",
             "E w^2 from",
         ],
     )
-    languages = (
+    tables = (
         ("small", small(model, names, ages)),
         ("free strings", outlines_phi.Generator(model, Stalled).logits_processor.table),
     )
-    for language, table in languages:
-        prompt = tuple(model.hf_tokenizer.encode(PROMPT))
+    prompt = tuple(model.hf_tokenizer.encode(PROMPT))
+    for language, table in tables:
+        if languages not in language:
+            continue
         requests = [
             Request(lm=model.lm, table=table, prompts=[prompt], settings=SamplingSettings(seed=seed))
             for seed in range(seeds)
         ]
-        runs = [adaptive(request, n * CANDIDATES) for request in track(requests, description=f"{language}: adaptive")]
-        log_w = np.concatenate([run.log_w for run in runs])
-        tokens = round(sum(run.tokens for run in runs) / seeds)
+        rows = [
+            adaptive_row(requests, n * CANDIDATES, name, frontier)
+            for name, frontier in track(FRONTIERS.items(), description=f"{language}: auto")
+        ]
         exact = None
         if language == "small":
-            budget, settings = requests[0].budgets[0], SamplingSettings()
             estimators = {phi.name: phi for phi in FIXED}
+            budget, settings = requests[0].budgets[0], SamplingSettings()
             exact = enumerate_language(model.lm, table, prompt, settings, budget, estimators=estimators)
-        log_phi = log_mean(log_w) if exact is None else exact.log_phi
-        rows: list[tuple[str, int, float, float, str]] = [
-            ("auto's adaptive", n * CANDIDATES, log_mean(log_w), log_mean(2 * log_w), "own draws")
-        ]
-        for phi in (*FIXED, *LEARNING):
-            found = [
-                at_equal_tokens(phi, request, tokens)
-                for request in track(requests, description=f"{language}: {phi.name}")
-            ]
-            own = weights(found)
-            source, moment = "own draws", log_mean(2 * own)
-            if exact is not None and phi in FIXED:
-                source, moment = "enumeration", second_moment(exact, phi.name)
-            elif phi.name == LocalPhi.name:
-                both = np.concatenate([run.log_w + run.log_w_mask for run in runs])
-                source, moment = "adaptive draws", log_mean(both)
-            rows.append((phi.name, round(len(own) / seeds), log_mean(own), moment, source))
-        sizes = {name: draws * math.exp(2 * log_phi - moment) for name, draws, _, moment, _ in rows}
-        for name, draws, first, _, source in rows:
-            ratio = sizes[name] / sizes[LocalPhi.name]
-            report.add(
-                language, name, math.exp(log_phi), tokens, draws, math.exp(first - log_phi), sizes[name], ratio, source
-            )
+        for phi in track((*FIXED, *LEARNING), description=f"{language}: proposals"):
+            rows.append(proposal_row(requests, phi, rows[0], exact if phi in FIXED else None))
+        log_phi = rows[0].log_mean if exact is None else exact.log_phi
+        worth = {row.name: row.draws * math.exp(2 * log_phi - row.log_square) for row in rows}
+        masked = next(worth[row.name] / row.tokens for row in rows if row.name == LocalPhi.name)
+        for row in rows:
+            size = worth[row.name]
+            known = (math.exp(row.log_mean - log_phi), size, size / row.tokens / masked, row.source)
+            report.add(language, math.exp(log_phi), row.name, round(row.tokens), round(row.draws), *known)
     report.write(n=n, candidates=CANDIDATES, seeds=seeds, prompt=PROMPT, **{"members of small": 3 * names * ages})
 
 

@@ -62,7 +62,10 @@ CASES: tuple[tuple[str, str, Any, Read], ...] = (
 )
 
 
-def main(n: Annotated[int, typer.Option(help="Draws of each kind.")] = 1000) -> None:
+def main(
+    n: Annotated[int, typer.Option(help="Draws of each kind.")] = 1000,
+    cases: Annotated[str, typer.Option(help="Only cases whose name begins so.")] = "",
+) -> None:
     """Measure and write ``bundled.json``."""
     torch.set_num_threads(1)
     model = outlines_phi.from_transformers(*bundled.load())
@@ -72,6 +75,8 @@ def main(n: Annotated[int, typer.Option(help="Draws of each kind.")] = 1000) -> 
         ["case", "prompt", "Phi", "TV of masking", "TV between two exact sets", "noise floor of the latter"],
     )
     for name, prompt, output_type, read in CASES:
+        if not name.startswith(cases):
+            continue
         generator = outlines_phi.Generator(model, output_type, phi="exact")
         exact = generator.sample(prompt, 2 * n, seed=0, phi=outlines_phi.ExactPhi(normalizers=200))
         masked = generator.sample(prompt, n, seed=1, phi="local")

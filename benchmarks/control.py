@@ -3,22 +3,24 @@
     python -m venv genlm && genlm/bin/pip install -r benchmarks/peers/requirements.txt
     python -m benchmarks.control --python genlm/bin/python
 
-Both sides draw from the same small languages after the same prompts of the bundled model, at temperature 1 and with the same budget,
-which no member of a language reaches. What is aimed at is ``mu*`` over texts, computed by enumeration to within 1e-6. The model is
-counted by one hook on it, the same code for both sides; the prompt's tokens, which both evaluate once, are taken off. The peer keeps
-keys and values of the prompt alone and evaluates a text anew from there: *laws* are the prefixes that it evaluates, what it would pay in
-tokens if it kept them all. Seconds do not include the building of guides and conditions.
+Both sides draw from the same small languages after the same prompts of the bundled model, at temperature 1 and with the same
+budget, which no member of a language reaches. What is aimed at is ``mu*`` over texts, computed by enumeration to within 1e-6.
+The model is counted by one hook on it, the same code for both sides; the prompt's tokens, which both evaluate once, are taken
+off. The peer keeps keys and values of the prompt alone and evaluates a text anew from there: *laws* are the prefixes that it
+evaluates, what it would pay in tokens if it kept them all. Seconds do not include the building of guides and conditions.
 
-``control_draw.json``: **one draw of a prompt**, from empty caches. The law of a draw (of the peer: of one particle picked by weight from N;
-the mean of the normalised populations of many runs, which has less noise than as many picks) against ``mu*``, and what a draw costs. The
-peer *reaches* ``mu*`` where its distance is one that as many exact draws stay under in 95 % of all cases. Ratios: of ours to it.
+``control_draw.json``: **one draw of a prompt**, from empty caches. The law of a draw (of the peer: of one particle picked by
+weight from N; the mean of the normalised populations of many runs, which has less noise than as many picks) against ``mu*``,
+and what a draw costs. The peer *reaches* ``mu*`` where its distance is one that as many exact draws stay under in 95 % of all
+cases. Ratios: of ours to it.
 
-``control_many.json``: **many draws of one prompt**, caches kept between the peer's runs. After 1, 2, 4, ... runs its estimate of ``mu*``
-is read from all of them in the better of two ways: the mean of the populations, and all particles by their weights, which also weighs
-runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate is their weighted frequency. Both
-total variations hold the noise that a user would see; curves are means over repeats. A row compares them where the peer reaches
-a total variation: the *best* of its curve (taken where the curve first comes within 5 % of it, so that it does not pay for a flat tail),
-0.1, and 0.05. Of ours the first point counts that is at most what the peer *has* there; nothing is interpolated in our favour.
+``control_many.json``: **many draws of one prompt**, caches kept between the peer's runs. After 1, 2, 4, ... runs its estimate
+of ``mu*`` is read from all of them in the better of two ways: the mean of the populations, and all particles by their
+weights, which also weighs runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate
+is their weighted frequency. Both total variations hold the noise that a user would see; curves are means over repeats. A row
+compares them where the peer reaches a total variation: the *best* of its curve (taken where the curve first comes within 5 %
+of it, so that it does not pay for a flat tail), 0.1, and 0.05. Of ours the first point counts that is at most what the peer
+*has* there; nothing is interpolated in our favour.
 """
 
 from __future__ import annotations

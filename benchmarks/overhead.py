@@ -124,7 +124,7 @@ def main(
         calls = calls_of(model, stock, output_type)
         found = medians(calls, clocks, repeats)
         for i in range(0, kept, 100):
-            model.batch([f"Question {i + j}: " for j in range(100)], output_type, phi="exact")
+            model.batch([f"Question {i + j}: " for j in range(min(100, kept - i))], output_type, phi="exact")
         among = medians({"kept": calls["kept"], "forward": calls["forward"]}, clocks, repeats)["kept"][0]
         model.clear_cache()
         report.add(

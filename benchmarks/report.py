@@ -17,6 +17,18 @@ RESULTS = Path(__file__).parent / "results"
 VERSIONS = ("outlines", "outlines_core", "torch", "transformers", "numpy")
 
 
+def surroundings() -> dict[str, Any]:
+    """Return what results depend on beside the code: the machine, and the versions."""
+    machine = {
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "date": date.today().isoformat(),
+    }
+    return {"machine": machine, "versions": {name: version(name) for name in VERSIONS}}
+
+
 class Report:
     """A table of measurements that ends as ``results/<name>.json``."""
 
@@ -43,13 +55,6 @@ class Report:
             "columns": self.columns,
             "rows": self.rows,
             "settings": settings,
-            "machine": {
-                "python": platform.python_version(),
-                "processor": platform.machine(),
-                "threads": torch.get_num_threads(),
-                "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-                "date": date.today().isoformat(),
-            },
-            "versions": {name: version(name) for name in VERSIONS},
+            **surroundings(),
         }
         (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")

@@ -46,6 +46,7 @@ from .plugin.loading import from_transformers as from_transformers
 from .plugin.loading import wrap as wrap
 from .plugin.model import PhiTransformers as PhiTransformers
 from .plugin.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
+from .sampling.certificate import Certificate as Certificate
 from .sampling.draws import Draw as Draw
 from .sampling.draws import Draws as Draws
 from .sampling.draws import Guarantee as Guarantee
@@ -62,6 +63,7 @@ __all__ = [
     "AutoPhi",
     "BigramDPPhi",
     "BudgetError",
+    "Certificate",
     "ConstraintError",
     "Draw",
     "Draws",

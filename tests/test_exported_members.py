@@ -16,6 +16,7 @@ PUBLIC = [
     "AutoPhi",
     "BigramDPPhi",
     "BudgetError",
+    "Certificate",
     "ConstraintError",
     "Draw",
     "Draws",

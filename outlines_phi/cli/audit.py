@@ -63,7 +63,7 @@ def audit(
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
     bounds_tokens: Annotated[
-        int, typer.Option("--bounds-tokens", min=0, help="Model tokens per prompt for certain bounds of Phi.")
+        int, typer.Option("--bounds-tokens", min=0, help="Model tokens per prompt for bounds of Phi.")
     ] = 0,
     device: Device = None,
     dtype: DtypeOption = None,

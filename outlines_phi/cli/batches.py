@@ -108,12 +108,21 @@ class Batches:
         missing = self.n - len(draws) - draws.failures
         error = None
         if missing:
-            low, high = draws.log_z_bounds
-            error = BudgetError(
-                f"The effort ran out with {len(draws)} of {self.n} exact draws (log Phi between {low:.4g} and {high:.4g}). Each "
-                "that is there is exact. Draw with weights (--phi auto), or move the prompt closer to the format."
-            )
+            error = BudgetError(_shortfall(draws, self.n))
         return Outcome(index=row, prompt=self.prompts[row], draws=draws, error=error)
 
     def _seed(self, first: int) -> int:
         return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])
+
+
+def _shortfall(draws: Draws, n: int) -> str:
+    certificate, (low, high) = draws.certificate, draws.log_z_bounds
+    if certificate is not None and certificate.total_variation and not len(draws):
+        return (
+            f"The effort ran out with {certificate}, short of --tolerance. Give a larger --tolerance, --confidence 0.95 beside it, "
+            "or --phi exact without it."
+        )
+    return (
+        f"The effort ran out with {len(draws)} of {n} exact draws (log Phi between {low:.4g} and {high:.4g}). Each that is there "
+        "is exact. Draw with weights (--phi auto), or move the prompt closer to the format."
+    )

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
+from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
 from ..plugin.generator import Generator
 from ..plugin.model import PhiTransformers
@@ -33,6 +34,7 @@ from .ending import FAILED, INTERRUPTED, Debug, note, tell
 from .journal import Journal, Saved
 from .model import BUNDLED, check_chats, identity, load
 from .options import (
+    Confidence,
     Device,
     DtypeOption,
     File,
@@ -45,6 +47,7 @@ from .options import (
     Schema,
     Seed,
     Temperature,
+    Tolerance,
     TopK,
     TopP,
     Type,
@@ -75,6 +78,8 @@ def generate(
     resample: Annotated[
         str | None, typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never.")
     ] = None,
+    tolerance: Tolerance = None,
+    confidence: Confidence = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -106,7 +111,8 @@ def generate(
     given = read_prompts(prompts or [], file)
     type_name, output_type = read_output_type(type_, schema, regex)
     sampler = _sampler(particles, resample)
-    estimator = _estimator(phi, sampler)
+    certified = keywords(tolerance=tolerance, confidence=confidence)
+    estimator = _certified(phi, sampler, certified) if certified else _estimator(phi, sampler)
     settings = keywords(
         temperature=temperature,
         top_k=top_k,
@@ -134,6 +140,8 @@ def generate(
         tokenization=options.tokenization,
         phi=estimator.name,
         sampler=sampler,
+        tolerance=tolerance,
+        confidence=confidence,
         n=n,
         seed=_seed(seed, saved),
     )
@@ -160,9 +168,18 @@ def _sampler(particles: int | None, resample: str | None) -> SMC | None:
     return None if particles is None else SMC(particles=particles, **keywords(resample=resample))
 
 
-def _estimator(phi: str | None, sampler: SMC | None) -> Phi:
-    if phi is None:
-        return AutoPhi() if sampler is None else LocalPhi()
+def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) -> ExactPhi:
+    if sampler is not None or phi not in (None, ExactPhi.name):
+        other = f"--phi {phi}" if sampler is None else "--particles"
+        raise UnsupportedError(
+            f"--tolerance or --confidence was given with {other}; draws at a certified distance come from --phi exact alone. Leave "
+            "one of the two out."
+        )
+    return ExactPhi(**options)
+
+
+def _estimator(given: str | None, sampler: SMC | None) -> Phi:
+    phi = given or (AutoPhi if sampler is None else LocalPhi).name
     estimator = resolve_phi(phi) if phi in ESTIMATORS else None
     if estimator is None:
         raise UnsupportedError(f"--phi {phi} was given; expected one of {', '.join(ESTIMATORS)}.")

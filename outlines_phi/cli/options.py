@@ -39,6 +39,13 @@ MaxNewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the law.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="Draws within this total variation of the exact law, without rejection (--phi exact)."),
+]
+Confidence = Annotated[
+    float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")]
 DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")]
 

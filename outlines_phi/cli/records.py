@@ -24,6 +24,8 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
     """
     after = {
         "prompt_ess": draws.ess,
+        "total_variation": None if draws.certificate is None else draws.certificate.total_variation,
+        "confidence": None if draws.certificate is None else draws.certificate.confidence,
         "log_z": _finite(draws.log_z),
         "log_z_bounds": [_finite(bound) for bound in draws.log_z_bounds],
     }

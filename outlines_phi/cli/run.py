@@ -48,6 +48,8 @@ class Run:
         The name of the estimator.
     sampler
         How it draws, where not by itself.
+    tolerance, confidence
+        Of certified draws.
     n, seed
         Draws per prompt, and what all random streams come from.
     """
@@ -61,6 +63,8 @@ class Run:
     n: int
     seed: int
     sampler: SMC | None = None
+    tolerance: float | None = None
+    confidence: float | None = None
 
     def header(self) -> dict[str, Any]:
         """Return the first line of a file."""
@@ -76,6 +80,7 @@ class Run:
             "settings": {**settings, "tokenization": self.tokenization},
             "phi": self.phi,
             **({} if self.sampler is None else {"sampler": asdict(self.sampler)}),
+            **({} if self.tolerance is None else {"tolerance": self.tolerance, "confidence": self.confidence}),
             "n": self.n,
             "seed": self.seed,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -87,6 +87,16 @@ class Grid:
                     parts += [*_lines(self.of(heading)), ""]
         return "\n".join(parts)
 
+    def matrix(self, methods: Sequence[str], cell_text: Callable[[Cell], str]) -> str:
+        """Return a table in Markdown with a row per language and a column per method, of what ``cell_text`` makes of a cell."""
+        head = ["| | Phi | " + " | ".join(methods) + " |", "|---|---:" + "|---:" * len(methods) + "|"]
+        for heading in self.headings:
+            found = {cell.method: cell for cell in self.of(heading)}
+            texts = [cell_text(found[method]) if method in found else "" for method in methods]
+            phi = "?" if heading.log_phi is None else number(math.exp(heading.log_phi))
+            head.append(f"| {heading.name} | {phi} | " + " | ".join(texts) + " |")
+        return "\n".join(head)
+
     def data(self) -> dict[str, Any]:
         """Return everything, unrounded, as JSON has it: what is not finite is ``null``."""
         return {
@@ -117,6 +127,21 @@ def row(cell: Cell) -> list[str]:
         number(cell.calls),
         number(cell.tokens),
     ]
+
+
+def distance(cell: Cell) -> str:
+    """Return the TV of a cell and its change against masking, as a table of all methods has it."""
+    if cell.tv is None or cell.how == "theorem":
+        return "0 (theorem)" if cell.how == "theorem" else "-"
+    if cell.floor and cell.tv < 2 * cell.floor and cell.how != "weights":
+        return "noise"
+    change = "" if cell.change is None else f" ({100 * cell.change:+.0f} %)"
+    return f"{number(cell.tv)}{change}"
+
+
+def worth(cell: Cell) -> str:
+    """Return the effective size of a draw, as a table of all methods has it."""
+    return number(cell.ess)
 
 
 def number(x: float | None) -> str:

@@ -100,9 +100,15 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _style(axis: Any, family: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_ylim(LEAST * 0.7, TOP)
+    for of_axis, subs in ((axis.xaxis, (1.0, 3.0)), (axis.yaxis, (1.0,))):
+        of_axis.set_major_locator(LogLocator(subs=subs))
+        of_axis.set_major_formatter(lambda x, _: f"{x:g}")
+        of_axis.set_minor_formatter(NullFormatter())
     axis.set_title(family, loc="left", fontsize=11, fontweight="bold", color=INK)
     axis.set_xlabel("model tokens of one draw", fontsize=9, color=INK)
     axis.set_ylabel("TV from the conditioned law", fontsize=9, color=INK)

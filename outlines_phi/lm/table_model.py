@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -100,6 +101,10 @@ class TableModel(LanguageModel):
                 "at least one of them finite."
             )
         return logits
+
+    def fingerprint(self) -> str:
+        """Return a digest of the law after the first token: all that can be read of a function."""
+        return hashlib.blake2b(self.logits((0,)).tobytes(), digest_size=16).hexdigest()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TableTrees:
         return TableTrees(self, prompts)

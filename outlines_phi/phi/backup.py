@@ -9,10 +9,16 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE
+from .state_values import EMPTY, Observed
 from .tree import BoundsTree, Node
+
+
+FLOOR = 1e-3
+"""Of the value of a state that is taken as usual, to the largest among its siblings."""
 
 
 class FreeMass(NamedTuple):
@@ -42,8 +48,7 @@ class BackedUpValues:
     ``V = h c(s)``: what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide
     state, in the mean (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too
     much for all others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least
-    solution of its recursion, so visited states start at 0: one that leads back to itself (the digits of a number) gets its value
-    from the ways out of it. Of a large tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs
+    solution of its recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs
     no more than one of a few. The numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where
     Phi is not), so a proposal needs a part that does not.
 
@@ -63,6 +68,9 @@ class BackedUpValues:
         self._of_state: dict[int, float] = {}
         self._free: dict[Node, tuple[int, FreeMass]] = {}
         self._beyond: dict[Node, NDArray[np.float64]] = {}
+        self._usual: dict[Node, NDArray[np.float64]] = {}
+        self._laws: set[Node] = set()
+        self._known = EMPTY
 
     def refresh(self) -> None:
         """Back up all values from what the tree knows by now."""
@@ -70,11 +78,50 @@ class BackedUpValues:
         nodes = heapq.nlargest(self.NODES, known, key=lambda node: node.log_p)  # with a node all nodes above it
         nodes.sort(key=lambda node: node.remaining)  # children first
         self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
-        self._of_state = dict.fromkeys((node.state for node in nodes if node.state != DEAD), 0.0) | self._of_state
+        self._observe(nodes)
+        self._of_state = self._first(nodes)
         for _ in range(self.SWEEPS):
             if self._sweep(nodes) < self.SETTLED:
                 break
-        self._beyond = {}
+        self._beyond, self._usual = {}, {}
+
+    def _observe(self, nodes: Sequence[Node]) -> None:
+        """Learn from laws that were not there before, the latest visited last."""
+        new = [node for node in nodes if node.law is not None and node.state != DEAD and node not in self._laws]
+        self._laws.update(new)
+        observed = []
+        for node in sorted(new, key=lambda node: node.touched):
+            free = self.free(node)
+            mass = free.mass.copy()
+            for child in node.children.values():
+                if child.state != DEAD:
+                    mass[free.states.searchsorted(child.state)] += child.p
+            observed.append(Observed(node.state, free.states, torch.from_numpy(mass)))
+        self._known = self._known.after(observed)
+
+    def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
+        """Return where the sweeps begin: the values that laws alone give, over what estimators say of the same prefixes."""
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            if node.state != DEAD:
+                by_state[node.state].append(node.h)
+        values = np.exp(self._known.log_values(np.array(list(by_state), dtype=np.int32)))
+        found = {}
+        for (state, h), value in zip(by_state.items(), values.tolist(), strict=True):
+            found[state] = value / (_geometric_mean(h) or 1.0) if value > 0 else self._of_state.get(state, 0.0)
+        return self._of_state | found
+
+    def usual(self, node: Node) -> NDArray[np.float64]:
+        """Return the value of each target state of an evaluated node, whatever is known of prefixes; none far below its siblings."""
+        if node not in self._usual:
+            free = self.free(node)
+            log_v = self._known.log_values(free.states)
+            done, known = free.states == DONE, log_v > -np.inf
+            value = np.where(known, np.exp(np.where(known, log_v, 0.0)), 0.0)
+            inner = value[known & ~done]
+            value[np.isnan(log_v)] = math.exp(float(log_v[known & ~done].mean())) if inner.size else 1.0
+            self._usual[node] = np.where(done, 1.0, np.maximum(value, FLOOR * value[~done].max(initial=0.0)))
+        return self._usual[node]
 
     def _sweep(self, nodes: Sequence[Node]) -> float:
         """Back up once from the deepest nodes to the root; return the largest change of the log of a state's value."""

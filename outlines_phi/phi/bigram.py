@@ -19,6 +19,8 @@ from .dp import Layers, explore, log_product
 from .estimator import Estimate, Need, ProposalPhi, floored
 from .run import Prefixes, Run
 
+Key = tuple[tuple[int, ...], int]  # a prompt and its budget
+
 NODES = 128
 """Single tokens that are evaluated at a time: their laws over a large vocabulary are the most that is held in memory."""
 
@@ -63,31 +65,34 @@ class BigramDPPhi(ProposalPhi):
 
 @final
 class BigramEstimate(Estimate):
-    """The inductions of the prompts of a run, made when the first of them is asked about.
+    """The inductions of the prompts of a run, made when a prompt is first asked about.
 
-    The tokens of all prompts are evaluated together, below their prompts in the run's trees.
+    Samplers ask about all of them at once, so that the tokens of all prompts are evaluated together, below their prompts in the
+    run's trees.
     """
 
     def __init__(self, phi: BigramDPPhi, run: Run) -> None:
         self._phi, self._run = phi, run
-        self._inductions: dict[tuple[tuple[int, ...], int], Induction] = {}  # by prompt and budget: rows may share one
+        self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""
-        if not self._inductions:
-            self._learn()
-            if set(prefixes.nodes) <= set(range(len(self._run.prompts))):  # the walks have not left the prompts
-                self._run.branches.compact(())
+        new: dict[Key, tuple[int, Tensor]] = {}
+        for row, tokens, law in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
+            if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
+                new[key] = row, law
+        if new:
+            self._learn(dict(new.values()))
         for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
             log_h = self._inductions[self._key(row)].log_h(state, left, self._phi.floor, scores)
             scores.add_(self._run.table.bias(state, left, scores.device) if log_h is None else log_h)
         return log_p
 
-    def _key(self, row: int) -> tuple[tuple[int, ...], int]:
+    def _key(self, row: int) -> Key:
         return self._run.prompts[row], self._run.budgets[row]
 
-    def _learn(self) -> None:
-        """Make the inductions of all prompts, whose own laws help to choose their tokens."""
+    def _learn(self, laws: dict[int, Tensor]) -> None:
+        """Make the inductions of some prompts; ``laws``, of the prompts themselves in a sampler, help to choose their tokens."""
         run, phi = self._run, self._phi
         space = run.table.keep(
             ("dp-bigram", phi.states),
@@ -95,14 +100,12 @@ class BigramEstimate(Estimate):
             lambda: StateSpace(run.table.guide, phi.states),
             lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
         )
-        rows = list({self._key(row): row for row in reversed(range(len(run.prompts)))}.values())
-        logits = run.branches.plant()[1]
         columns: dict[int, Columns] = {}
-        for row in rows:
-            law = run.log_p(logits[row : row + 1], [(row, ())])[0]
+        for row, law in laws.items():
             # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
             limit = phi.tokens if run.budgets[row] > 1 else 0
             columns[row] = Columns.choose(space, law.double().cpu().numpy(), limit)
+        first = run.branches.trees.next_node
         pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
         masses: dict[int, list[Tensor]] = {row: [] for row in columns}
         for start in range(0, len(pairs), NODES):
@@ -111,6 +114,8 @@ class BigramEstimate(Estimate):
             log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
             for (row, _), law in zip(part, log_p, strict=True):
                 masses[row].append(columns[row].partition.mass(law.double().exp()))
+        if first == len(run.prompts):  # nobody holds another node yet
+            run.branches.compact(())
         for row, chosen in columns.items():
             found = [mass.cpu().numpy() for mass in masses[row]]
             after = np.stack(found) if found else np.zeros((0, chosen.partition.size))

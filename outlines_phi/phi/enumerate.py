@@ -74,7 +74,7 @@ class BestFirst:
     tolerance
         Expand until ``U - Lo <= tolerance * Lo`` at the root.
     max_tokens, max_bytes
-        Model tokens to spend here at most, and memory of the tree, give or take one call.
+        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call.
     width
         Prefixes per model call.
     """
@@ -101,6 +101,7 @@ class BestFirst:
         spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes
         if self.reached or (spent and self.tree.root.expanded):
             return []
-        while len(self._batch) < self._width and (node := self._frontier.pop()) is not None:
+        width = min(self._width, max(1, self._last - self.tree.expansions))
+        while len(self._batch) < width and (node := self._frontier.pop()) is not None:
             self._batch.append(node)
         return self._batch

@@ -31,8 +31,8 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
         if tree.constraint is not None:
             raise EmptyLanguageError(
                 f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
-                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts too, "
-                "and has to allow every beginning of what it allows."
+                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts "
+                "too, and has to allow every beginning of what it allows."
             )
         raise EmptyLanguageError(
             f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "

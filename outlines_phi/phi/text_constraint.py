@@ -30,7 +30,7 @@ class TextConstraint:
     ``prefix(text)`` is asked of the beginnings of a text, and of the whole text; a beginning that it refuses is never continued.
     ``complete(text)`` is asked of whole texts only. Both see whole characters: of a beginning that ends inside a character,
     the part before that. The language is then that of the output type without what is refused, and everything that is said of
-    draws, weights and bounds is said of this language. The earlier a predicate refuses what can come to nothing, the less is wasted.
+    draws, weights and bounds is said of this language. The earlier a predicate refuses what comes to nothing, the less is wasted.
 
     Parameters
     ----------
@@ -120,7 +120,8 @@ class AllowedTexts:
     def __init__(self, texts: TextConstraint, vocabulary: Vocabulary) -> None:
         if not any(vocabulary.tokens):
             raise UnsupportedError(
-                f"constraint={texts} was given, and nobody knows what the tokens write; give the tokenizer too: vocabulary=tokenizer."
+                f"constraint={texts} was given, and nobody knows what the tokens write; give the tokenizer too: "
+                "vocabulary=tokenizer."
             )
         self._texts, self._vocabulary = texts, vocabulary
         self.further = texts.further
@@ -142,12 +143,12 @@ class AllowedTexts:
             A predicate raised, or returned something else than ``True`` or ``False``.
         """
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(self._vocabulary.decode(tokens))
+        if not text and not finished:  # every text begins so, and predicates like to look at the first character
+            return True
         return self._prefix.of(text) and (not finished or self._complete.of(text))
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, AllowedTexts) and self._texts == other._texts and self._vocabulary is other._vocabulary
-        )
+        return isinstance(other, AllowedTexts) and self._texts == other._texts and self._vocabulary is other._vocabulary
 
     def __hash__(self) -> int:
         return hash((self._texts, id(self._vocabulary)))
@@ -183,15 +184,16 @@ def _ask(predicate: Predicate, text: str) -> bool:
         verdict: object = predicate(text)
     except Exception as error:
         raise ConstraintError(
-            f"constraint={_name(predicate)} raised {type(error).__name__} for the text {text!r:.200}: {error}. A predicate is asked "
-            "about unfinished texts too; return False for what can never be continued to an allowed text, else True.",
+            f"constraint={_name(predicate)} raised {type(error).__name__} for the text {text!r:.200}: {error}. A predicate is "
+            "asked about unfinished texts too; return False for what can never be continued to an allowed text, else True.",
             text=text,
         ) from error
     match verdict:
         case bool() | np.bool_():
             return bool(verdict)
     raise ConstraintError(
-        f"constraint={_name(predicate)} returned {verdict!r:.80} for the text {text!r:.200}; expected True or False.", text=text
+        f"constraint={_name(predicate)} returned {verdict!r:.80} for the text {text!r:.200}; expected True or False.",
+        text=text,
     )
 
 

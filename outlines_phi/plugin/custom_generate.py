@@ -147,18 +147,18 @@ def custom_generate(
     processor = language_of(logits_processor, config)
     check_stops(stopping_criteria, config)
     kept, table = _resources(model, config, vocabulary, output_type, processor)
-    constraint = _constraint(options, vocabulary, kept)
+    language = _constraint(options, vocabulary, kept)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     rows: list[tuple[Tensor, Any]]
     if sought:
-        best = _best(kept, prompts, table, options, {**limits, "constraint": constraint})
+        best = _best(kept, prompts, table, options, {**limits, "constraint": language})
         rows = [(ids, member) for ids, prompt in zip(input_ids, prompts, strict=True) for member in best[prompt]]
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
         draws = kept.draw(
-            list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), constraint
+            list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), language
         )
         _check_complete(draws, options)
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}

@@ -144,7 +144,8 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     match python_type:
         case type() if issubclass(python_type, Enum) and len(python_type):
             names = Named(dict(python_type.__members__))
-            return _generator(model, Choice(list(names.values)), sampler, phi, ValueReader(python_type, names), constraint=constraint)
+            read = ValueReader(python_type, names)
+            return _generator(model, Choice(list(names.values)), sampler, phi, read, constraint=constraint)
     return _generator(model, python_type, sampler, phi, constraint=constraint)
 
 

@@ -166,7 +166,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
         for sampler in runners
         for estimator in chosen
         if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
-        and (estimators is not None or samplers is not None or _shown(estimator, sampler))
+        and (samplers is not None or _shown(estimator, sampler))
     ]
     if not found:
         raise UnsupportedError(

@@ -66,6 +66,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
+    constraint
+        Refused: a predicate needs a sampler.
 
     Raises
     ------
@@ -92,9 +94,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     ) -> None:
         if constraint is not None:
             raise UnsupportedError(
-                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers for "
-                "one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., "
-                "constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
+                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
+                "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
+                "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
             )
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(

@@ -13,44 +13,45 @@ from ..lm.interruption import check_interruption
 from ..phi.backup import BackedUpValues
 from ..phi.tree import BoundsTree, Node
 
-DEFENSE = 0.1
-"""Share of the trajectories that follow the mask; no weight exceeds that of masking by more than its inverse."""
+MASK, STATE, TREE = 0, 1, 2
+SHARES = (0.1, 0.4, 0.5)
+"""Shares of the trajectories that follow the mask, the usual values of guide states, and the values of prefixes.
 
-ROUNDS = 8
-"""Rounds that many trajectories are dealt over; the proposal learns between them."""
+No weight exceeds that of masking by more than ten times, nor that of values by state by more than two and a half: what was found of
+some prefixes says little of all others, where each context has a Phi of its own.
+"""
 
 ROUND = 16
-"""Trajectories of a round at least."""
+"""Trajectories of the first round; every later one has as many as all before it, and the proposal learns between them."""
 
 
 @final
 class Trajectory:
-    """One draw in the making, with its log probability under both parts of the proposal.
+    """One draw in the making, with its log probability under all parts of the proposal.
 
     Attributes
     ----------
     node
         Where it stands; ``None`` once it has found no allowed token.
-    masked
-        Whether it follows the mask instead of the backed-up values.
-    log_q, log_q_mask
-        ``log q_h(y)`` and ``log q_mask(y)``.
+    part
+        Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
+    log_q
+        ``[3]``: ``log q(y)`` under each part.
     """
 
-    __slots__ = ("log_q", "log_q_mask", "masked", "node", "rng")
+    __slots__ = ("log_q", "node", "part", "rng")
 
     def __init__(self, root: Node, rng: np.random.Generator) -> None:
         self.node: Node | None = root
-        self.rng, self.masked = rng, bool(rng.random() < DEFENSE)
-        self.log_q = self.log_q_mask = 0.0
+        self.rng, self.part = rng, int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right").clip(MASK, TREE))
+        self.log_q = np.zeros(3)
 
     @property
     def log_w(self) -> float:
-        """``log p(y) - log (DEFENSE q_mask(y) + (1 - DEFENSE) q_h(y))``; ``-inf`` where it failed."""
+        """``log p(y) - log sum_k SHARES[k] q_k(y)``; ``-inf`` where it failed."""
         if self.node is None:
             return -math.inf
-        log_q = np.logaddexp(math.log(DEFENSE) + self.log_q_mask, math.log1p(-DEFENSE) + self.log_q)
-        return self.node.log_p - float(log_q)
+        return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + self.log_q))
 
 
 @final
@@ -96,7 +97,7 @@ class AdaptiveTrajectories:
         self.tree.evict(self._max_bytes)
         self._values.refresh()
         first = len(self.trajectories)
-        size = min(max(ROUND, math.ceil(self._total / ROUNDS)), self._total - first)
+        size = min(max(ROUND, first), self._total - first)
         self._walking = [Trajectory(self.tree.root, self._stream(first + i)) for i in range(size)]
         self.trajectories += self._walking
 
@@ -111,30 +112,40 @@ class AdaptiveTrajectories:
         return True
 
     def _step(self, trajectory: Trajectory, node: Node) -> None:
-        """Draw the next token and keep account of both parts of the proposal."""
+        """Draw the next token and keep account of all parts of the proposal."""
+        assert node.law is not None
         children = list(node.children.values())
         p = np.array([child.p for child in children])
         v = np.array([self._values.of(node, child) for child in children])
-        free, beyond = self._values.free(node), self._values.beyond(node)
-        shares = np.concatenate([p * v, free.hope * beyond])
-        masses = np.concatenate([p, free.mass])
-        if not (masses if trajectory.masked else shares).any():
+        free, beyond, usual = self._values.free(node), self._values.beyond(node), self._values.usual(node)
+        # A child that was ruled out keeps the place of its target for the mask, and has no value.
+        by_state = np.array(
+            [usual[free.states.searchsorted(child.state)] if child.state != DEAD else 0.0 for child in children]
+        )
+        shares = np.stack(
+            [
+                np.concatenate([p, free.mass]),
+                np.concatenate([p * by_state, free.mass * usual]),
+                np.concatenate([p * v, free.hope * beyond]),
+            ]
+        )
+        if not shares[trajectory.part].any():
             trajectory.node = None
             return
-        choice = draw(masses if trajectory.masked else shares, trajectory.rng)
+        choice = draw(shares[trajectory.part], trajectory.rng)
         if choice < len(children):
             child = children[choice]
+            values = np.array([1.0, by_state[choice], v[choice]])
         else:
-            assert node.law is not None
-            tokens = np.flatnonzero(free.places == choice - len(children))
-            weights = node.law.free if trajectory.masked else node.law.free * node.law.h
+            place = choice - len(children)
+            tokens = np.flatnonzero(free.places == place)
+            weights = node.law.free * node.law.h if trajectory.part == TREE else node.law.free
             token = int(node.law.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
             child = self.tree.child(node, token, node.law.target(token))
-        value = v[choice] if choice < len(children) else child.h * beyond[choice - len(children)]
-        log_p = child.log_p - node.log_p
-        trajectory.log_q_mask += log_p - math.log(masses.sum())
-        total = float(shares.sum())
-        trajectory.log_q += log_p + math.log(value) - math.log(total) if value > 0 and total > 0 else -math.inf
+            values = np.array([1.0, usual[place], child.h * beyond[place]])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_q = child.log_p - node.log_p + np.log(values) - np.log(shares.sum(1))
+        trajectory.log_q += np.where(values > 0, log_q, -np.inf)
         trajectory.node = child if child.state != DEAD else None
 
 

@@ -13,6 +13,9 @@ from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory
 
+WASTE = 2048
+"""Nodes that a run may grow by, whatever its walks need, before the others are given back."""
+
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
 
@@ -64,15 +67,19 @@ def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Tra
     """Take ``walks``, at the start, to their ends; yield them all, then those that have grown after every model call."""
     stepper.first(walks)
     yield walks
-    groups = _groups(walks)
+    trees = stepper.branches.trees
+    groups, compacted = _groups(walks), trees.next_node
     while groups:
         group = groups.pop()
         stepper.advance(group)
         yield group
         below = _groups(group)
         groups += below
-        if not below:
-            stepper.branches.compact(walk.node for waiting in groups for walk in waiting)
+        needed = {walk.node: len(walk.tokens) for waiting in groups for walk in waiting}
+        # What an estimator has looked at in vain is given back when it outweighs the paths of the walks.
+        if not below or trees.next_node - compacted > max(WASTE, sum(needed.values())):
+            stepper.branches.compact(needed)
+            compacted = trees.next_node
 
 
 def _groups(walks: Sequence[Trajectory]) -> list[list[Trajectory]]:

@@ -36,8 +36,11 @@ from ..lm.interruption import check_interruption
 FIRST, GROWTH = 8, 4
 """Tokens of a walk's order that are laid out at first, and how much longer every further piece is."""
 
-ELEMENTS = 2**22
-"""Walks times tokens that are worked on at a time: 32 MiB for each of a few tensors."""
+ELEMENTS = 2**20
+"""Walks times tokens that are worked on at a time: 8 MiB for each of a few tensors."""
+
+_LEAST = torch.finfo(torch.float64).min
+"""Below every finite log, so that a row without any has a largest one."""
 
 
 class Outcome(NamedTuple):
@@ -118,8 +121,11 @@ class Order:
         log_q = self._waiting.gather(1, columns)
         self._places.scatter_(1, columns, -math.inf)
         self._waiting.scatter_(1, columns, -math.inf)
-        sums = (_sums_after(power * self._waiting, power * log_q) for power in (1.0, 2.0))
-        return torch.stack([self._tokens[columns].double(), log_q, *sums])
+        top = self._waiting.amax(-1, keepdim=True).clamp_min(_LEAST)
+        beyond = (self._waiting - top).exp_()
+        squares = torch.linalg.vecdot(beyond, beyond)[:, None].log() + 2 * top
+        after = _with_those_after(log_q, beyond.sum(-1, keepdim=True).log() + top)
+        return torch.stack([self._tokens[columns].double(), log_q, after, _with_those_after(2 * log_q, squares)])
 
     def keep(self, walks: Sequence[int]) -> None:
         """Go on with these walks, by their place, alone."""
@@ -138,7 +144,16 @@ class Tally:
         Tests after the draw.
     """
 
-    __slots__ = ("_left", "_log_allowed", "_log_estimate", "_log_share", "_log_squares", "_log_untested", "tests", "token")
+    __slots__ = (
+        "_left",
+        "_log_allowed",
+        "_log_estimate",
+        "_log_share",
+        "_log_squares",
+        "_log_untested",
+        "tests",
+        "token",
+    )
 
     def __init__(self, further: int) -> None:
         self.token, self.tests = -1, 0
@@ -188,9 +203,9 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
     """
     bits = keys[:, None] + (tokens + 1) * _signed(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        bits = (bits ^ _shifted(bits, shift)) * _signed(factor)
-    bits = bits ^ _shifted(bits, 31)
-    uniform = (_shifted(bits, 12).double() + 0.5) * 2.0**-52  # never 0 or 1
+        bits.bitwise_xor_(_shifted(bits, shift)).mul_(_signed(factor))
+    bits.bitwise_xor_(_shifted(bits, 31))
+    uniform = _shifted(bits, 12).double().add_(0.5).mul_(2.0**-52)  # never 0 or 1
     return uniform.log_().neg_().log_().neg_()
 
 
@@ -203,11 +218,15 @@ def _race(
     while going:
         check_interruption()
         pieces = order.next(size).movedim(0, -1).tolist()
-        places = [
-            place
-            for place, (walk, piece) in enumerate(zip(going, pieces, strict=True))
-            if not tallies[walk].run(piece, partial(verdicts.of, laws[walk]))
-        ]
+        places = []
+        for place, (walk, piece) in enumerate(zip(going, pieces, strict=True)):
+            law, tally = laws[walk], tallies[walk]
+            if law in verdicts.empty:  # another walk has asked about all that this one can come to
+                continue
+            if not tally.run(piece, partial(verdicts.of, law)):
+                places.append(place)
+            elif tally.token < 0:
+                verdicts.empty.add(law)
         going = [going[place] for place in places]
         order.keep(places)
         size *= GROWTH
@@ -216,11 +235,18 @@ def _race(
 
 @final
 class _Verdicts:
-    """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws."""
+    """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws.
+
+    Attributes
+    ----------
+    empty
+        The laws of which nothing is allowed.
+    """
 
     def __init__(self, allows: Callable[[int, int], bool]) -> None:
         self._allows = allows
         self._known: dict[tuple[int, int], bool] = {}
+        self.empty: set[int] = set()
 
     def of(self, law: int, token: int) -> bool:
         pair = law, token
@@ -229,10 +255,9 @@ class _Verdicts:
         return self._known[pair]
 
 
-def _sums_after(waiting: Tensor, taken: Tensor) -> Tensor:
-    """Return ``[W, k]``: the log of the sum of ``exp(waiting)`` and of all of ``exp(taken)`` that stand after each."""
-    backwards = torch.cat([torch.logsumexp(waiting, -1, keepdim=True), taken.flip(-1)[:, :-1]], -1)
-    return torch.logcumsumexp(backwards, -1).flip(-1)
+def _with_those_after(log_x: Tensor, log_beyond: Tensor) -> Tensor:
+    """Return ``[W, k]``: the log of ``exp(log_beyond)``, ``[W, 1]``, and of all of ``exp(log_x)`` that stand after each."""
+    return torch.logcumsumexp(torch.cat([log_beyond, log_x.flip(-1)[:, :-1]], -1), -1).flip(-1)
 
 
 def _weight(share: float, left: int) -> float:
@@ -251,7 +276,7 @@ def _log_add(x: float, y: float) -> float:
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
     """Return a logical shift to the right; that of torch keeps the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
+    return (bits >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
 def _signed(number: int) -> int:

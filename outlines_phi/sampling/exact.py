@@ -153,9 +153,8 @@ class ExactSampler(Sampler):
         )
         raise BudgetError(
             f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={self.phi.tolerance}, when its {self.phi.effort.tokens} model tokens, {self.phi.effort.attempts} residual "
-            f"attempts or its memory were used. {other}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs "
-            "no certificate).",
+            f"tolerance={self.phi.tolerance}, when its effort ({self.phi.effort.tokens} model tokens) or its memory was used. "
+            f"{other}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs no certificate).",
             draws=results,
             log_z_bounds=logs((lower, upper)),
         )

@@ -78,7 +78,9 @@ class PIMHSampler(Sampler):
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`; the draws are states of a chain and depend on one another."""
-        runs, counts = SMCSampler(self.phi, self.options.smc).run(request, self.options.burn_in + request.n)
+        runs, counts = SMCSampler(self.phi, self.options.smc).run(
+            request, self.options.burn_in + request.n, independent=True
+        )
         return [
             self._draws(request, row, [population for population, _ in of_prompt], counts)
             for row, of_prompt in enumerate(runs)

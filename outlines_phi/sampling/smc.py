@@ -19,7 +19,7 @@ from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
 from .population import Population
 from .resampling import SCHEMES, Scheme
 from .sampler import Request, Sampler
-from .stepper import Stepper
+from .stepper import Stepper, Trajectory
 
 Resample = Literal["never", "ess", "boundary"]
 
@@ -133,7 +133,7 @@ class SMCSampler(Sampler):
     ``E[Z_hat] = Phi``; with ``mu*(f) Phi`` of what follows in the place of ``Phi``, ``E[sum_i w_i f(y_i) / N] = Phi mu*(f)``.
 
     All particles of all runs of all prompts advance in one model call per step, equal prefixes evaluated once, up to
-    ``TOGETHER`` different prefixes; beyond it, whole runs take turns.
+    ``TOGETHER`` different prefixes; beyond it, whole runs take turns. An estimator that learns from walks makes rounds of them.
 
     Attributes
     ----------
@@ -147,33 +147,56 @@ class SMCSampler(Sampler):
     options: SMC = field(default_factory=SMC)
 
     def sample(self, request: Request) -> list[Draws]:
-        """See :meth:`Sampler.sample`: the draws of a prompt are picks from independent runs."""
+        """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
         runs, counts = self.run(request, request.n)
         return [_draws(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
 
-    def run(self, request: Request, n: int) -> tuple[list[list[tuple[Population, np.random.Generator]]], ModelCounts]:
-        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together."""
-        stepper = Stepper(request, self.phi)
-        walks, size = stepper.launch(n * self.options.particles), self.options.particles
-        scheme = SCHEMES[self.options.scheme or "systematic"]
-        runs = [
+    def run(
+        self, request: Request, n: int, *, independent: bool = False
+    ) -> tuple[list[list[tuple[Population, np.random.Generator]]], ModelCounts]:
+        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
+
+        Parameters
+        ----------
+        request
+            The call.
+        n
+            How many.
+        independent
+            Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
+        """
+        stepper, size = Stepper(request, self.phi), self.options.particles
+        runs: list[Particles] = []
+        if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
+            walks: list[Trajectory] = []
+            for together in [n * size] if independent else self.phi.rounds(n * size):
+                walks += (begun := stepper.launch(together))
+                for _ in grow(stepper, begun):
+                    pass
+            runs = self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
+        else:
+            for together in [n] if independent else self.phi.rounds(n):
+                waiting = self._runs(request, stepper.launch(together * size))
+                _advance(stepper, waiting)
+                runs += waiting
+        spelled: dict[tuple[int, ...], Draw] = {}
+        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
+        for run in runs:
+            of_prompt[run.walks[0].row].append((_population(request, run, spelled), run.rng))
+        return of_prompt, stepper.branches.trees.counts
+
+    def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
+        """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
+        size, tokens = self.options.particles, request.table.vocabulary.tokens
+        return [
             Particles(
                 walks[first : first + size],
-                self.options.timing(request.table.vocabulary.tokens),
-                scheme,
+                self.options.timing(tokens),
+                SCHEMES[self.options.scheme or "systematic"],
                 request.stream(walks[first].row, RESAMPLING_STREAM + walks[first].number // size),
             )
             for first in range(0, len(walks), size)
         ]
-        if self.options.resample == "never":
-            for _ in grow(stepper, walks):
-                pass
-        else:
-            _advance(stepper, runs)
-        spelled: dict[tuple[int, ...], Draw] = {}
-        finished = [(_population(request, run, spelled), run.rng) for run in runs]
-        rows = range(len(request.prompts))
-        return [finished[row * n : (row + 1) * n] for row in rows], stepper.branches.trees.counts
 
 
 def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:

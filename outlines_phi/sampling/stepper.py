@@ -236,9 +236,7 @@ class Stepper:
                     "has to allow every beginning of what it allows."
                 )
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
-        return tokens, torch.tensor(
-            [outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device
-        )
+        return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
 
     def _take(self, walk: Trajectory, token: int, allowed: bool, log_p: float, log_w: float) -> None:
         if not allowed:

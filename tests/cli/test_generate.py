@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -441,6 +442,48 @@ class TestFailures:
         assert [line["record"] for line in lines] == ["draw", "error", "draw", "draw"]
         assert lines[1]["error"] == "EmptyLanguageError" and lines[1]["message"].startswith("no member of the language")
         assert result.exit_code == 1
+
+    def test_draws_at_a_certified_distance_say_it(self, cli: Cli, folder: Path) -> None:
+        story, target = (
+            ["--regex", "[a-z ]{1,20}[.]", "--n", 5, "--seed", 1, "Story: Aria is a "],
+            folder / "draws.jsonl",
+        )
+        asked = ["generate", *story, "--tolerance", 0.3, "--max-new-tokens", 20, "--output", target]
+        result = cli(*asked, "--confidence", 0.9)
+        assert result.exit_code == 0
+        header, *lines = map(json.loads, target.read_text(encoding="utf-8").splitlines())
+        assert (header["phi"], header["tolerance"], header["confidence"]) == ("exact", 0.3, 0.9)
+        assert {line["guarantee"] for line in lines} == {"confident"} and {line["confidence"] for line in lines} == {
+            0.9
+        }
+        assert 0 < lines[0]["total_variation"] <= 0.3
+        again = cli(*asked)
+        assert again.exit_code == 2 and "differs in confidence (0.9 in the file, None in this command)" in again.stderr
+
+    def test_a_prompt_without_a_certificate_says_what_was_reached(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hasty = partial(ExactPhi, effort=Effort(tokens=300))
+        monkeypatch.setattr(command, "_certified", lambda phi, sampler, options: hasty(**options))
+        story = ["--regex", "[a-z ]{1,20}[.]", "--seed", 1, "--max-new-tokens", 20, "Story: Aria is a "]
+        result = cli("generate", *story, "--tolerance", 0.01, "--confidence", 0.9)
+        assert result.exit_code == 1
+        (line,) = records(result.stdout)
+        assert line["error"] == "BudgetError" and "at 0.9 confidence, short of --tolerance" in line["message"]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--tolerance", 0.1, "--phi", "local"], "given with --phi local"),
+            (["--tolerance", 0.1, "--particles", 5], "given with --particles"),
+            (["--confidence", 0.9], "tolerance=0, which asks for exact draws"),
+            (["--tolerance", 2], "expected a number in"),
+            (["--tolerance", 0.1, "--confidence", 95], "between 0 and 1"),
+        ],
+    )
+    def test_certificates_that_make_no_sense_are_refused(self, options: list[Any], message: str, cli: Cli) -> None:
+        result = cli("generate", "--regex", "yes|no", BAKERY, *options)
+        assert result.exit_code == 2 and message in " ".join(result.stderr.split())
 
     def test_what_the_effort_reached_is_kept(self, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hasty = ExactPhi(effort=Effort(attempts=2, tokens=10**6), width=1)

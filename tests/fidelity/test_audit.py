@@ -24,8 +24,12 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.evaluator import Evaluator
+from outlines_phi.phi.evidence import Evidence, Wave
 from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.confident import certify
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
@@ -145,6 +149,69 @@ def test_intervals_hold_at_their_rate(
     assert (misses <= ALPHA * AUDITS).all()
     assert above <= ALPHA * AUDITS
     assert np.mean(widths) < 0.7
+
+
+@pytest.mark.parametrize("language", [LANGUAGES[0], LANGUAGES[1]], ids=str)
+def test_residual_attempts_narrow_the_intervals_which_hold_at_their_rate(
+    language: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 audits of 80 draws with 60 more tokens each, at 90 %: enumeration, then attempts. Power: read at 4 times the evidence, the
+    same intervals miss."""
+    monkeypatch.setattr(bias, "RESAMPLES", 2)
+    reference = language.reference()
+    phi, tv, audits = math.exp(reference.log_phi), true_tv(reference), 60
+    misses, wrong, narrower = np.zeros(2), 0, []
+    for i in range(audits):
+        log_w = log_weights(many(language)[i * N : (i + 1) * N])
+        tree = BoundsTree(language.table, language.budget)
+        evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [tree])
+        (row,) = certify(
+            [tree], evaluator, 1e-3, 1 - ALPHA, lambda _, number, i=i: np.random.default_rng((i, number)),
+            max_tokens=60, max_attempts=500, width=16,
+        )  # fmt: skip
+        certain = [tree.bounds]
+        found, without = measure([log_w], certain, ALPHA, [row.evidence]), measure([log_w], certain, ALPHA)
+        assert found.residual is not None and found.attempts == row.evidence.attempts > 0
+        assert found.certain == without.certain and found.residual.low == found.certain.low
+        for j, (interval, truth) in enumerate([(found.phi.interval, phi), (found.tv.interval, tv)]):
+            misses[j] += not interval.low - 1e-9 <= truth <= interval.high + 1e-9
+        narrower.append(without.phi.interval.high / found.phi.interval.high)
+        louder = Evidence()
+        for wave in row.evidence.waves:
+            louder.add(wave._replace(lower=wave.lower * 0.25, gap=wave.gap * 0.25))
+        wrong += not phi <= measure([log_w], certain, ALPHA, [louder]).phi.interval.high
+    print(f"{language}: misses {misses} of {audits}, {np.mean(narrower):.2f} times narrower above")
+    assert (misses <= ALPHA * audits).all() and np.mean(narrower) > 1.05
+    assert wrong > 0.5 * audits
+
+
+def test_attempts_of_several_prompts_share_the_error() -> None:
+    """The limit of a mean is the mean of limits, each at its share; a prompt without attempts keeps its certain bound."""
+    log_w = [log_weights(many(language)[:100]) for language in LANGUAGES[:2]]
+    found = Evidence()
+    found.add(Wave(0.01, 0.2, 50, 0))
+    certain = [(0.01, 0.21), (0.0, 0.5)]
+    both = measure(log_w, certain, 0.1, [found, Evidence()])
+    assert both.residual is not None
+    assert both.residual.high == pytest.approx((found.limit(0.05) + 0.5) / 2)
+    assert both.residual.low == pytest.approx(0.005) and both.attempts == 50
+    alone = measure(log_w[:1], certain[:1], 0.1, [found])
+    assert alone.residual is not None and alone.residual.high == pytest.approx(found.limit(0.1))
+    assert alone.phi.interval.high == pytest.approx(min(found.limit(0.025), alone.phi.interval.high))
+    assert measure(log_w, certain, 0.1, [Evidence(), Evidence()]) == measure(log_w, certain, 0.1)
+
+
+def test_the_report_says_which_bound_is_certain() -> None:
+    found = Evidence()
+    found.add(Wave(0.0, 1.0, 500, 20))
+    traces = [list(many(LANGUAGES[0])[:200])]
+    report = audited(traces, evidence=[found], bounds=[(0.0, 1.0)])
+    text = " ".join(str(report).split())
+    assert "Phi, for certain" in text and "Phi, at 95% confidence, by 500 residual attempts" in text
+    assert "intervals that use it count it in" in text
+    residual = report.to_dict()["pooled"]["bias"]["residual"]
+    assert residual["high"] == report.pooled.bias.residual.high
+    assert "residual attempts" not in str(audited(traces))
 
 
 @languages

@@ -5,15 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import pytest
+from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.fidelity.reference import Reference, count_prefixes, enumerate_language
+from outlines_phi.guides.table import Table
+from outlines_phi.phi.bigram import BigramDPPhi
+from outlines_phi.phi.estimator import Need, ProposalPhi, StepPhi
+from outlines_phi.phi.frozen import FrozenDPPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.lookahead1 import Lookahead1Phi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+
+PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), Lookahead1Phi(), FrozenDPPhi(), BigramDPPhi())
 
 SMALL = (Language("two", "(ab|ba|c){1,2}", 4, seed=4), Language("ends", "a*b?", 4, seed=9))
 small = pytest.mark.parametrize("language", SMALL, ids=str)
+
+
+def enumerated(language: Language, phi: ProposalPhi) -> Reference:
+    law = language.lm, language.table, PROMPT, language.settings(), language.budget
+    return enumerate_language(*law, estimators={phi.name: phi})
 
 
 def brute_force(language: Language, **options: object) -> dict[tuple[int, ...], float]:
@@ -76,7 +94,12 @@ def test_the_law_of_an_estimator_is_that_of_its_draws(language: Language, phi: P
 def test_several_estimators_are_enumerated_together() -> None:
     language = LANGUAGES[2]
     together = enumerate_language(
-        language.lm, language.table, PROMPT, language.settings(), language.budget, estimators={p.name: p for p in PROPOSALS}
+        language.lm,
+        language.table,
+        PROMPT,
+        language.settings(),
+        language.budget,
+        estimators={p.name: p for p in PROPOSALS},
     )
     for phi in PROPOSALS:
         assert together.log_q[phi.name] == pytest.approx(enumerated(language, phi).log_q[phi.name])

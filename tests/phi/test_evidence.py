@@ -113,3 +113,15 @@ def test_the_count_of_misses_has_power() -> None:
     """Power control: the point estimate misses, and so does a limit for one look that is looked at many times."""
     assert misses(by_the_point_estimate, 0.3) > 0.9 * REPEATS
     assert misses(by_clopper_pearson, 0.3) > 0.3 * REPEATS
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_attempts_count_at_the_bounds_they_were_launched_at(moved: bool) -> None:
+    """Phi is 0.12, and the bounds go from 0.1 ... 0.6 to 0.11 ... 0.13. Attempts of the first wave that are read at the bounds
+    of the second rule the truth out nearly always."""
+    rng, count = np.random.default_rng(2), 0
+    for _ in range(REPEATS):
+        first, second = rng.binomial(40, 0.02 / 0.5), rng.binomial(10, 0.01 / 0.02)
+        launched = (0.11, 0.02) if moved else (0.1, 0.5)
+        count += evidence((*launched, 40, int(first)), (0.11, 0.02, 10, int(second))).rules_out(0.12, ALPHA)
+    assert count > 0.9 * REPEATS if moved else count <= ALPHA * REPEATS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ import torch
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi import candidates
+from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.candidates import Candidates
 from outlines_phi.phi.lookahead1 import Lookahead1Phi
+from outlines_phi.sampling import ancestral
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
@@ -140,3 +143,22 @@ def test_the_least_budget(pattern: str) -> None:
 def test_bad_options(option: str, value: object) -> None:
     with pytest.raises(UnsupportedError, match=f"{option}={value!r} was given to Lookahead1Phi; expected a "):
         Lookahead1Phi(**{option: value})  # type: ignore[arg-type]
+
+
+def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it changes no draw: the walks stand on what is kept."""
+    language, phi, kept = LANGUAGES[0], Lookahead1Phi(share=1.0), []
+    usual = AncestralSampler(phi).sample(language.request(60, seed=2))[0]
+    monkeypatch.setattr(ancestral, "WASTE", 10)
+    compact = Branches.compact
+
+    def counting(self: Branches, nodes: Iterable[int]) -> None:
+        compact(self, nodes)
+        forest = self.trees._forest  # type: ignore[attr-defined]
+        kept.append(int(forest.alive[: len(forest)].sum()) / len(forest))
+
+    monkeypatch.setattr(Branches, "compact", counting)
+    draws = AncestralSampler(phi).sample(language.request(60, seed=2))[0]
+    assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in usual]
+    assert draws.counts.tokens == usual.counts.tokens
+    assert len(kept) > 2 and min(kept[:-1]) < 0.6

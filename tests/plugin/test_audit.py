@@ -139,6 +139,18 @@ def test_an_enumeration_narrows_the_bounds_and_is_counted(model: outlines_phi.Ph
     assert without.counts.tokens < bounded.counts.tokens <= without.counts.tokens + 1000 + 64
 
 
+def test_residual_attempts_lower_the_limit_of_phi(model: outlines_phi.PhiTransformers) -> None:
+    """Free text that ends in a period: an enumeration leaves most of Phi undecided, attempts find it dead."""
+    asked: dict[str, Any] = {"prompts": "Story: Aria is a ", "n": 20, "seed": 1, "max_new_tokens": 20}
+    report = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
+    found = report.pooled.bias
+    assert found.attempts > 20 and found.residual is not None
+    assert found.residual.low == found.certain.low and found.residual.high < 0.8 * found.certain.high
+    assert found.residual.low < found.phi.value <= found.residual.high * (1 + 1e-12)
+    again = outlines_phi.audit((model, outlines.types.regex("[a-z ]{1,20}[.]")), **asked, bounds_tokens=800)
+    assert again.to_dict() == report.to_dict()
+
+
 def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
     seen: list[tuple[int, int]] = []
     outlines_phi.audit((model, Answer), ASKED, 30, seed=1, progress=lambda done, total: seen.append((done, total)))

@@ -20,7 +20,7 @@ from outlines_phi.phi.backup import BackedUpValues
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling import exact
-from outlines_phi.sampling.adaptive import AdaptiveTrajectories
+from outlines_phi.sampling.adaptive import STATE, AdaptiveTrajectories
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws, Guarantee
@@ -69,7 +69,7 @@ def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: py
         if not waiting:
             self._values.refresh()
             for trajectory in self.trajectories:
-                trajectory.log_q = rescored(self._values, trajectory.node)
+                trajectory.log_q[STATE:] = rescored(self._values, trajectory.node)
         return waiting
 
     monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
@@ -78,14 +78,18 @@ def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: py
         assert abs(z(w, 1.0)) > 5
 
 
-def rescored(values: BackedUpValues, node) -> float:
-    log_q = 0.0
+def rescored(values: BackedUpValues, node) -> list[float]:
+    """Return ``log q`` of a member under the usual values of states and those of prefixes, as they are now."""
+    log_q = np.zeros(2)
     for below in node.path():
         parent = below.parent
-        total = values.free(parent).mass @ values.beyond(parent)
-        total += sum(child.p * values.of(parent, child) for child in parent.children.values())
-        log_q += below.log_p - parent.log_p + math.log(values.of(parent, below) / total)
-    return log_q
+        free, usual, beyond = values.free(parent), values.usual(parent), values.beyond(parent)
+        total = np.array([free.mass @ usual, free.hope @ beyond])
+        for child in parent.children.values():
+            total += child.p * np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
+        value = np.array([usual[free.states.searchsorted(below.state)], values.of(parent, below)])
+        log_q += below.log_p - parent.log_p + np.log(value / total)
+    return log_q.tolist()
 
 
 @languages

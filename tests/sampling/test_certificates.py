@@ -1,4 +1,4 @@
-"""Certificates against exact enumeration: the stated total variation holds, at its rate, and the law of the draws is the one meant."""
+"""Certificates against exact enumeration: the stated distance holds at its rate, and the law of the draws is the one meant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.enumerate import enumerate_together
 from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.evidence import Evidence, Wave
+from outlines_phi.phi.evidence import Evidence
 from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.phi.frontier import grow
 from outlines_phi.phi.local import LocalPhi
@@ -32,13 +32,15 @@ from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+from tests.sampling.test_constraint import Merged
+from tests.sampling.test_constraint import reference as constrained_reference
 
 WORDS, LOOP, NESTED, LATE = LANGUAGES
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
 """3,268 members: more than a few hundred tokens enumerate."""
 
 CONFIDENCE = 0.8
-REPEATS = 80
+REPEATS = 50
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +48,8 @@ def trees_grow_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
 
 
-def planted(language: Language) -> tuple[BoundsTree, Evaluator]:
-    tree = BoundsTree(language.table, language.budget)
+def planted(language: Language, constraint: Merged | None = None) -> tuple[BoundsTree, Evaluator]:
+    tree = BoundsTree(language.table, language.budget, constraint)
     return tree, Evaluator(language.lm, language.settings(), [PROMPT], [tree])
 
 
@@ -71,8 +73,10 @@ def distance(language: Language, tree: BoundsTree) -> float:
     return math.fsum(abs(held.get(ids, 0.0) / total - p) for ids, p in mu.items()) / 2
 
 
-def certification(language: Language, seed: int, tolerance: float, tokens: int) -> Certification:
-    tree, evaluator = planted(language)
+def certification(
+    language: Language, seed: int, tolerance: float, tokens: int, constraint: Merged | None = None
+) -> Certification:
+    tree, evaluator = planted(language, constraint)
     limits = {"max_tokens": tokens, "max_attempts": 2000, "width": 8}
     row = Certification(tree, tolerance, CONFIDENCE, partial(stream, seed), **limits)
     grow([row], evaluator)
@@ -89,7 +93,7 @@ def certifications(case: int) -> list[Certification]:
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=lambda case: f"{CASES[case][0]} {CASES[case][1]}")
 def test_certificates_hold_at_their_rate(case: int) -> None:
-    """At 80 %: of 80 certificates, reached or not, at most 16 state less than the true distance; and they are worth something."""
+    """At 80 %: of 50 certificates, reached or not, at most 10 state less than the true distance; and they are worth something."""
     (language, tolerance, tokens), rows = CASES[case], certifications(case)
     true = [distance(language, row.tree) for row in rows]
     wrong = sum(row.certificate.total_variation < tv - 1e-9 for row, tv in zip(rows, true, strict=True))
@@ -99,7 +103,7 @@ def test_certificates_hold_at_their_rate(case: int) -> None:
         f"{language}: {wrong} wrong of {REPEATS}, true {np.mean(true):.3f}, stated {stated:.3f}, certain {certain:.3f}"
     )
     assert wrong <= (1 - CONFIDENCE) * REPEATS
-    assert stated < 0.8 * certain
+    assert stated < 0.95 * certain
     for row, tv in zip(rows, true, strict=True):
         assert tv == pytest.approx(1 - row.tree.root.lower / phi_of(language), abs=1e-9)
         assert row.certificate.confidence == (1.0 if row.certain else CONFIDENCE)
@@ -107,38 +111,33 @@ def test_certificates_hold_at_their_rate(case: int) -> None:
         assert row.reached or row.tree.expansions >= tokens
 
 
-@pytest.mark.parametrize("wrong", ["point estimate", "bounds of the end"])
-def test_the_count_of_wrong_certificates_has_power(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Power controls, on the second language: an estimate in the place of the limit, and attempts that are read as if they had all
-    been launched at the bounds that the last of them left behind."""
-    language, tolerance, tokens = CASES[1]
-    if wrong == "point estimate":
-        monkeypatch.setattr(Evidence, "limit", lambda self, alpha: point(self))
-        monkeypatch.setattr(Evidence, "rules_out", lambda self, phi, alpha: self.attempts > 0 and phi > point(self))
-        rows = [certification(language, seed, tolerance, tokens) for seed in range(30)]
-    else:
-        rows = certifications(1)[:30]
-        # The bounds of the enumeration that comes after the attempts.
-        for row in rows:
-            evaluator = Evaluator(language.lm, language.settings(), [PROMPT], [row.tree])
-            enumerate_together([row.tree], evaluator, 0.02, 100_000)
-            row.evidence = moved(row.evidence, row.tree)
-    count = sum(row.evidence.limit(1 - CONFIDENCE) < phi_of(language) * (1 - 1e-9) for row in rows)
-    print(f"{wrong}: {count} wrong of {len(rows)}")
-    assert count > 0.5 * len(rows)
-    certifications.cache_clear()
+def test_certificates_hold_under_a_constraint_that_is_found_out_node_by_node() -> None:
+    """Bounds may fall while attempts of a wave go down; the coin keeps the rate of success what it was at the launch."""
+    rule = Merged(even=True)
+    phi, mu = constrained_reference(LONG, rule)
+    rows = [certification(LONG, seed, 0.2, 800, rule) for seed in range(30)]
+    wrong = 0
+    for row in rows:
+        known = members(row.tree)
+        assert known <= mu.keys() and sum(mu[ids] for ids in known) == pytest.approx(row.tree.root.lower / phi)
+        wrong += row.certificate.total_variation < 1 - row.tree.root.lower / phi - 1e-9
+    assert sum(row.reached and not row.certain for row in rows) > 20
+    assert wrong <= (1 - CONFIDENCE) * len(rows)
+
+
+def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power control: an estimate of Phi in the place of its limit."""
+    monkeypatch.setattr(Evidence, "limit", lambda self, alpha: point(self))
+    monkeypatch.setattr(Evidence, "rules_out", lambda self, phi, alpha: self.attempts > 0 and phi > point(self))
+    (language, tolerance, tokens), repeats = CASES[1], 20
+    rows = [certification(language, seed, tolerance, tokens) for seed in range(repeats)]
+    wrong = sum(row.certificate.total_variation < distance(language, row.tree) - 1e-9 for row in rows)
+    assert wrong > 0.6 * repeats
 
 
 def point(evidence: Evidence) -> float:
     values = [wave.lower + wave.gap * wave.successes / wave.attempts for wave in evidence.waves]
     return float(np.mean(values)) if values else 1.0
-
-
-def moved(evidence: Evidence, tree: BoundsTree) -> Evidence:
-    found = Evidence()
-    for wave in evidence.waves:
-        found.add(Wave(tree.root.lower, tree.root.gap, wave.attempts, wave.successes))
-    return found
 
 
 def confident(language: Language, n: int, store: TreeStore, **options: float) -> Draws:
@@ -193,7 +192,7 @@ def test_a_seeded_call_repeats_itself_and_more_draws_begin_like_fewer() -> None:
 
 def test_a_certificate_that_is_certain_stays_certain() -> None:
     """Where enumeration alone reaches the tolerance first, the confidence is 1 and the law that of the U-walk."""
-    draws = confident(NESTED, 3000, TreeStore(), tolerance=0.01)
+    draws = confident(NESTED, 3000, TreeStore(), tolerance=1e-9)
     assert draws.guarantee is Guarantee.CERTIFIED
     assert draws.certificate is not None and draws.certificate.confidence == 1
     assert p_value([draw.token_ids for draw in draws], NESTED.reference().mu) > ALPHA
@@ -287,7 +286,7 @@ def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:
     """Laws are dropped while attempts walk, and learned again; certificates hold, and the bounds are never given up."""
     tree, evaluator = planted(LONG)
     row = Certification(
-        tree, 0.2, CONFIDENCE, partial(stream, 5), max_tokens=3000, max_attempts=500, width=8, max_bytes=150_000
+        tree, 0.2, CONFIDENCE, partial(stream, 5), max_tokens=3000, max_attempts=500, width=8, max_bytes=8_000
     )
     grow([row], evaluator)
     assert evaluator.counts.tokens > sum(node.expanded and node.state != DONE for node in tree.walk())
@@ -298,9 +297,9 @@ def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:
 def test_attempts_are_the_same_however_many_walk_at_once() -> None:
     estimates = []
     for width in (1, 7, 400):
-        tree, evaluator = planted(LONG)
-        enumerate_together([tree], evaluator, 0.0, max_tokens=50, width=8)
-        walks = ResidualAttempts(tree, [stream(1, number) for number in range(60)], width=width)
+        tree, evaluator = planted(WORDS)
+        enumerate_together([tree], evaluator, 0.0, max_tokens=5, width=2)
+        walks = ResidualAttempts(tree, [stream(1, number) for number in range(300)], width=width)
         waiting = 0
         while nodes := walks.advance():
             waiting = max(waiting, len(nodes))

@@ -15,6 +15,7 @@ from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_var
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.sampling import smc
 from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.particles import AtBoundaries, Particles
@@ -290,6 +291,22 @@ def test_nobody_is_left_where_truncation_leaves_nothing() -> None:
 def test_any_proposal_may_be_followed(option: SMC) -> None:
     draws = SMCSampler(OneStepPhi(), option).sample(WORDS.request(RUNS, 2))[0]
     assert z_score(draws, math.exp(WORDS.reference().log_phi)) < 4
+
+
+@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["every step, residual"]], ids=["never", "every step"])
+def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) -> None:
+    """Each particle estimates the mass that the constraint allows by itself; the evidence is that of what it allows."""
+    even = TextConstraint(lambda text: "bb" not in text, complete=lambda text: len(text) % 2 == 0)
+    p = {
+        y: math.exp(log_p)
+        for y, log_p in WORDS.reference().log_p.items()
+        if "bb" not in (text := VOCABULARY.decode(y).decode()) and len(text) % 2 == 0
+    }
+    assert 0.2 < len(p) / len(WORDS.reference().log_p) < 0.8
+    request = replace(WORDS.request(RUNS, 6), constraint=even.over(VOCABULARY))
+    draws = SMCSampler(LocalPhi(), option).sample(request)[0]
+    assert z_score(draws, sum(p.values())) < 4
+    assert {draw.token_ids for draw in draws} <= p.keys()
 
 
 def walk(text: str, *, done: bool = False) -> Trajectory:

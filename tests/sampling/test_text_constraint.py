@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,13 +22,17 @@ from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.text_constraint import TextConstraint
+from outlines_phi.phi.tree import NODE_BYTES
 from outlines_phi.sampling import exact, stepper
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.awrs import Outcome
 from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
+from outlines_phi.sampling.smc import SMC
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.test_awrs import outcomes
 
@@ -93,7 +98,10 @@ def test_draws_without_the_predicate_fail_the_same_test(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("language", "phi"),  # one step of look-ahead is a poor proposal for the loop: its weights have too long a tail for a test
+    (
+        "language",
+        "phi",
+    ),  # one step of look-ahead is a poor proposal for the loop: its weights have too long a tail for a test
     [(WORDS, LocalPhi()), (WORDS, OneStepPhi()), (LOOP, LocalPhi())],
     ids=["words local", "words onestep", "loop local"],
 )
@@ -126,7 +134,9 @@ def enumerated(log_q: Tensor, allows: Callable[[int, int], bool], further: int, 
     return [(p, outcome) for outcome, p in found.items()]
 
 
-def paths(phi: ProposalPhi, request: Request, alone: bool, patch: pytest.MonkeyPatch) -> Iterator[tuple[float, stepper.Trajectory]]:
+def paths(
+    phi: ProposalPhi, request: Request, alone: bool, patch: pytest.MonkeyPatch
+) -> Iterator[tuple[float, stepper.Trajectory]]:
     """Yield every way that one walk can go, through the stepper itself, with its probability."""
     scripts: list[list[int]] = [[]]
     while scripts:
@@ -206,6 +216,25 @@ def test_a_predicate_that_kills_almost_all_of_a_step(phi: ProposalPhi) -> None:
     assert total_variation(weighted, mu) < 3 * noise_floor(mu, int(draws.ess)) + 0.01
 
 
+@pytest.mark.parametrize("resample", ["never", "ess"])
+def test_particles_have_unbiased_evidence(resample: Literal["never", "ess"]) -> None:
+    """Populations whose particles step by the same stepper: E[Z_hat] = Phi of guide and predicate."""
+    z, mu = reference(WORDS, PREDICATES["both"])
+    sampler = sampler_for(LocalPhi(), TreeStore(), SMC(particles=8, resample=resample))
+    draws = sampler.sample(constrained(WORDS, 500, 3, PREDICATES["both"]))[0]
+    w = np.exp(draws.log_w)
+    assert len(w) == 500 and {draw.token_ids for draw in draws} <= set(mu)
+    assert abs(w.mean() - z) < 4 * w.std() / math.sqrt(len(w))
+
+
+def test_kept_trees_count_what_the_predicate_remembers() -> None:
+    store = TreeStore()
+    ExactSampler(ExactPhi(), store).sample(constrained(WORDS, 5, None, PREDICATES["both"]))
+    (tree,) = store._trees.values()
+    assert tree.constraint is not None and tree.constraint.bytes > 1000
+    assert tree.bytes == tree.nodes * NODE_BYTES + tree.law_bytes + tree.constraint.bytes
+
+
 def test_a_prompts_draws_do_not_depend_on_the_batch() -> None:
     texts = PREDICATES["both"]
     alone = AncestralSampler(LocalPhi()).sample(constrained(WORDS, 40, 5, texts))[0]
@@ -232,11 +261,15 @@ def test_the_predicate_is_asked_about_few_texts_and_each_once() -> None:
 
 def test_nothing_allowed_says_who_refused_and_how_often() -> None:
     texts = TextConstraint(lambda text: False)
-    with pytest.raises(EmptyLanguageError, match=r"<lambda> allows no output at all: .* first token .*, 6 in all") as caught:
+    with pytest.raises(
+        EmptyLanguageError, match=r"<lambda> allows no output at all: .* first token .*, 6 in all"
+    ) as caught:
         AncestralSampler(LocalPhi()).sample(constrained(WORDS, 3, 1, texts))
     assert "Prompt 0" in str(caught.value)
     for sampler in (ExactSampler(ExactPhi()), AutoSampler(AutoPhi())):
-        with pytest.raises(EmptyLanguageError, match=r"<lambda> leaves no member .* asked about 6 sequences of tokens.* Phi = 0"):
+        with pytest.raises(
+            EmptyLanguageError, match=r"<lambda> leaves no member .* asked about 6 sequences of tokens.* Phi = 0"
+        ):
             sampler.sample(constrained(WORDS, 3, 1, texts))
 
 
@@ -251,7 +284,9 @@ def test_a_predicate_that_raises_or_gives_no_answer(sampler: Sampler) -> None:
     def broken(text: str) -> bool:
         return 1 / (2 - len(text)) < 10
 
-    with pytest.raises(ConstraintError, match=r"broken raised ZeroDivisionError for the text '..'.*unfinished texts too") as caught:
+    with pytest.raises(
+        ConstraintError, match=r"broken raised ZeroDivisionError for the text '..'.*unfinished texts too"
+    ) as caught:
         sampler.sample(constrained(WORDS, 50, 1, TextConstraint(broken)))
     assert isinstance(caught.value.__cause__, ZeroDivisionError) and len(caught.value.text) == 2
     with pytest.raises(ConstraintError, match="returned None for the text"):

@@ -1,0 +1,82 @@
+"""The fidelity suite on the bundled model: ``results/fidelity.json``, and the tables and the figure of ``docs/fidelity.md``.
+
+    python -m benchmarks.fidelity
+
+The same as ``outlines-phi fidelity``, kept in the repository. ``--rewrite`` makes tables and figure of the kept results.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+import outlines_phi
+from benchmarks.report import RESULTS, surroundings
+from outlines_phi.cli.fidelity import run
+from outlines_phi.fidelity.cells import Cell
+from outlines_phi.fidelity.grid import LEGEND, Grid, Heading, distance, worth
+from outlines_phi.fidelity.plots import png
+from outlines_phi.fidelity.scatter import draw_grid
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.fidelity import Suite
+from outlines_phi.plugin.languages import SUITE
+from outlines_phi.plugin.methods import methods
+from outlines_phi.settings import SamplingSettings
+
+PAGE = Path(__file__).parent.parent / "docs" / "fidelity.md"
+PICTURE = PAGE.parent / "images" / "fidelity.png"
+RESULT = RESULTS / "fidelity.json"
+START, END = "<!-- fidelity:start -->", "<!-- fidelity:end -->"
+
+DISTANCES = (
+    "local", "onestep", "lookahead1", "dp-frozen", "dp-bigram", "learned", "rollout", "exact-0.1", "auto", "local + smc-50"
+)  # fmt: skip
+SIZES = (
+    "local", "onestep", "lookahead1", "dp-frozen", "dp-bigram", "learned", "rollout", "auto", "local + smc-5", "local + smc-50",
+    "dp-bigram + smc-50",
+)  # fmt: skip
+"""Columns of the two tables of all languages."""
+
+
+def main(
+    n: Annotated[int, typer.Option(help="Draws per cell.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 0,
+    rewrite: Annotated[bool, typer.Option(help="Measure nothing.")] = False,
+) -> None:
+    """Measure the whole suite and write what the page shows."""
+    if not rewrite:
+        torch.set_num_threads(1)
+        model = outlines_phi.from_transformers(*bundled.load())
+        settings = SamplingSettings()
+        suite = Suite(model=model, languages=SUITE, methods=methods(), settings=settings, n=n, seed=seed)
+        grid = run(suite, None, {})
+        title = "The distance of every estimator and sampler from the conditioned law, and its cost"
+        RESULT.write_text(grid.json(title=title, settings={"n": n, "seed": seed}, **surroundings()))
+    publish(json.loads(RESULT.read_text()))
+
+
+def publish(kept: dict[str, Any]) -> None:
+    """Write the tables between the markers of the page, and the figure."""
+    headings = [Heading(**heading) for heading in kept["languages"]]
+    grid = Grid(headings, [Cell(**cell) for cell in kept["cells"]])
+    machine, versions = kept["machine"], ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
+    measured = (
+        f"n: {kept['settings']['n']}, seed: {kept['settings']['seed']}. {machine['device']}, {machine['threads']} threads, "
+        f"Python {machine['python']}, {versions}, {machine['date']}."
+    )
+    parts = [
+        "### Distances", "", "TV of one draw, and in brackets its change against masking.", "", grid.matrix(DISTANCES, distance),
+        "", "### Effective sizes", "", "How many draws of the true law a weighted draw is worth.", "", grid.matrix(SIZES, worth),
+        "", LEGEND, "", measured, "", grid.markdown(),
+    ]  # fmt: skip
+    before, rest = PAGE.read_text().split(START)
+    PAGE.write_text(f"{before}{START}\n\n" + "\n".join(parts) + f"\n{END}{rest.split(END)[1]}")
+    PICTURE.write_bytes(png(draw_grid(grid)))
+
+
+if __name__ == "__main__":
+    typer.run(main)

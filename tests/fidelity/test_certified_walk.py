@@ -1,0 +1,50 @@
+"""The law of certified draws, written down."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlines_phi.errors import BudgetError
+from outlines_phi.fidelity import certified_walk
+from outlines_phi.fidelity.cells import computed
+from outlines_phi.fidelity.certified_walk import CertifiedWalk
+from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.phi.exact import Effort, ExactPhi
+from outlines_phi.sampling import exact
+from outlines_phi.sampling.exact import ExactSampler
+from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No language is small enough to be expanded whole beforehand."""
+    for module in (certified_walk, exact):
+        monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
+
+
+def walk(language: Language, phi: ExactPhi) -> Reference:
+    law = language.lm, language.table, PROMPT, language.settings(), language.budget
+    return enumerate_language(*law, estimators={"walk": CertifiedWalk(phi)})
+
+
+@languages
+def test_it_is_the_law_of_certified_draws(language: Language) -> None:
+    phi = ExactPhi(tolerance=0.5)
+    reference = walk(language, phi)
+    drawn = ExactSampler(phi).sample(language.request(4000, seed=1))[0]
+    assert p_value([draw.token_ids for draw in drawn], reference.law("walk")) > ALPHA
+    assert drawn.certificate is not None
+    assert computed(reference, "walk", str).tv_tokens <= drawn.certificate.total_variation + 1e-12
+
+
+@languages
+def test_without_tolerance_it_is_the_conditioned_law(language: Language) -> None:
+    """Backward induction over the whole tree: the distance is that of rounding."""
+    assert computed(walk(language, ExactPhi(tolerance=1e-15)), "walk", str).tv_tokens < 1e-12
+
+
+def test_an_effort_that_does_not_do_is_said() -> None:
+    with pytest.raises(BudgetError, match="tolerance=1e-06 with 3 model tokens"):
+        walk(LANGUAGES[0], ExactPhi(tolerance=1e-6, effort=Effort(tokens=3)))

@@ -1,0 +1,113 @@
+"""Every benchmark runs, with tiny counts and into a folder of the test's own; what it measures is not looked at here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import control, report, table
+from benchmarks.peers.client import Cost
+from benchmarks.peers.languages import LANGUAGES
+from benchmarks.peers.meter import Meter
+
+NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
+GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
+"""The interpreter of an environment with genlm-control (benchmarks/peers/requirements.txt)."""
+
+RUNS: tuple[Any, ...] = (
+    ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
+    ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
+    ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
+    ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
+    ("finite", {"repeats": 1}, ["finite"]),
+    ("memory", {"calls": 16, "warm_up": 4, "every": 4}, ["memory"]),
+    ("overhead", {"repeats": 20, "kept": 2}, ["overhead"]),
+    ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
+    pytest.param("compile", {"repeats": 1, "only": "e-mail"}, [], marks=NEEDS_TEKKEN),
+    pytest.param(
+        "estimators", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"], marks=NEEDS_TEKKEN
+    ),
+    pytest.param("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"], marks=NEEDS_TEKKEN),
+)
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def kept(results: Path) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+
+
+@pytest.mark.filterwarnings("ignore")  # of the hosts that are measured beside this package
+@pytest.mark.parametrize(("name", "options", "expected"), RUNS)
+def test_every_benchmark_runs(
+    name: str, options: dict[str, Any], expected: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)  # stock Outlines' kernels would be compiled for minutes
+    importlib.import_module(f"benchmarks.{name}").main(**options)
+    assert list(kept(results)) == expected
+    for result in kept(results).values():
+        assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
+        assert result["title"] in table.markdown(result)
+
+
+def test_every_benchmark_is_run() -> None:
+    folder = Path(report.__file__).parent
+    programs = {path.stem for path in folder.glob("*.py") if "typer.run(main)" in path.read_text()}
+    names = {getattr(run, "values", run)[0] for run in RUNS} | {"control"}
+    assert programs <= names | {"fidelity"}, "a benchmark that no test runs breaks silently"
+
+
+def test_our_side_of_the_comparison_with_genlm_control() -> None:
+    ours, language = control.Ours(), LANGUAGES[3]
+    phi, mu = language.law(ours.model)
+    assert 0 < phi < 1 and math.isclose(sum(mu.values()), 1, abs_tol=1e-6)
+    few, many = ours.curve(language, mu, "exact", [1, 256], repeats=1)
+    assert many.tv < 0.1 < few.tv, "the curve goes down to the noise of 256 draws"
+    assert many.cost.calls >= 1 and many.cost.tokens >= few.cost.tokens > 0
+    (_,), (cost,) = ours.draw(language, "exact", 8, [3])
+    generator = language.generator(ours.model, phi="exact")
+    counts = generator.sample(language.prompt, 8, max_new_tokens=language.budget, seed=3).counts
+    assert (cost.calls, cost.tokens) == (counts.calls, counts.tokens), "the hook counts what the package counts"
+
+
+def test_a_population_is_read_by_its_weights() -> None:
+    runs = [[("a", math.log(3)), ("b", 0.0)], [], [("b", -900.0)]]
+    assert control.estimate(runs) == pytest.approx({"a": 0.375, "b": 0.625})
+    pooled = control.estimate([[particle for run in runs for particle in run]])
+    assert pooled == pytest.approx({"a": 0.75, "b": 0.25}), "evidence weighs the runs"
+
+
+def test_levels_are_those_that_the_peer_reaches() -> None:
+    curve = [control.Point(tv, Cost(1, tokens, 1, 1.0)) for tv, tokens in ((0.5, 1), (0.2, 2), (0.09, 4), (0.088, 8))]
+    found = {name: point and point.cost.tokens for name, point in control.levels(curve)}
+    assert found == {"best": 4, "0.1": 4, "0.05": None}
+
+
+def test_the_meter_leaves_padding_out() -> None:
+    model = torch.nn.Linear(1, 1)
+    model.forward = lambda input_ids, attention_mask: input_ids  # type: ignore[method-assign, assignment]
+    meter = Meter(model)
+    model(torch.ones(2, 3, dtype=torch.long), attention_mask=torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]))
+    assert meter.read() == (1, 4, 2), "two of the columns of the mask belong to what is cached"
+    model(input_ids=torch.ones(1, 5, dtype=torch.long), attention_mask=torch.zeros(1, 1, 5, 9))
+    assert meter.read() == (2, 9, 3)
+
+
+@pytest.mark.skipif(not GENLM, reason="OUTLINES_PHI_GENLM_PYTHON names no environment with genlm-control")
+def test_the_comparison_with_genlm_control_runs(results: Path) -> None:
+    control.main(python=GENLM, particles="2", runs=4, most=4, repeats=2, languages="enum, off-prompt")
+    draw, many = kept(results).values()
+    assert [row[2] for row in draw["rows"]] == ["exact", "auto", "genlm-control, N = 2"]
+    assert [row[2] for row in many["rows"]] == ["best", "0.1", "0.05"]
