@@ -72,11 +72,11 @@ class Adaptive(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A proposal: what a call costs, its draws, the logs of ``E w`` and ``E w^2``, where the latter is from, and that of masking."""
+    """A proposal: what a call costs, its draws, the logs of ``E w`` and ``E w^2``, where the latter is from, that of masking."""
 
     name: str
     tokens: float
-    draws: float
+    draws: int
     log_mean: float
     log_square: float
     source: str
@@ -106,15 +106,15 @@ def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adap
         return Adaptive(log_w, np.array([log_p - walk.log_q[MASK] for walk, log_p in walks]), evaluator.counts.tokens)
 
 
-def at_equal_tokens(phi: ProposalPhi, request: Request, tokens: int) -> outlines_phi.Draws:
-    """Return draws that cost ``tokens`` model tokens, or a few more."""
+def at_equal_tokens(phi: ProposalPhi, request: Request, tokens: int, most: int) -> outlines_phi.Draws:
+    """Return draws that cost ``tokens`` model tokens or a few more; ``most`` where equal prefixes make that many cheaper."""
     n = 16
     while True:
         again = Request(lm=request.lm, table=request.table, prompts=request.prompts, settings=request.settings, n=n)
         (draws,) = AncestralSampler(phi).sample(again)
-        if draws.counts.tokens >= tokens:
+        if draws.counts.tokens >= tokens or n >= most:
             return draws
-        n = math.ceil(n * min(2.0, max(1.02, 1.02 * tokens / draws.counts.tokens)))
+        n = min(most, math.ceil(n * min(2.0, max(1.02, 1.02 * tokens / draws.counts.tokens))))
 
 
 def second_moment(reference: Reference, name: str) -> float:
@@ -145,7 +145,7 @@ def adaptive_row(requests: Sequence[Request], total: int, name: str, frontier: P
 
 def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exact: Reference | None) -> Row:
     """Return the row of an estimator alone, at the tokens of ``beside``."""
-    found = [at_equal_tokens(phi, request, round(beside.tokens)) for request in requests]
+    found = [at_equal_tokens(phi, request, round(beside.tokens), 8 * beside.draws) for request in requests]
     log_w = weights(found)
     tokens = sum(draws.counts.tokens for draws in found) / len(found)
     source, log_square = "own draws", log_mean(2 * log_w)
@@ -153,7 +153,7 @@ def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exa
         source, log_square = "enumeration", second_moment(exact, phi.name)
     elif phi.name == LocalPhi.name:
         source, log_square = "draws of auto", beside.log_square_of_mask
-    return Row(phi.name, tokens, len(log_w) / len(found), log_mean(log_w), log_square, source)
+    return Row(phi.name, tokens, len(log_w) // len(found), log_mean(log_w), log_square, source)
 
 
 def main(
@@ -210,7 +210,7 @@ def main(
         for row in rows:
             size = worth[row.name]
             known = (math.exp(row.log_mean - log_phi), size, size / row.tokens / masked, row.source)
-            report.add(language, math.exp(log_phi), row.name, round(row.tokens), round(row.draws), *known)
+            report.add(language, math.exp(log_phi), row.name, round(row.tokens), row.draws, *known)
     report.write(n=n, candidates=CANDIDATES, seeds=seeds, prompt=PROMPT, **{"members of small": 3 * names * ages})
 
 

@@ -4,8 +4,9 @@
 
 The model has the shape of Qwen3, random weights and 131,072 tokens; it makes one step of each row with a key-value cache, in
 whichever of bfloat16 and float32 is the faster for that batch. Before every measured step stands a forward pass, so that an
-estimator finds the processor's caches as it finds them in use. What is counted is the step of the estimator (``log p + log h``
-for every token) less that of the plain mask, along the same texts; tables are warm, as they are after the first draws of a type.
+estimator finds the processor's caches as it finds them in use. What is counted is the step of the estimator (``log p + log
+h`` for every token) less that of the plain mask, along the same texts; tables are warm, as they are after the first draws of
+a type. Both are processor time of the one thread that works, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -31,14 +32,22 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.estimator import Estimate, ProposalPhi
+from outlines_phi.phi.frozen import FrozenDPPhi
+from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.run import Prefixes, Run
+from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 
 MASK = "mask"
-ESTIMATORS: dict[str, Callable[[], ProposalPhi]] = {MASK: LocalPhi, "onestep": OneStepPhi}
+ESTIMATORS: dict[str, Callable[[], ProposalPhi]] = {
+    MASK: LocalPhi,
+    "onestep": OneStepPhi,
+    "dp-frozen": FrozenDPPhi,
+    "learned": lambda: LearnedPhi(StateValues()),
+}
 LIMITS = {1: 0.01, 8: 0.02}
 """The largest share of a forward pass that an estimator may add, by batch size."""
 
@@ -87,9 +96,9 @@ class Stream:
     @torch.inference_mode()
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Append ``tokens``, ``[batch, 1]``, in one timed forward pass, and return ``[batch, V]`` logits."""
-        start = time.perf_counter()
+        start = time.thread_time()
         output = self.model(tokens, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
-        self.seconds.append(time.perf_counter() - start)
+        self.seconds.append(time.thread_time() - start)
         return output.logits[:, -1].clone()
 
 
@@ -145,6 +154,7 @@ def main(
 ) -> None:
     """Measure and write ``benchmarks/results/estimators.json``."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     vocabulary = tekken_vocabulary()
     table = Table(FSMGuide.from_automaton(compile_regex(pattern(SCHEMAS[schema])), vocabulary))
     hf_model = half_billion(len(vocabulary), layers, hidden)
@@ -180,10 +190,10 @@ def main(
                     for name, estimate in estimates.items():
                         logits = stream.step(tokens[:, length : length + 1])
                         scores = settings.log_p(logits, vocabulary, ())
-                        start = time.perf_counter()
+                        start = time.thread_time()
                         estimate.add_log_h(scores, where)
                         if repeat:  # the first walk fills the tables
-                            seconds[name].append(time.perf_counter() - start)
+                            seconds[name].append(time.thread_time() - start)
             forward, mask = statistics.median(stream.seconds), statistics.median(seconds.pop(MASK))
             for name, values in seconds.items():
                 step = statistics.median(values)

@@ -51,11 +51,9 @@ def kept(results: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore")  # of the hosts that are measured beside this package
 @pytest.mark.parametrize(("name", "options", "expected"), RUNS)
-def test_every_benchmark_runs(
-    name: str, options: dict[str, Any], expected: list[str], results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)  # stock Outlines' kernels would be compiled for minutes
-    importlib.import_module(f"benchmarks.{name}").main(**options)
+def test_every_benchmark_runs(name: str, options: dict[str, Any], expected: list[str], results: Path) -> None:
+    with torch._dynamo.config.patch(disable=True):  # stock Outlines' kernels would be compiled for minutes
+        importlib.import_module(f"benchmarks.{name}").main(**options)
     assert list(kept(results)) == expected
     for result in kept(results).values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])

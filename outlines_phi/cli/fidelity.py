@@ -53,6 +53,9 @@ FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 QUICK_DRAWS = 200
 """Draws per cell under ``--quick``."""
 
+WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
+"""Columns of a terminal that shows the whole table, and what a narrower one shows of it; files have all."""
+
 Names = list[str] | None
 
 
@@ -168,16 +171,18 @@ def _write_data(grid: Grid, folder: Path, context: dict[str, Any]) -> None:
 
 
 def show(grid: Grid, console: Console) -> None:
-    """Print a table for each language."""
+    """Print a table for each language, of as many columns as the terminal has room for."""
+    columns = [i for i, name in enumerate(COLUMNS, 1) if console.width >= WIDE or name in NARROW]
     for heading in grid.headings:
         console.print(Text.assemble((heading.name, "bold cyan"), f": {heading.title}"))
         console.print(Text(f"{heading.phi}; {heading.source}", "dim"))
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("")
-        for name in COLUMNS:
-            table.add_column(Text(name), justify="right")
+        table.add_column("", no_wrap=True)
+        for i in columns:
+            table.add_column(Text(COLUMNS[i - 1]), justify="right", no_wrap=True)
         for cell in grid.of(heading):
-            table.add_row(*map(Text, row(cell)))
+            texts = row(cell)
+            table.add_row(texts[0], *(Text(texts[i]) for i in columns))
         console.print(table)
         for cell in grid.of(heading):
             if cell.note:

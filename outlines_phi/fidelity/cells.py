@@ -65,7 +65,8 @@ class Cell:
     tv
         Total variation from ``mu*``, of texts, all spellings of one summed, but for ``weights``.
     floor
-        Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights.
+        Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights, that of
+        ``Phi`` included.
     change
         ``tv`` relative to that of plain masking, ``(tv - tv_mask) / tv_mask``: negative where the estimator helps. ``None`` where
         noise would decide it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -76,6 +76,10 @@ class Grid:
         """Return the cells of a language."""
         return [cell for cell in self.cells if cell.language == heading.name]
 
+    def only(self, methods: Collection[str]) -> Grid:
+        """Return what there is of some methods."""
+        return Grid(self.headings, [cell for cell in self.cells if cell.method in methods])
+
     def markdown(self) -> str:
         """Return a table for each language."""
         parts = []
@@ -117,7 +121,7 @@ def row(cell: Cell) -> list[str]:
     return [
         cell.method,
         f"{'>= ' if cell.how == 'groups' else ''}{number(cell.tv)}" if measured else "0 (theorem)",
-        "-" if cell.change is None or not measured else f"{100 * cell.change:+.0f} %",
+        _change(cell),
         _noise(cell),
         number(cell.tv_tokens),
         number(cell.kl),
@@ -133,10 +137,9 @@ def distance(cell: Cell) -> str:
     """Return the TV of a cell and its change against masking, as a table of all methods has it."""
     if cell.tv is None or cell.how == "theorem":
         return "0 (theorem)" if cell.how == "theorem" else "-"
-    if cell.floor and cell.tv < 2 * cell.floor and cell.how != "weights":
+    if _within_noise(cell):
         return "noise"
-    change = "" if cell.change is None else f" ({100 * cell.change:+.0f} %)"
-    return f"{number(cell.tv)}{change}"
+    return number(cell.tv) if cell.change is None else f"{number(cell.tv)} ({_change(cell)})"
 
 
 def worth(cell: Cell) -> str:
@@ -156,6 +159,19 @@ def number(x: float | None) -> str:
     if abs(x) >= 100:
         return f"{x:,.0f}"
     return f"{x:.1e}" if abs(x) < 1e-3 else f"{x:.3g}"
+
+
+def _change(cell: Cell) -> str:
+    if cell.change is None or cell.how == "theorem":
+        return "-"
+    if _within_noise(cell):
+        return "noise"
+    return f"{100 * cell.change:+.0f} %" if cell.change < 9 else f"x {number(1 + cell.change)}"
+
+
+def _within_noise(cell: Cell) -> bool:
+    """Return whether draws of ``mu*`` itself could well have shown the distance."""
+    return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 
 
 def _noise(cell: Cell) -> str:

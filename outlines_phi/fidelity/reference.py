@@ -152,7 +152,7 @@ def enumerate_language(
                 raise UnsupportedError(
                     f"The language has more than {max_prefixes} prefixes; give a smaller one or a larger max_prefixes."
                 )
-        branches.prune((prefix.node, prefix.ids[-1]) for prefix in below)
+        branches.prune((prefix.node for prefix in level), ((prefix.node, prefix.ids[-1]) for prefix in below))
         seen, level = seen + len(below), below
     return reference
 

@@ -49,7 +49,7 @@ def draw_grid(grid: Grid) -> Any:
         _style(axis, family)
     for axis in axes[len(families) :]:
         axis.set_visible(False)
-    _legend(figure, estimators, samplers)
+    _legend(figure, estimators, samplers, ncols=2 * columns)
     return figure
 
 
@@ -118,7 +118,7 @@ def _style(axis: Any, family: str) -> None:
     axis.spines[:].set_visible(False)
 
 
-def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str]) -> None:
+def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str], ncols: int) -> None:
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"linestyle": "none", "markersize": 9}
@@ -136,4 +136,4 @@ def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str]) -> 
     handles.append(
         Line2D([], [], marker="o", color=INK, markerfacecolor="white", label="below this: within noise", **plain)
     )
-    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc="outside lower center", ncols=ncols, frameon=False, fontsize=9)

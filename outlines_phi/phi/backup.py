@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE
-from .state_values import EMPTY, Observed
+from .knowledge import EMPTY, Observed
 from .tree import BoundsTree, Node
-
 
 FLOOR = 1e-3
 """Of the value of a state that is taken as usual, to the largest among its siblings."""
@@ -46,11 +45,12 @@ class BackedUpValues:
 
     ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has
     ``V = h c(s)``: what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide
-    state, in the mean (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too
-    much for all others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least
-    solution of its recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs
-    no more than one of a few. The numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where
-    Phi is not), so a proposal needs a part that does not.
+    state, in the mean (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise
+    too much for all others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least
+    solution of its recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large
+    tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs no more than one of a few. The
+    numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs
+    a part that does not.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class BackedUpValues:
         return self._of_state | found
 
     def usual(self, node: Node) -> NDArray[np.float64]:
-        """Return the value of each target state of an evaluated node, whatever is known of prefixes; none far below its siblings."""
+        """Return the value of each target state of an evaluated node, by state alone; none far below its siblings."""
         if node not in self._usual:
             free = self.free(node)
             log_v = self._known.log_values(free.states)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 import torch
 from torch import Tensor
 
 from ..lm.model import TokenTrees
+
+
+WASTE = 2048
+"""Nodes that a run may grow by, whatever its walks need, before the others are given back."""
+
+KEPT = 2**28
+"""Logits that are kept of what was looked at: 1 GiB in single precision. The oldest go first, and cost a second evaluation."""
 
 
 @final
@@ -32,6 +39,7 @@ class Branches:
         self.trees = trees
         # Logits of what was looked at and not visited yet.
         self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
+        self._compacted = 0
         self._planted: tuple[list[int], Tensor] | None = None
 
     def plant(self) -> tuple[list[int], Tensor]:
@@ -44,11 +52,13 @@ class Branches:
     def look(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return the node and the ``[n, V]`` logits of each distinct pair; the new ones are evaluated in one model call."""
         pairs = list(zip(parents, tokens, strict=True))
-        new = [pair for pair in pairs if pair not in self._seen]
+        new = list(dict.fromkeys(pair for pair in pairs if pair not in self._seen))
         if new:
             evaluation = self.trees.extend([parent for parent, _ in new], [token for _, token in new])
             self._seen.update(zip(new, zip(evaluation.nodes, evaluation.logits, strict=True), strict=True))
         found = [self._seen[pair] for pair in pairs]
+        for pair in list(self._seen)[: max(0, len(self._seen) - KEPT // found[0][1].numel())]:
+            del self._seen[pair]
         return [node for node, _ in found], torch.stack([logits for _, logits in found])
 
     def visit(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
@@ -59,14 +69,20 @@ class Branches:
             return list(evaluation.nodes), evaluation.logits
         found = self.look(parents, tokens)
         for pair in pairs:
-            del self._seen[pair]
+            self._seen.pop(pair, None)
         return found
 
-    def prune(self, wanted: Iterable[tuple[int, int]]) -> None:
-        """Forget what was looked at, but for the pairs that the walk visits next."""
-        kept = self._seen.keys() & set(wanted)
-        self._seen = {pair: found for pair, found in self._seen.items() if pair in kept}
+    def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
+        """Forget what was looked at below ``nodes``, but for the pairs that the walk visits next."""
+        below, kept = set(nodes), set(wanted)
+        self._seen = {pair: found for pair, found in self._seen.items() if pair[0] not in below or pair in kept}
 
     def compact(self, nodes: Iterable[int]) -> None:
         """Give back the memory of every node that is neither in ``nodes``, waiting to be visited, nor above one of these."""
         self.trees.compact([*nodes, *(node for node, _ in self._seen.values())])
+        self._compacted = self.trees.next_node
+
+    def tidy(self, depths: Mapping[int, int]) -> None:
+        """Compact where what was looked at in vain outweighs the paths to the nodes, given with their depths."""
+        if self.trees.next_node - self._compacted > max(WASTE, sum(depths.values())):
+            self.compact(depths)

@@ -139,7 +139,7 @@ class Evaluator:
         before = self._forest.next_node
         log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
         self._looked_at += self._forest.next_node - before
-        self._branches.prune(())
+        self._branches.prune(prefixes.nodes)
         # Where p is 0 so is what h would be multiplied by.
         return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())
 

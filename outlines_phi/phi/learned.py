@@ -15,8 +15,9 @@ from ..guides.table import Table
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, StepPhi, floored
 from .kept_values import KeptValues
+from .knowledge import Knowledge, Observed
 from .run import Prefixes, Run
-from .state_values import Knowledge, Observed, StateValues, Subject
+from .state_values import StateValues, Subject
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""

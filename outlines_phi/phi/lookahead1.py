@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
@@ -13,6 +13,18 @@ from .candidates import Candidates
 from .checked import check_counts, check_shares
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run
+
+
+ELEMENTS = 2**26
+"""Logits of children that are asked for in one model call, at most: 256 MiB in single precision."""
+
+
+class Child(NamedTuple):
+    """A child that is looked at: its parent's place among the prefixes, its token, and the guide state after it."""
+
+    place: int
+    token: int
+    target: int
 
 
 @final
@@ -72,18 +84,22 @@ class Lookahead1Estimate(Estimate):
     def _live_mass(self, prefixes: Prefixes, chosen: list[Candidates]) -> np.ndarray:
         """Return ``log h`` of all candidates in turn: the live mass of the law after each."""
         children = [
-            (place, token, target)
+            Child(place, token, target)
             for place, among in enumerate(chosen)
             for token, target in zip(among.tokens, among.targets, strict=True)
         ]
-        if not children:
-            return np.zeros(0)
-        parents = [prefixes.nodes[place] for place, _, _ in children]
-        _, logits = self.run.branches.look(parents, [token for _, token, _ in children])
-        written = [(prefixes.rows[place], (*prefixes.tokens[place], token)) for place, token, _ in children]
-        mass = []
-        for raw, context, (place, _, target) in zip(logits, written, children, strict=True):
-            law = self.run.log_p(raw[None], [context])[0]
+        size = max(1, ELEMENTS // len(self.run.lm.vocabulary))
+        pieces = (children[i : i + size] for i in range(0, len(children), size))
+        mass = [log_mass for piece in pieces for log_mass in self._of_children(prefixes, piece)]
+        return torch.stack(mass).cpu().numpy() if mass else np.zeros(0)
+
+    def _of_children(self, prefixes: Prefixes, children: list[Child]) -> list[Tensor]:
+        """Return the log of the live mass after each of ``children``, asked for in one model call."""
+        parents = [prefixes.nodes[child.place] for child in children]
+        _, logits = self.run.branches.look(parents, [child.token for child in children])
+        found = []
+        for raw, (place, token, target) in zip(logits, children, strict=True):
+            law = self.run.log_p(raw[None], [(prefixes.rows[place], (*prefixes.tokens[place], token))])[0]
             law.add_(self.run.table.bias(target, prefixes.remaining[place] - 1, law.device))
-            mass.append(torch.logsumexp(law.double(), -1))
-        return torch.stack(mass).cpu().numpy()
+            found.append(torch.logsumexp(law.double(), -1))
+        return found

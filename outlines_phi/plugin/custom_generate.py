@@ -157,9 +157,7 @@ def custom_generate(
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
-        draws = kept.draw(
-            list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), language
-        )
+        draws = kept.draw(list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), language)
         _check_complete(draws, options)
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
         rows = [

@@ -195,26 +195,24 @@ class Subject:
     def _distance(self, method: Method, truth: Truth, texts: Sequence[str], log_w: Any) -> dict[str, Any]:
         """Return how far the method is from ``mu*``, in the best way that there is here."""
         if truth.reference is not None and method.law is not None:
-            found = computed(truth.reference, method.name, self._text)
+            exact = computed(truth.reference, method.name, self._text)
             own = text_law(truth.reference.law(method.name), self._text)
             distance, noise = drawn(texts, own)
-            return {"how": "computed", "floor": 0.0, **found._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
+            return {"how": "computed", "floor": 0.0, **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
+        known = _by_weights(method, log_w, truth)
         if truth.texts is not None:
             tv, floor = drawn(texts, truth.texts)
             if floor > NOISY and truth.masked is not None:
                 group = ordered_groups(truth.texts, truth.masked, GROUPS)
                 tv, floor = drawn([group[text] for text in texts], _grouped(truth.texts, group))
                 return {"how": "groups", "tv": tv, "floor": floor}
-            return {"how": "draws", "tv": tv, "floor": floor + truth.tolerance}
+            return {**known, "how": "draws", "tv": tv, "floor": floor + truth.tolerance}
+        if known:
+            return {**known, "how": "weights", "tv": known["tv_tokens"]}
         match method.phi:
             case ExactPhi(tolerance=0) if method.sampler == DRAW:
                 return {"how": "theorem", "tv": 0.0}
-            case ExactPhi():
-                return {}
-        if method.law is None:
-            return {}
-        weights = weighed(log_w, truth.log_phi)
-        return {"how": "weights", "tv": weights.tv, "floor": weights.error, "kl": weights.kl}
+        return {}
 
     def _draw(self, method: Method) -> list[Draws]:
         """Return the draws of a method, in calls of its own for each where they are not independent."""
@@ -276,6 +274,15 @@ def _weights(draws: Draws, log_phi: float) -> list[float]:
     """Return the log weight of every trajectory; that of an exact draw is ``log Phi``, which its call may not have known."""
     drawn = [log_phi if draw.guarantee == Guarantee.EXACT else draw.log_w for draw in draws]
     return [*drawn, *[-math.inf] * draws.failures]
+
+
+def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
+    """Return what independent draws of one law say of it by their weights, of token sequences; nothing where they are not."""
+    if method.law is None or isinstance(method.phi, ExactPhi):
+        return {}
+    found = weighed(log_w, truth.log_phi)
+    # A relative error of Phi moves the TV by no more than itself.
+    return {"tv_tokens": found.tv, "floor": math.hypot(found.error, truth.error), "kl": found.kl}
 
 
 def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:

@@ -44,19 +44,19 @@ class Trajectory:
     def __init__(self, root: Node, rng: np.random.Generator) -> None:
         self.node: Node | None = root
         self.rng, self.part = rng, int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right").clip(MASK, TREE))
-        self.log_q = np.zeros(3)
+        self.log_q = [0.0] * len(SHARES)
 
     @property
     def log_w(self) -> float:
         """``log p(y) - log sum_k SHARES[k] q_k(y)``; ``-inf`` where it failed."""
         if self.node is None:
             return -math.inf
-        return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + self.log_q))
+        return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + np.array(self.log_q)))
 
 
 @final
 class AdaptiveTrajectories:
-    """Trajectories ``v ~ q_h(v|y) = p(v|y) V(yv) / S(y)`` with backed-up values ``V``, dealt in rounds.
+    """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`. They come in rounds.
 
     The values stand still during a round, so every trajectory's weight is that of the proposal it was drawn from:
     ``E[w f | the rounds before] = Phi mu*(f)``, whatever it learns for the next round. How many there are is fixed beforehand.
@@ -135,17 +135,18 @@ class AdaptiveTrajectories:
         choice = draw(shares[trajectory.part], trajectory.rng)
         if choice < len(children):
             child = children[choice]
-            values = np.array([1.0, by_state[choice], v[choice]])
+            values = (1.0, by_state[choice], v[choice])
         else:
             place = choice - len(children)
             tokens = np.flatnonzero(free.places == place)
             weights = node.law.free * node.law.h if trajectory.part == TREE else node.law.free
             token = int(node.law.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
             child = self.tree.child(node, token, node.law.target(token))
-            values = np.array([1.0, usual[place], child.h * beyond[place]])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_q = child.log_p - node.log_p + np.log(values) - np.log(shares.sum(1))
-        trajectory.log_q += np.where(values > 0, log_q, -np.inf)
+            values = (1.0, usual[place], child.h * beyond[place])
+        log_p = child.log_p - node.log_p
+        for part, (value, total) in enumerate(zip(values, shares.sum(1).tolist(), strict=True)):
+            found = value > 0 and total > 0
+            trajectory.log_q[part] += log_p + math.log(value) - math.log(total) if found else -math.inf
         trajectory.node = child if child.state != DEAD else None
 
 

@@ -13,9 +13,6 @@ from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory
 
-WASTE = 2048
-"""Nodes that a run may grow by, whatever its walks need, before the others are given back."""
-
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
 
@@ -67,8 +64,7 @@ def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Tra
     """Take ``walks``, at the start, to their ends; yield them all, then those that have grown after every model call."""
     stepper.first(walks)
     yield walks
-    trees = stepper.branches.trees
-    groups, compacted = _groups(walks), trees.next_node
+    groups = _groups(walks)
     while groups:
         group = groups.pop()
         stepper.advance(group)
@@ -76,10 +72,10 @@ def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Tra
         below = _groups(group)
         groups += below
         needed = {walk.node: len(walk.tokens) for waiting in groups for walk in waiting}
-        # What an estimator has looked at in vain is given back when it outweighs the paths of the walks.
-        if not below or trees.next_node - compacted > max(WASTE, sum(needed.values())):
+        if below:
+            stepper.branches.tidy(needed)
+        else:
             stepper.branches.compact(needed)
-            compacted = trees.next_node
 
 
 def _groups(walks: Sequence[Trajectory]) -> list[list[Trajectory]]:

@@ -129,11 +129,13 @@ class ExactSampler(Sampler):
         refuse_impossible([row.tree for row in rows], request.settings)
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
+        constraint = request.constraint and f", let {request.constraint} refuse earlier what comes to nothing"
         raise BudgetError(
             f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} {self._kind} draws "
             f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is {self._kind}, and "
             f"using the set as if it were complete costs at most the probability that the effort runs out, in total variation. "
-            f"Raise ExactPhi(effort=Effort(...)), move the prompt closer to the format, or draw with weights (phi='auto').",
+            f"Raise ExactPhi(effort=Effort(...)){constraint or ''}, move the prompt closer to the format, or draw with weights "
+            "(phi='auto').",
             draws=results,
             log_z_bounds=bounds,
         )

@@ -211,9 +211,12 @@ def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:
         resampled = [run.settle() for run in group]
         below = _groups(group)
         groups += below
+        waiting = [walk for other in groups for run in other for walk in run.walks if not walk.finished]
+        needed = {walk.node: len(walk.tokens) for walk in waiting}
         if any(resampled) or not below:
-            waiting = (run for other in groups for run in other)
-            stepper.branches.compact(walk.node for run in waiting for walk in run.walks if not walk.finished)
+            stepper.branches.compact(needed)
+        else:
+            stepper.branches.tidy(needed)
 
 
 def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:

@@ -20,7 +20,7 @@ from ..phi.run import Prefixes, Run
 from .awrs import draw_allowed
 from .sampler import Request
 
-ESTIMATE_STREAM = 2**43
+ESTIMATE_STREAM = 2**46
 """Estimators that draw take their random stream from here, out of the reach of the draws."""
 
 
@@ -181,7 +181,7 @@ class Stepper:
         scores = self._estimate.add_log_h(log_p.clone(), prefixes).double()
         place = {node: i for i, node in enumerate(heads)}
         self._choose(walks, [place[walk.node] for walk in walks], log_p, scores)
-        self.branches.prune((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished)
+        self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _choose(self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
         """Draw one token per walk from the row of ``scores`` that it names."""
@@ -200,9 +200,10 @@ class Stepper:
         self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return a token per walk, and ``log S`` of the row that it is drawn from."""
-        log_s = torch.logsumexp(scores, -1, keepdim=True)
-        log_q = scores - log_s  # nan where nothing is allowed; those rows are failed afterwards
-        tokens = _inverse_cdf(log_q, laws, [walk.rng.random() for walk in walks])
+        top = scores.amax(-1, keepdim=True)
+        cumulative = (scores - top).exp_().cumsum_(-1)  # nan where nothing is allowed; those rows are failed afterwards
+        tokens = _inverse_cdf(cumulative, laws, [walk.rng.random() for walk in walks])
+        log_s = (top + cumulative[:, -1:].log()).nan_to_num(nan=-math.inf, neginf=-math.inf)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
             self._observer.step(draws, laws, tokens.tolist(), log_p, scores)
@@ -248,17 +249,18 @@ class Stepper:
         walk.remaining -= 1
 
 
-def _inverse_cdf(log_q: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
-    """Return one token per entry of ``index``, drawn in float64 from the row of ``log_q`` that it names."""
-    place, width = [], [0] * len(log_q)
+def _inverse_cdf(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
+    """Return one token per entry of ``index``, drawn from the row of ``cumulative`` masses, float64, that it names."""
+    place, width = [], [0] * len(cumulative)
     for row in index:
         place.append((row, width[row]))
         width[row] += 1
-    rows, columns = torch.tensor(place, device=log_q.device).T
+    rows, columns = torch.tensor(place, device=cumulative.device).T
     # One row of thresholds per law, so that no law is copied for the trajectories that share it.
-    thresholds = torch.zeros(len(log_q), max(width), dtype=torch.float64, device=log_q.device)
-    thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=log_q.device)
-    cumulative = torch.cumsum(log_q.exp().nan_to_num(0.0), -1)
-    found = torch.searchsorted(cumulative, thresholds * cumulative[:, -1:], right=True)
-    last = cumulative.shape[-1] - 1 - torch.argmax((log_q > -math.inf).flip(-1).int(), -1)
-    return torch.minimum(found, last[:, None])[rows, columns]
+    thresholds = torch.zeros(len(cumulative), max(width), dtype=torch.float64, device=cumulative.device)
+    thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=cumulative.device)
+    total = cumulative[:, -1:]
+    # Below the total, so that rounding never leads beyond the last token that has any mass.
+    masses = torch.minimum(thresholds * total, torch.nextafter(total, torch.zeros_like(total)))
+    found = torch.searchsorted(cumulative, masses, right=True)
+    return found.clamp_(max=cumulative.shape[-1] - 1)[rows, columns]

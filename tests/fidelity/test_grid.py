@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -38,7 +39,7 @@ GRID = Grid(HEADINGS, CELLS)
 
 def test_a_row_has_all_columns_and_says_where_a_figure_comes_from() -> None:
     assert row(COMPUTED) == ["local", "0.711", "-", "-", "0.72", "3.5", "0.222", "-0.013", "-", "9", "1,234"]
-    assert row(CELLS[1])[:4] == ["local + smc-50", ">= 0.05", "-93 %", "0.03"]
+    assert row(CELLS[1])[:4] == ["local + smc-50", ">= 0.05", "noise", "0.03"]
     assert row(CELLS[2])[1:4] == ["0.5", "+10 %", "+-0.02"]
     assert row(CELLS[3])[1] == "0 (theorem)"
     assert row(CELLS[4]) == ["auto", *["-"] * len(COLUMNS)]
@@ -77,3 +78,4 @@ def test_the_matrix_has_a_row_per_language_and_a_column_per_method() -> None:
     assert lines[2:] == ["| short | 0.25 | 0.711 | noise |  |  |", "| long | 1.2e-04 |  |  | 0 (theorem) | - |"]
     assert "| 0.222 |" in GRID.matrix(["local"], worth)
     assert distance(CELLS[2]) == "0.5 (+10 %)"
+    assert distance(replace(CELLS[2], change=311.3)) == "0.5 (x 312)"

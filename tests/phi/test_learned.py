@@ -14,7 +14,6 @@ import outlines_phi
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
-from outlines_phi.lm.model import ModelCounts
 from outlines_phi.phi import learned
 from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.learned import LearnedPhi
@@ -28,7 +27,7 @@ from tests.languages import LANGUAGES, Language
 from tests.phi.walks import mean_weight, no_floor, paths
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
-WORDS, LOOP, _, LATE = LANGUAGES
+WORDS, LOOP, NESTED, LATE = LANGUAGES
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER, OTHER = Literal["yes", "no", "not now", "nobody"], Literal["yes", "no"]
 
@@ -54,7 +53,7 @@ def test_the_mean_weight_is_phi_by_summation(language: Language, options: dict) 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: states whose every step led nowhere have V = 0, and Phi is not 0 everywhere in them."""
     lost = []
-    for language in LANGUAGES:
+    for language in (WORDS, LOOP):
         values = taught(language, 8, top_k=5)
         phi = math.exp(language.reference(top_k=5).log_phi)
         with monkeypatch.context() as patch:
@@ -69,7 +68,7 @@ def test_weights_of_walks_that_learn_are_unbiased(language: Language) -> None:
     """E[w f] = Phi mu*(f) over calls of 32 walks in 3 rounds, each of which learns from those before it."""
     reference = language.reference()
     phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=300))
+    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=100))
     w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
     f = np.array([sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results])
     assert abs(z(w, 1.0)) < 3.5
@@ -86,18 +85,14 @@ def test_scoring_all_walks_by_the_last_values_is_caught(monkeypatch: pytest.Monk
         return kept[-1][0]
 
     monkeypatch.setattr(LearnedPhi, "begin", noting)
-    found = []
-    for language in (WORDS, LOOP):
-        results = AncestralSampler(LearnedPhi()).sample(language.request(16, seed=5, rows=400))
-        estimate, run = kept[-1]
-        estimate.learn()
-        phi = math.exp(language.reference().log_phi)
-        w = [
-            np.mean([math.exp(d.log_p - rescored(estimate, run, row, d.token_ids)) for d in draws])
-            for row, draws in enumerate(results)
-        ]
-        found.append(z(np.array(w) / phi, 1.0))
-    assert max(map(abs, found)) > 5
+    results = AncestralSampler(LearnedPhi()).sample(LOOP.request(16, seed=5, rows=120))
+    ((estimate, run),) = kept
+    estimate.learn()
+    w = [
+        np.mean([math.exp(d.log_p - rescored(estimate, run, row, d.token_ids)) for d in draws])
+        for row, draws in enumerate(results)
+    ]
+    assert abs(z(np.array(w) / math.exp(LOOP.reference().log_phi), 1.0)) > 5
 
 
 def rescored(estimate: learned.LearnedEstimate, run, row: int, ids: tuple[int, ...]) -> float:  # type: ignore[no-untyped-def]
@@ -123,10 +118,10 @@ def ess(found) -> float:  # type: ignore[no-untyped-def]
     return mean_weight(found) ** 2 / square
 
 
-def test_what_is_learned_helps() -> None:
-    """The exact effective sample size of a draw behind a late bottleneck: values that know where it lies."""
-    masked, known = ess(paths(LATE, LocalPhi())), ess(paths(LATE, LearnedPhi(taught(LATE, 256))))
-    assert known > 1.5 * masked
+@pytest.mark.parametrize("language", [LOOP, NESTED], ids=str)
+def test_what_is_learned_helps(language: Language) -> None:
+    """The exact effective sample size of a draw, where states say something of what lies ahead."""
+    assert ess(paths(language, LearnedPhi(taught(language)))) > 1.8 * ess(paths(language, LocalPhi()))
 
 
 def test_rounds_double() -> None:
@@ -191,8 +186,7 @@ def test_learning_costs_no_model_call() -> None:
     """Walks of one round evaluate what masked ones do: each prefix once."""
     draws = AncestralSampler(LearnedPhi()).sample(LATE.request(8, seed=1))[0]
     prefixes = {draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))}
-    assert vars(draws.counts)["tokens"] == len(prefixes)
-    assert isinstance(draws.counts, ModelCounts)
+    assert draws.counts.tokens == len(prefixes)
 
 
 @pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])

@@ -10,11 +10,10 @@ import torch
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi import candidates
+from outlines_phi.phi import branches, candidates
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.candidates import Candidates
 from outlines_phi.phi.lookahead1 import Lookahead1Phi
-from outlines_phi.sampling import ancestral
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
@@ -149,7 +148,7 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
     """And it changes no draw: the walks stand on what is kept."""
     language, phi, kept = LANGUAGES[0], Lookahead1Phi(share=1.0), []
     usual = AncestralSampler(phi).sample(language.request(60, seed=2))[0]
-    monkeypatch.setattr(ancestral, "WASTE", 10)
+    monkeypatch.setattr(branches, "WASTE", 10)
     compact = Branches.compact
 
     def counting(self: Branches, nodes: Iterable[int]) -> None:

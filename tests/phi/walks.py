@@ -68,7 +68,7 @@ def steps(run: Run, estimate: Estimate, row: int = 0) -> Iterator[Step]:
             for token, target in children(run.table, step):
                 if target != DONE:
                     below.append(((*written, token), target, node))
-        run.branches.prune((node, ids[-1]) for ids, _, node in below)
+        run.branches.prune(nodes, ((node, ids[-1]) for ids, _, node in below))
         level = below
 
 

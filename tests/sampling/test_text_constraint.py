@@ -14,12 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
+from outlines_phi.errors import BudgetError, ConstraintError, EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.store import TreeStore
@@ -271,6 +271,13 @@ def test_nothing_allowed_says_who_refused_and_how_often() -> None:
             EmptyLanguageError, match=r"<lambda> leaves no member .* asked about 6 sequences of tokens.* Phi = 0"
         ):
             sampler.sample(constrained(WORDS, 3, 1, texts))
+
+
+def test_an_effort_that_runs_out_says_that_a_predicate_may_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    sampler = ExactSampler(ExactPhi(effort=Effort(attempts=1)))
+    with pytest.raises(BudgetError, match=r"let constraint=late refuse earlier what comes to nothing"):
+        sampler.sample(constrained(LOOP, 2, 1, PREDICATES["refused late"]))
 
 
 def test_dead_ends_are_draws_of_weight_0() -> None:
