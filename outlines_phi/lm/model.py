@@ -25,13 +25,10 @@ class Evaluation:
     logits
         ``[n, V]`` raw next-token logits after each node, on the model's device. What the user's settings make of
         them (temperature, truncation) is ``p``; see :class:`outlines_phi.SamplingSettings`.
-    hidden
-        ``[n, D]`` last hidden states, where the model has them and was asked.
     """
 
     nodes: range
     logits: Tensor
-    hidden: Tensor | None = None
 
 
 @dataclass

@@ -14,7 +14,6 @@ from .checked import check_counts, check_shares
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run
 
-
 ELEMENTS = 2**26
 """Logits of children that are asked for in one model call, at most: 256 MiB in single precision."""
 

@@ -149,7 +149,9 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     return _generator(model, python_type, sampler, phi, constraint=constraint)
 
 
-def text(model: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER, *, phi: str | Phi | None = None) -> ClassicGenerator:
+def text(
+    model: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER, *, phi: str | Phi | None = None
+) -> ClassicGenerator:
     """Return a generator of free text, in Hugging Face's own loop.
 
     Free text has nothing to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi`` is.

@@ -77,8 +77,8 @@ NOISY, GROUPS = 0.06, 12
 LEAST_NOISE = 1e-6
 """Noise of a law that is all on one text."""
 
-ANY_TEXT = r"(?s:.*)"
-"""What a predicate is asked about."""
+ANY_TEXT = r"[\x00-\x7f]*"
+"""What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
 
 
 @final
@@ -239,7 +239,7 @@ class Subject:
         return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
-        """Return whether the method applies: predicates on texts need a language of texts, in all their spellings."""
+        """Return whether the method applies: predicates need a language of ASCII texts, in all spellings."""
         return method.sampler != AWRS or _automaton(self.request.table) is not None
 
     @cached_property
@@ -264,9 +264,10 @@ class Subject:
 
 
 def _automaton(table: Table) -> ByteAutomaton | None:
+    """Return the texts of a table in ASCII; ``None`` where there are others, or its language is not one of texts."""
     match table.guide:
-        case FSMGuide(automaton=automaton):
-            return automaton
+        case FSMGuide(automaton=ByteAutomaton() as automaton):
+            return None if automaton.targets[:, automaton.byte_class[128:]].any() else automaton
     return None
 
 
