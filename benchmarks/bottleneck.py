@@ -10,11 +10,11 @@ estimators at the tree's frontier. Estimators alone make as many draws as cost t
 prefix cache that all draws have.
 
 The exact effective sample size of ``m`` draws is ``m (E w)^2 / E w^2``. ``E w = Phi`` is known by enumeration, or is the mean
-of the first row's weights. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the language allows
-it. Where not, that of the mask is ``E w_mask w`` over the adaptive draws, because masked draws that never meet the heavy
-weights know nothing of them, and would count as far better than they are. Of proposals that learn it is the mean of their own
-squared weights over all seeds; ``mean w / Phi`` beside it says whether they have met the weights that matter: well below 1,
-they have not, and the size is too good.
+of all weights of all rows of *auto*. ``E w^2`` of a fixed proposal is ``sum_y p(y)^2 / q(y)`` by enumeration where the
+language allows it. Where not, that of the mask is ``E w_mask w`` over the adaptive draws, because masked draws that never
+meet the heavy weights know nothing of them, and would count as far better than they are. Of all others it is the mean of
+their own squared weights over all seeds; ``mean w / Phi`` beside it says whether they have met the weights that matter, and
+where it is below a half nothing is said.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ FRONTIERS: dict[str, ProposalPhi | None] = {
     "auto, dp-frozen at its frontier": FrozenDPPhi(),
     "auto, learned at its frontier": LearnedPhi(),
 }
+MET = 0.5
+"""Share of Phi that a proposal's own weights must have met for their square to say anything."""
+
 CANDIDATES = outlines_phi.AutoPhi().candidates
 
 Weights = NDArray[np.float64]
@@ -143,7 +146,9 @@ def adaptive_row(requests: Sequence[Request], total: int, name: str, frontier: P
     return Row(name, tokens, total, log_mean(log_w), log_mean(2 * log_w), "own draws", log_mean(both))
 
 
-def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exact: Reference | None) -> Row:
+def proposal_row(
+    requests: Sequence[Request], phi: ProposalPhi, beside: Row, log_square_of_mask: float, exact: Reference | None
+) -> Row:
     """Return the row of an estimator alone, at the tokens of ``beside``."""
     found = [at_equal_tokens(phi, request, round(beside.tokens), 8 * beside.draws) for request in requests]
     log_w = weights(found)
@@ -152,7 +157,7 @@ def proposal_row(requests: Sequence[Request], phi: ProposalPhi, beside: Row, exa
     if exact is not None:
         source, log_square = "enumeration", second_moment(exact, phi.name)
     elif phi.name == LocalPhi.name:
-        source, log_square = "draws of auto", beside.log_square_of_mask
+        source, log_square = "draws of auto", log_square_of_mask
     return Row(phi.name, tokens, len(log_w) // len(found), log_mean(log_w), log_square, source)
 
 
@@ -202,15 +207,18 @@ def main(
             estimators = {phi.name: phi for phi in FIXED}
             budget, settings = requests[0].budgets[0], SamplingSettings()
             exact = enumerate_language(model.lm, table, prompt, settings, budget, estimators=estimators)
+        # All rows of auto are unbiased, so their mean is.
+        log_phi = log_mean(np.array([row.log_mean for row in rows])) if exact is None else exact.log_phi
+        of_mask = log_mean(np.array([row.log_square_of_mask for row in rows]))
         for phi in track((*FIXED, *LEARNING), description=f"{language}: proposals"):
-            rows.append(proposal_row(requests, phi, rows[0], exact if phi in FIXED else None))
-        log_phi = rows[0].log_mean if exact is None else exact.log_phi
+            rows.append(proposal_row(requests, phi, rows[0], of_mask, exact if phi in FIXED else None))
         worth = {row.name: row.draws * math.exp(2 * log_phi - row.log_square) for row in rows}
         masked = next(worth[row.name] / row.tokens for row in rows if row.name == LocalPhi.name)
         for row in rows:
-            size = worth[row.name]
-            known = (math.exp(row.log_mean - log_phi), size, size / row.tokens / masked, row.source)
-            report.add(language, math.exp(log_phi), row.name, round(row.tokens), row.draws, *known)
+            met, size = math.exp(row.log_mean - log_phi), worth[row.name]
+            known = row.source != "own draws" or met >= MET
+            sizes = (size, size / row.tokens / masked) if known else ("not known", "not known")
+            report.add(language, math.exp(log_phi), row.name, round(row.tokens), row.draws, met, *sizes, row.source)
     report.write(n=n, candidates=CANDIDATES, seeds=seeds, prompt=PROMPT, **{"members of small": 3 * names * ages})
 
 

@@ -72,9 +72,7 @@ class GenLM:
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()  # closes its input, which ends it
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None

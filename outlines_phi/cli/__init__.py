@@ -1,4 +1,4 @@
-"""The command line: ``outlines-phi demo``, ``generate`` and ``audit``.
+"""The command line: ``outlines-phi demo``, ``generate``, ``audit`` and ``fidelity``.
 
 It needs the extra ``cli`` (typer, rich, matplotlib), which the library itself does not.
 """

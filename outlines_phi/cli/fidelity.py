@@ -50,7 +50,7 @@ from .prompts import model_input, read_prompts
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 """What is written to the folder of the results."""
 
-QUICK_DRAWS = 200
+QUICK_DRAWS = 120
 """Draws per cell under ``--quick``."""
 
 WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")

@@ -69,14 +69,16 @@ def generate(
     phi: Annotated[
         str | None,
         typer.Option(
-            help=f"Correction: {', '.join(ESTIMATORS)}.", show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}"
+            help=f"Correction: {', '.join(ESTIMATORS)}.",
+            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}",
         ),
     ] = None,
     particles: Annotated[
         int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
     ] = None,
     resample: Annotated[
-        str | None, typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never.")
+        str | None,
+        typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never."),
     ] = None,
     tolerance: Tolerance = None,
     confidence: Confidence = None,

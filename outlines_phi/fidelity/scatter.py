@@ -45,7 +45,7 @@ def draw_grid(grid: Grid) -> Any:
             color = COLORS[estimators.index(estimator) % len(COLORS)]
             marker = MARKERS[samplers.index(sampler) % len(MARKERS)]
             points = [cell for cell in _points(grid, family) if (cell.estimator, cell.sampler) == (estimator, sampler)]
-            _draw(axis, points, color, marker)
+            _draw(axis, points, color, marker, zorder=3 + len(estimators) - estimators.index(estimator))
         _style(axis, family)
     for axis in axes[len(families) :]:
         axis.set_visible(False)
@@ -71,7 +71,7 @@ def _height(cell: Cell) -> tuple[float, bool]:
     return max(cell.tv if resolved else floor, LEAST), resolved
 
 
-def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str) -> None:
+def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str, zorder: int) -> None:
     if not cells:
         return
     places = [(float(cell.tokens or 0.0), *_height(cell)) for cell in cells]
@@ -90,7 +90,7 @@ def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str) -> None:
         markersize=10,
         markeredgewidth=1.8,
         linestyle="none",
-        zorder=3,
+        zorder=zorder,
     )
 
 
@@ -118,12 +118,16 @@ def _style(axis: Any, family: str) -> None:
     axis.spines[:].set_visible(False)
 
 
+def _label(estimator: str) -> str:
+    return f"{estimator} (masking)" if estimator == "local" else estimator
+
+
 def _legend(figure: Any, estimators: Sequence[str], samplers: Sequence[str], ncols: int) -> None:
     from matplotlib.lines import Line2D
 
     plain: dict[str, Any] = {"linestyle": "none", "markersize": 9}
     handles = [
-        Line2D([], [], marker="o", color=COLORS[i % len(COLORS)], label=name, **plain)
+        Line2D([], [], marker="o", color=COLORS[i % len(COLORS)], label=_label(name), **plain)
         for i, name in enumerate(estimators)
     ]
     handles += [

@@ -34,22 +34,10 @@ class Destinations(NamedTuple):
 
 
 class ClassTargets(NamedTuple):
-    """Where the classes ``g`` of a state's partition lead.
-
-    Attributes
-    ----------
-    states
-        ``int32[T]``: the distinct targets, dead ones among them.
-    places
-        ``[G]``: which of the targets class ``g`` leads to.
-    ends, live
-        ``[G]``: whether that target is :data:`DONE`, and whether ``g`` is live.
-    """
+    """The distinct targets of live classes, ``states[T]``, and which of them each class has, ``places[G]``: ``T`` where dead."""
 
     states: NDArray[np.int32]
     places: Tensor
-    ends: Tensor
-    live: Tensor
 
 
 class OneStep(NamedTuple):
@@ -127,13 +115,14 @@ class Table:
         return self.guide.row(state).partition
 
     def class_targets(self, state: int, remaining: int, device: torch.device) -> ClassTargets:
-        """Return where the classes of ``state`` lead, with masks on ``device``."""
+        """Return where the live classes of ``state`` lead."""
 
         def build(state: int, remaining: int) -> ClassTargets:
-            row = self.guide.row(state)
-            targets, places = np.unique(row.targets, return_inverse=True)
-            arrays = (places.astype(np.int64), row.targets == DONE, self.live_classes(state, remaining))
-            return ClassTargets(targets, *(torch.from_numpy(array).to(device) for array in arrays))
+            row, live = self.guide.row(state), self.live_classes(state, remaining)
+            states, found = np.unique(row.targets[live], return_inverse=True)
+            places = np.full(len(live), len(states), dtype=np.int64)
+            places[live] = found
+            return ClassTargets(states, torch.from_numpy(places).to(device))
 
         return self._keep(f"targets {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t))
 
@@ -159,9 +148,7 @@ class Table:
         targets, inverse = np.unique(self.guide.row(state).targets, return_inverse=True)
         return np.array([self.guide.min_tokens(int(target)) for target in targets], dtype=np.int64)[inverse]
 
-    def keep(
-        self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]
-    ) -> Cached:
+    def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
         with self._lock:
             key = (kind, state)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..lm.model import TokenTrees
 
-
 WASTE = 2048
 """Nodes that a run may grow by, whatever its walks need, before the others are given back."""
 
@@ -75,7 +74,13 @@ class Branches:
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
         """Forget what was looked at below ``nodes``, but for the pairs that the walk visits next."""
         below, kept = set(nodes), set(wanted)
-        self._seen = {pair: found for pair, found in self._seen.items() if pair[0] not in below or pair in kept}
+        seen = {}
+        for pair, (node, logits) in self._seen.items():
+            if pair[0] not in below:
+                seen[pair] = node, logits
+            elif pair in kept:
+                seen[pair] = node, logits.clone()  # a row alone would hold the memory of all that was looked at with it
+        self._seen = seen
 
     def compact(self, nodes: Iterable[int]) -> None:
         """Give back the memory of every node that is neither in ``nodes``, waiting to be visited, nor above one of these."""

@@ -98,7 +98,7 @@ class StepPhi(ProposalPhi):
         Parameters
         ----------
         log_p
-            ``[V]`` log probabilities of one row, or logits up to a constant.
+            ``[V]`` log probabilities of one row, summing to 1.
         table
             What is allowed.
         state, remaining

@@ -80,7 +80,9 @@ class Evidence:
         if alpha <= 0 or t <= 0:
             return math.inf
         short = -math.log(alpha) - self._log_capital(phi)
-        return max(1.0, math.ceil(float((short / np.log1p(STAKES * t / (1 - t))).min())))
+        with np.errstate(over="ignore", divide="ignore"):  # more than a float can count where Phi is hardly above 0
+            missing = float((short / np.log1p(STAKES * t / (1 - t))).min())
+        return max(1.0, float(np.ceil(missing)))
 
     def _log_capital(self, phi: float) -> NDArray[np.float64]:
         """Return the log of what each bettor has, against ``Phi >= phi``."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..guides.guide import DEAD
+from ..guides.guide import DONE
 from ..guides.table import Table
 from ..settings import SamplingSettings
-from .estimator import Estimate, Need, StepPhi, floored
+from .estimator import Estimate, Need, StepPhi
 from .kept_values import KeptValues
 from .knowledge import Knowledge, Observed
 from .run import Prefixes, Run
@@ -158,14 +161,29 @@ def _step(
 ) -> tuple[Tensor, Observed]:
     """Return ``log h`` by class, ``[G]``, and what the step shows. Nothing comes back from the device."""
     to = table.class_targets(state, remaining, log_p.device)
-    by_class = table.partition(state).mass(torch.softmax(log_p, -1)) * to.live
-    mass = torch.zeros(len(to.states), dtype=by_class.dtype, device=log_p.device).index_add_(0, to.places, by_class)
+    by_class = table.partition(state).mass(log_p.exp())
+    mass = by_class.new_zeros(len(to.states) + 1).index_add_(0, to.places, by_class)[:-1]
     log_v = known.log_values(to.states)
-    values = torch.from_numpy(log_v).to(log_p.device)
-    if (log_v[to.states != DEAD] != log_v[to.states != DEAD]).any():  # a target that nobody has visited
-        weight = mass.double().log() + values
-        visited = weight > -torch.inf
-        within = torch.logsumexp(weight.masked_fill(~visited, -torch.inf), 0)
-        average = within - torch.logsumexp(mass.double().log().masked_fill(~visited, -torch.inf), 0)
-        values = torch.where(values.isnan(), average.nan_to_num(nan=0.0), values)
-    return floored(values[to.places], floor, to.ends, to.live), Observed(state, to.states, mass)
+    unknown = np.isnan(log_v)
+    top = max(log_v[(to.states != DONE) & ~unknown], default=-math.inf)
+    if unknown.any():
+        log_h = _with_average(log_v, mass, top, math.log(floor))
+    else:  # known on the host alone, so that the device has one copy to make
+        least = top + math.log(floor) if top > -math.inf else 0.0
+        log_h = torch.from_numpy(np.append(np.maximum(log_v, least), -math.inf)).to(mass)
+    return log_h[to.places], Observed(state, to.states, mass)
+
+
+def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
+    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets that nobody has visited.
+
+    These have the mean value of the others, by their mass. ``top`` is the largest value of the others, ends left out.
+    """
+    visited = log_v > -math.inf
+    scale = log_v[visited].max(initial=-math.inf) if visited.any() else 0.0
+    shares = np.stack([np.exp(np.where(visited, log_v - scale, -math.inf)), visited])
+    within, held = torch.from_numpy(shares).to(mass) @ mass
+    average = (within / held).log().nan_to_num(nan=-scale, neginf=-scale) + scale
+    log_h = torch.from_numpy(log_v).to(mass)
+    log_h = torch.where(log_h.isnan(), average, log_h).maximum(average.clamp_min(top) + log_floor)
+    return torch.nn.functional.pad(log_h, (0, 1), value=-math.inf)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
@@ -40,6 +39,6 @@ class OneStepPhi(StepPhi):
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product."""
         step = table.one_step(state, remaining, log_p.device)
-        mass = table.partition(state).mass(torch.softmax(log_p, -1)).float()
+        mass = table.partition(state).mass(log_p.exp()).float()
         log_h = (step.live_after @ mass).log()[step.places]  # [T], one per target, then [G]
         return floored(log_h, self.floor, step.ends, step.live)

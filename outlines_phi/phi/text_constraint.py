@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -164,19 +165,28 @@ class _Verdicts:
     def __init__(self, predicate: Predicate | None, most: int) -> None:
         self._predicate, self._most = predicate, most
         self._known: dict[str, bool] = {}
+        self._lock = threading.Lock()
         self.bytes = 0
 
     def of(self, text: str) -> bool:
         if self._predicate is None:
             return True
-        if text not in self._known:
-            self._known[text] = _ask(self._predicate, text)
-            self.bytes += sys.getsizeof(text) + ENTRY_BYTES
-            if len(self._known) > self._most:
-                oldest = next(iter(self._known))
-                del self._known[oldest]
-                self.bytes -= sys.getsizeof(oldest) + ENTRY_BYTES
-        return self._known[text]
+        verdict = self._known.get(text)
+        if verdict is None:
+            verdict = _ask(self._predicate, text)  # not under the lock: a predicate may take long, or draw itself
+            with self._lock:
+                self._keep(text, verdict)
+        return verdict
+
+    def _keep(self, text: str, verdict: bool) -> None:
+        if text in self._known:
+            return
+        self._known[text] = verdict
+        self.bytes += sys.getsizeof(text) + ENTRY_BYTES
+        if len(self._known) > self._most:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self.bytes -= sys.getsizeof(oldest) + ENTRY_BYTES
 
 
 def _ask(predicate: Predicate, text: str) -> bool:

@@ -238,7 +238,7 @@ def _check_complete(draws: Iterable[Draws], options: CallOptions) -> None:
     if failures:
         raise EmptyLanguageError(
             f"{failures} {options.launched} met a step where {options.obstacle}; they "
-            "are draws of weight 0, which sequences cannot tell. Loosen the truncation, use phi='exact', or "
+            f"are draws of weight 0, which sequences cannot tell. {options.remedy}, use phi='exact', or "
             "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )
 

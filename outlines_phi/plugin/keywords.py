@@ -12,6 +12,10 @@ END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n'
 
 BUDGET = "give max_new_tokens="
 
+PARTICLES = "give sampler=SMC(particles=..., resample=...)"
+
+CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
+
 MEANT: dict[str, str] = {
     "max_tokens": BUDGET,
     "max_length": f"{BUDGET}, which does not count the prompt",
@@ -22,6 +26,15 @@ MEANT: dict[str, str] = {
     "stop_strings": END,
 }
 """What to do in place of a keyword of another library."""
+
+MEANT_BY_DRAWS = {
+    **MEANT,
+    "particles": PARTICLES,
+    "resample": PARTICLES,
+    "tolerance": CERTIFIED,
+    "confidence": CERTIFIED,
+}
+"""The same in calls that draw, and for options that live in objects."""
 
 
 def refuse_unknown(

@@ -12,6 +12,7 @@ from ..errors import UnsupportedError
 from ..fidelity.certified_walk import CertifiedWalk
 from ..guides.table import Table
 from ..phi.auto import AutoPhi
+from ..phi.bigram import BigramDPPhi
 from ..phi.estimator import Estimate, Need, Phi, ProposalPhi, StepPhi
 from ..phi.exact import ExactPhi
 from ..phi.learned import LearnedPhi
@@ -106,6 +107,12 @@ class Method:
         return sampler_for(phi, TreeStore(), self.options)
 
 
+FRONTIERS: dict[str, Phi] = {
+    "auto-learned": AutoPhi(frontier=PractisedPhi()),
+    "auto-bigram": AutoPhi(frontier=BigramDPPhi()),
+}
+"""The tree with an estimator at its frontier; measured where they are asked for."""
+
 CERTIFIED: dict[str, Phi] = {
     "exact-0.1": ExactPhi(tolerance=0.1),
     "exact-0.01": ExactPhi(tolerance=0.01),
@@ -136,12 +143,12 @@ SHOWN: dict[str, frozenset[str] | None] = {
 
 
 def known_estimators() -> dict[str, Phi]:
-    """Return the estimators by name: each as a call has it by that name, masking first, and some certificates."""
+    """Return the estimators by name: each as a call has it by that name, masking first, and some with options."""
     found: dict[str, Phi] = {LocalPhi.name: LocalPhi()}
     found.update({name: phi() for name, phi in ESTIMATORS.items()})
     found[LearnedPhi.name] = PractisedPhi()
     whole = {name: found.pop(name) for name in (ExactPhi.name, AutoPhi.name)}
-    return {**found, **CERTIFIED, **whole}
+    return {**found, **CERTIFIED, **whole, **FRONTIERS}
 
 
 def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | None = None) -> list[Method]:
@@ -150,7 +157,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
     Parameters
     ----------
     estimators, samplers
-        Their names; by default all estimators, with the samplers that :data:`SHOWN` lists them for.
+        Their names; by default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SHOWN` lists them for.
 
     Raises
     ------

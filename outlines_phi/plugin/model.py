@@ -343,7 +343,7 @@ def _texts(draws: Draws, options: CallOptions) -> str | list[str]:
     if draws.failures:
         raise EmptyLanguageError(
             f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
-            "draws of weight 0, which texts cannot tell. Loosen the truncation, use phi='exact', or take the weights: "
+            f"draws of weight 0, which texts cannot tell. {options.remedy}, use phi='exact', or take the weights: "
             "outlines_phi.Generator(model, T).sample(prompt, n=...)."
         )
     return draws.texts[0] if len(draws) == 1 else draws.texts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from typing import Any, final
 
@@ -19,12 +20,13 @@ from ..phi.local import LocalPhi
 from ..phi.lookahead1 import Lookahead1Phi
 from ..phi.onestep import OneStepPhi
 from ..phi.rollout import RolloutPhi
+from ..phi.state_values import StateValues
 from ..phi.text_constraint import TextConstraint
 from ..sampling.pimh import PIMH
 from ..sampling.resolve import SamplerOptions
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
-from .keywords import MEANT, refuse_unknown
+from .keywords import MEANT_BY_DRAWS, refuse_unknown
 
 ESTIMATORS: dict[str, type[Phi]] = {
     **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, Lookahead1Phi, FrozenDPPhi, BigramDPPhi)},
@@ -108,7 +110,23 @@ def resolve_phi(phi: object) -> Phi | None:
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()
     names = ", ".join(repr(name) for name in ESTIMATORS)
-    raise UnsupportedError(f"phi={phi!r} was given; expected {names}, an estimator such as ExactPhi(...), or None.")
+    raise UnsupportedError(
+        f"phi={phi!r} was given{_meant(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."
+    )
+
+
+def _meant(phi: object) -> str:
+    """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
+    match phi:
+        case str():
+            near = get_close_matches(phi.lower().replace("_", "-"), ESTIMATORS, n=1)
+            return f" (did you mean {near[0]!r}?)" if near else ""
+        case type() if issubclass(phi, Phi):
+            return f", a class (did you mean {phi.__name__}()?)"
+        case StateValues():
+            return " (did you mean LearnedPhi(values)?)"
+        case _:
+            return ""
 
 
 @final
@@ -150,6 +168,15 @@ class CallOptions:
             return f"constraint={self.constraint} refuses whatever else may follow"
         return f"{self.settings.truncation or 'the model'} leaves no allowed token"
 
+    @property
+    def remedy(self) -> str:
+        """What may be changed so that fewer trajectories have no way on."""
+        if self.tokenization == "canonical":
+            return "Leave tokenization out"
+        if self.constraint is not None:
+            return "Let the predicate refuse earlier what comes to nothing"
+        return "Loosen the truncation"
+
     @classmethod
     def read(cls, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
         """Read the keywords of a call, over the model's ``generation_config``.
@@ -167,7 +194,7 @@ class CallOptions:
         refuse_unknown(
             keywords.keys() - NEUTRAL.keys(),
             USED,
-            MEANT,
+            MEANT_BY_DRAWS,
             "With phi=None every keyword of the model's own generate works.",
         )
         if keywords.get("do_sample") not in (None, True):

@@ -58,7 +58,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     tokenizer
         The tokenizer of a Hugging Face model.
     phi
-        An estimator that reads the guide and the logits: ``"onestep"``, ``"local"``, or an object.
+        An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
     temperature, top_k, top_p, min_p
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
@@ -66,8 +66,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
-    constraint
-        Refused: a predicate needs a sampler.
+    constraint, sampler
+        Refused: predicates and particles need a sampler.
 
     Raises
     ------
@@ -91,12 +91,19 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
         constraint: Any = None,
+        sampler: Any = None,
     ) -> None:
         if constraint is not None:
             raise UnsupportedError(
                 "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
                 "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
                 "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
+            )
+        if sampler is not None:
+            raise UnsupportedError(
+                f"sampler={sampler!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
+                "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
+                "outlines_phi.Generator(model, T)(prompt, sampler=...)."
             )
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from ..errors import UnsupportedError
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,15 @@ class Certificate:
     confidence: float = 1.0
 
     def for_draws(self, n: int) -> float:
-        """Return a bound on the total variation of the joint law of ``n`` draws: ``1 - (1 - eps)^n``, they are independent."""
+        """Return a bound on the total variation of the joint law of ``n`` draws: ``1 - (1 - eps)^n``, they are independent.
+
+        Raises
+        ------
+        UnsupportedError
+            ``n`` is no whole number of at least 0.
+        """
+        if type(n) is not int or n < 0:
+            raise UnsupportedError(f"for_draws({n!r}) was asked for; expected a whole number of draws, at least 0.")
         return -math.expm1(n * math.log1p(-self.total_variation)) if self.total_variation < 1 else float(n > 0)
 
     def __str__(self) -> str:

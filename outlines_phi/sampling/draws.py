@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, SupportsFloat, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import EmptyLanguageError
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..vocabulary import Vocabulary
 from .certificate import Certificate
 from .weights import effective_size, scaled
@@ -204,12 +204,14 @@ class Draws(Sequence[Draw]):
         ------
         EmptyLanguageError
             There is no draw.
+        UnsupportedError
+            ``f`` is no function of a draw that returns a number.
         """
         if not self.items:
             raise EmptyLanguageError(
                 f"There is no draw to take a mean of: all {self.failures} were of weight 0. Draw more, or with another sampler."
             )
-        means = [population.expectation(f) for population in self.populations] or [f(draw) for draw in self.items]
+        means = [population.expectation(f) for population in self.populations] or numbers_of(f, self.items)
         return float(np.dot(self.weights, means))
 
     @property
@@ -259,3 +261,28 @@ class Draws(Sequence[Draw]):
 def middle(log_bounds: tuple[float, float]) -> float:
     """Return the log of the mean of two numbers given by their logs."""
     return float(np.logaddexp(*log_bounds)) - math.log(2)
+
+
+def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]:
+    """Return ``f`` of each draw; what ``f`` itself raises is its caller's.
+
+    Raises
+    ------
+    UnsupportedError
+        ``f`` is no function, or does not return a number.
+    """
+    expected = "expected a function of a draw that returns a number, such as lambda draw: draw.text == 'yes'."
+    if not callable(f):
+        raise UnsupportedError(f"expectation({f!r}) was asked for; {expected}")
+    numbers: list[float] = []
+    for draw in draws:
+        value: object = f(draw)
+        try:
+            if not isinstance(value, SupportsFloat):
+                raise TypeError
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            raise UnsupportedError(
+                f"The function given to expectation() returned {value!r} for {draw.text!r}; {expected}"
+            ) from None
+    return numbers

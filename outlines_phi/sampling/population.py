@@ -10,7 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .draws import Draw
+from .draws import Draw, numbers_of
 from .weights import at_quantiles, effective_size, log_mean, normalized, scaled
 
 
@@ -87,8 +87,13 @@ class Population(Sequence[Draw]):
         """Return the mean of ``f(particle)`` by the weights, an estimate of that under ``mu*``.
 
         Biased by the order of ``1 / N``, as every ratio of two estimates is.
+
+        Raises
+        ------
+        UnsupportedError
+            ``f`` is no function of a draw that returns a number.
         """
-        return float(np.dot(self.weights, [f(draw) for draw in self.items]))
+        return float(np.dot(self.weights, numbers_of(f, self.items)))
 
     def pick(self, rng: np.random.Generator) -> Draw:
         """Draw one particle in proportion to the weights; its ``log_w`` is ``log Z_hat``, so that ``E[w f] = Phi mu*(f)``."""

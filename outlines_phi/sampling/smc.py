@@ -179,10 +179,11 @@ class SMCSampler(Sampler):
                 waiting = self._runs(request, stepper.launch(together * size))
                 _advance(stepper, waiting)
                 runs += waiting
-        spelled: dict[tuple[int, ...], Draw] = {}
+        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
         of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
         for run in runs:
-            of_prompt[run.walks[0].row].append((_population(request, run, spelled), run.rng))
+            row = run.walks[0].row
+            of_prompt[row].append((_population(request, run, spelled[row]), run.rng))
         return of_prompt, stepper.branches.trees.counts
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
@@ -236,7 +237,7 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
 
 
 def _population(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
-    """Return what a run ended with; equal particles share what ``spelled`` has of them."""
+    """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
     items = []
     for walk in run.walks:
         if walk.failed:

@@ -191,7 +191,7 @@ class Stepper:
         else:
             tokens, log_s = self._draw_allowed(walks, laws, scores, constraint)
         index = torch.tensor(laws, device=scores.device)
-        log_p_v, log_q_v = log_p.double()[index, tokens], scores[index, tokens] - log_s
+        log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens] - log_s
         chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
         for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
             self._take(walk, int(token), log_s_y > -math.inf, *account)
@@ -231,10 +231,11 @@ class Stepper:
         outcomes = draw_allowed(scores, laws, keys, allows, constraint.further)
         for walk, outcome in zip(walks, outcomes, strict=True):
             if outcome.token < 0 and outcome.tests and not walk.tokens:
+                truncation = self._request.settings.truncation
                 raise EmptyLanguageError(
-                    f"Prompt {walk.row}: {constraint} allows no output at all: it was asked about every first token that the "
-                    f"output type leaves, {outcome.tests} in all, and refused each. It is asked about unfinished texts too, and "
-                    "has to allow every beginning of what it allows."
+                    f"Prompt {walk.row}: {constraint} allows no output at all{truncation and f' under {truncation}'}: it was asked "
+                    f"about every first token that the output type leaves, {outcome.tests} in all, and refused each. It is asked "
+                    "about unfinished texts too, and has to allow every beginning of what it allows."
                 )
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
         return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)

@@ -71,6 +71,7 @@ def test_as_many_failures_as_are_missing_rule_a_value_out(waves: tuple[tuple[flo
             assert not evidence(*waves, (0.16, 0.2, missing // 2, 0)).rules_out(phi, 0.05)
     assert evidence(*waves).missing(0.16, 0.05, 0.16, 0.2) == math.inf
     assert evidence(*waves).missing(0.2, 0.0, 0.16, 0.2) == math.inf
+    assert evidence(*waves).missing(1e-310, 0.05, 1e-311, 1.0) == math.inf  # more than a float can count
 
 
 REPEATS, LOOKS = 200, 30

@@ -161,3 +161,20 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
     assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in usual]
     assert draws.counts.tokens == usual.counts.tokens
     assert len(kept) > 2 and min(kept[:-1]) < 0.6
+
+
+def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of logits is a part of the answer about all that was looked at; what is kept of it is a row."""
+    language, held = LANGUAGES[0], []
+    prune = Branches.prune
+
+    def counting(self: Branches, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
+        prune(self, nodes, wanted)
+        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for _, logits in self._seen.values()}
+        rows = sum(logits.nbytes for _, logits in self._seen.values())
+        held.append((sum(storage.nbytes() for storage in storages.values()), rows))
+
+    monkeypatch.setattr(Branches, "prune", counting)
+    AncestralSampler(Lookahead1Phi(share=1.0)).sample(language.request(4, seed=2))
+    assert max(rows for _, rows in held) > 0
+    assert all(storage == rows for storage, rows in held)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +63,24 @@ def test_verdicts_are_kept_within_a_bound() -> None:
     for length in range(20):
         constraint.allows([4] * (length % 3 + 1), finished=False)
     assert constraint.bytes <= full + 10
+
+
+def test_threads_may_share_a_constraint() -> None:
+    """Threads evict what others have just looked up; each gets the answer all the same, and the bound holds."""
+    constraint = TextConstraint(lambda text: len(text) % 2 == 0, memory=2).over(VOCABULARY)
+
+    def work(first: int) -> bool:
+        lengths = ((first + 7 * i) % 5 + 1 for i in range(4000))
+        return all(constraint.allows([1] * n, finished=False) is (n % 2 == 0) for n in lengths)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert constraint.bytes <= 2 * 200
 
 
 def test_answers_of_numpy_are_answers() -> None:

@@ -239,6 +239,15 @@ def test_refused(
         call(model)
 
 
+@pytest.mark.parametrize("phi", ["local", "learned"])
+def test_a_walk_that_leads_nowhere_is_told_of_its_predicate(model: outlines_phi.PhiTransformers, phi: str) -> None:
+    never = TextConstraint(complete=lambda text: False)
+    with pytest.raises(EmptyLanguageError, match=r"refuses whatever else .* Let the predicate refuse earlier"):
+        model(PROMPT, NUMBER, phi=phi, constraint=never, max_new_tokens=5, seed=0)
+    draws = outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, phi=phi, constraint=never, max_new_tokens=5, seed=0)
+    assert (len(draws), draws.failures, draws.log_z) == (0, 3, -math.inf)
+
+
 def test_after_an_error_the_model_is_as_before(fresh: outlines_phi.PhiTransformers) -> None:
     """A predicate that fails in the middle leaves no half-known tree behind."""
     answers = iter([True, True])

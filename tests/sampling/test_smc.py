@@ -12,6 +12,7 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
@@ -258,6 +259,16 @@ def test_a_row_does_not_depend_on_the_others_nor_a_run_on_later_ones(
     assert sampler.sample(WORDS.request(4, 10))[0].items != alone.items
     monkeypatch.setattr(smc, "TOGETHER", 5)  # runs in turns
     assert sampler.sample(WORDS.request(4, 9))[0].items == alone.items
+
+
+@options
+def test_draws_of_several_prompts_know_the_probability_after_their_own(option: SMC) -> None:
+    prompts = [PROMPT, (3,), PROMPT, (1, 1, 4)]
+    request = replace(WORDS.request(20, 9), prompts=prompts)
+    for prompt, draws in zip(prompts, SMCSampler(LocalPhi(), option).sample(request), strict=True):
+        log_p = enumerate_language(WORDS.lm, WORDS.table, prompt, request.settings, WORDS.budget).log_p
+        for draw in [*draws, *(particle for population in draws.populations for particle in population)]:
+            assert draw.log_p == pytest.approx(log_p[draw.token_ids], abs=1e-9)
 
 
 @pytest.mark.parametrize(

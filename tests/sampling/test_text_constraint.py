@@ -266,6 +266,8 @@ def test_nothing_allowed_says_who_refused_and_how_often() -> None:
     ) as caught:
         AncestralSampler(LocalPhi()).sample(constrained(WORDS, 3, 1, texts))
     assert "Prompt 0" in str(caught.value)
+    with pytest.raises(EmptyLanguageError, match=r"<lambda> allows no output at all under top_k=1: .*, 1 in all"):
+        AncestralSampler(LocalPhi()).sample(constrained(WORDS, 3, 1, texts, top_k=1))
     for sampler in (ExactSampler(ExactPhi()), AutoSampler(AutoPhi())):
         with pytest.raises(
             EmptyLanguageError, match=r"<lambda> leaves no member .* asked about 6 sequences of tokens.* Phi = 0"
