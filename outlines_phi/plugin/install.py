@@ -58,8 +58,18 @@ def Generator(  # noqa: N802 - named as the host's own function
         As for Outlines; with ``phi=``, a stock ``Transformers`` model is wrapped.
     phi, **options
         As for :func:`outlines_phi.Generator`.
+
+    Raises
+    ------
+    UnsupportedError
+        A ``backend`` whose language cannot be read, or options of this package without ``phi=``.
     """
     if phi is Unset.UNSET or (resolve_phi(phi) is None and getattr(model, "phi", None) is None):
+        if unread := [f"{name}=" for name in ("constraint", "sampler", "tokenization") if name in options]:
+            raise UnsupportedError(
+                f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws. Give phi='auto' or "
+                "phi='exact' beside it (sampler= to the call of such a generator), or leave it out."
+            )
         return _STOCK(model, output_type, backend, processor=processor, **options)
     if backend not in (None, READABLE):
         raise UnsupportedError(

@@ -153,6 +153,12 @@ REFUSED: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         "constraint= was given to a logits processor",
     ),
     (
+        "processor, particles",
+        lambda m: outlines_phi.PhiLogitsProcessor(m, NUMBER, max_new_tokens=5, sampler=outlines_phi.SMC()),
+        UnsupportedError,
+        r"sampler=SMC\(particles=50\) was given to a logits processor",
+    ),
+    (
         "audit",
         lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens),
         UnsupportedError,

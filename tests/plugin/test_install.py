@@ -298,3 +298,11 @@ class TestClassic:
 
     def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers) -> None:
         assert outlines.generate.format(model, int).model is model
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("option", ["constraint", "sampler", "tokenization"])
+def test_options_without_phi_are_refused(option: str) -> None:
+    stock = outlines.from_transformers(*bundled.load())
+    with pytest.raises(UnsupportedError, match=f"{option}= was given to outlines.Generator without phi="):
+        outlines.Generator(stock, NUMBER, **{option: None})  # type: ignore[call-overload]
