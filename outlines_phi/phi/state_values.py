@@ -151,7 +151,7 @@ class StateValues:
         Raises
         ------
         UnsupportedError
-            No call has used the values, so that there is nothing to save.
+            No call has used the values, so that there is nothing to save; or the file cannot be written.
         """
         known, subject = self.known, self._subject
         if subject is None:
@@ -159,16 +159,21 @@ class StateValues:
                 "StateValues.save() was asked for before any call used the values; draw first: generator.sample(prompt, n=64, "
                 "phi=LearnedPhi(values))."
             )
-        path = Path(path)
-        # A file is replaced as a whole, so that a reader never meets half of one.
-        part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        header = np.array(json.dumps({"format": FORMAT, **asdict(subject)}))
         try:
-            with part.open("wb") as file:
-                header = json.dumps({"format": FORMAT, **asdict(subject)})
-                np.savez_compressed(file, header=np.array(header), **vars(known))
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+            path = Path(path)
+            # A file is replaced as a whole, so that a reader never meets half of one.
+            part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+            try:
+                with part.open("wb") as file:
+                    np.savez_compressed(file, header=header, **vars(known))
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except (OSError, TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"StateValues.save({str(path)!r}) could not write there; expected the path of a file in a folder that exists."
+            ) from error
 
     @classmethod
     def load(cls, path: str | Path) -> StateValues:
@@ -187,7 +192,7 @@ class StateValues:
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
         except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UnsupportedError(
-                f"{str(path)!r} could not be read as learned values ({error}); expected a file that StateValues.save() wrote. "
+                f"{str(path)!r} could not be read as learned values; expected a file that StateValues.save() wrote. "
                 "Without one, start from nothing: LearnedPhi(StateValues())."
             ) from error
         if form != FORMAT or not _sound(known):

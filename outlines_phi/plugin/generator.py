@@ -27,11 +27,13 @@ from .options import (
     NEUTRAL,
     TOKENIZATIONS,
     CallOptions,
+    SamplerOptions,
     Unset,
     default_phi,
     proposing,
     resolve_constraint,
     resolve_phi,
+    resolve_sampler,
 )
 from .processor import MaskLogitsProcessor
 from .streaming import Pieces
@@ -55,15 +57,16 @@ class PhiGenerator(SteerableGenerator):
         phi: Phi | None,
         tokenization: str = "any",
         constraint: TextConstraint | None = None,
+        sampler: SamplerOptions | None = None,
     ) -> None:
         self.model: PhiTransformers = model
-        self.phi, self.tokenization, self.constraint = phi, tokenization, constraint
+        self.phi, self.tokenization, self.constraint, self.sampler = phi, tokenization, constraint, sampler
         self.logits_processor = MaskLogitsProcessor(model.table(output_type))
         self.reader = reader(output_type)
 
     @property
     def _given(self) -> dict[str, Any]:
-        return {"phi": self.phi, **self._language}
+        return {"phi": self.phi, "sampler": self.sampler, **self._language}
 
     @property
     def _language(self) -> dict[str, Any]:
@@ -195,6 +198,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     phi: str | Phi | Unset | None = Unset.UNSET,
     tokenization: str = "any",
     constraint: Predicate | TextConstraint | None = None,
+    sampler: SamplerOptions | None = None,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -213,6 +217,8 @@ def Generator(  # noqa: N802 - named as the host's own function
         ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
     constraint
         A function that says whether a text may be the beginning of an output, or a :class:`outlines_phi.TextConstraint`.
+    sampler
+        ``SMC(...)`` or ``PIMH(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
 
     Raises
     ------
@@ -227,4 +233,5 @@ def Generator(  # noqa: N802 - named as the host's own function
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization, resolve_constraint(constraint))
+    given = resolve_constraint(constraint), resolve_sampler(sampler)
+    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization, *given)

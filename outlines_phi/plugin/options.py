@@ -223,7 +223,7 @@ class CallOptions:
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
         constraint = resolve_constraint(keywords.get("constraint"))
-        return cls(settings, 1 if n is None else n, tokenization, constraint, _sampler(keywords.get("sampler")))
+        return cls(settings, 1 if n is None else n, tokenization, constraint, resolve_sampler(keywords.get("sampler")))
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:
@@ -245,7 +245,14 @@ def resolve_constraint(constraint: object) -> TextConstraint | None:
     return TextConstraint(constraint)
 
 
-def _sampler(given: object) -> SamplerOptions | None:
+def resolve_sampler(given: object) -> SamplerOptions | None:
+    """Return the particle sampler that a call means by ``sampler=``, or ``None``.
+
+    Raises
+    ------
+    UnsupportedError
+        Anything else.
+    """
     match given:
         case None | SMC() | PIMH():
             return given

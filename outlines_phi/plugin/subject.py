@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -233,7 +234,9 @@ class Subject:
                 phi = replace(phi, effort=effort, normalizers=NORMALIZERS)
             case ExactPhi() if not self.finite and phi.tolerance > 0:
                 phi = replace(phi, effort=Effort(tokens=FREE_TOKENS))
-        seed = int(np.random.SeedSequence((self._seed, *key)).generate_state(1, np.uint64)[0])
+        # A cell's own numbers: with those of another cell, one unlucky draw would show in both.
+        cell = zlib.crc32(f"{self._language.name} {method.estimator} {method.sampler}".encode())
+        seed = int(np.random.SeedSequence((self._seed, cell, *key)).generate_state(1, np.uint64)[0])
         request = self._predicate if method.sampler == AWRS else self.request
         prompts, settings = [request.prompts[0]] * rows, replace(request.settings, seed=seed)
         return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))

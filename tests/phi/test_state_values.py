@@ -125,6 +125,15 @@ class TestFile:
         draws = AncestralSampler(LearnedPhi(values)).sample(replace(WORDS.request(4, 0), settings=settings))[0]
         assert len(draws) == 4
 
+    @pytest.mark.parametrize("path", ["missing/folder/values.npz", ".", 3], ids=str)
+    def test_a_path_that_cannot_be_written_is_refused(
+        self, values: StateValues, path: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(UnsupportedError, match="expected the path of a file in a folder that exists"):
+            values.save(path)  # type: ignore[arg-type]
+        assert not list(tmp_path.iterdir())
+
     @pytest.mark.parametrize("damage", ["missing", "empty", "text", "cut", "folder", "other arrays", "inconsistent"])
     def test_a_bad_file_is_a_typed_error(self, values: StateValues, tmp_path: Path, damage: str) -> None:
         path = tmp_path / "file.npz"

@@ -305,4 +305,4 @@ class TestClassic:
 def test_options_without_phi_are_refused(option: str) -> None:
     stock = outlines.from_transformers(*bundled.load())
     with pytest.raises(UnsupportedError, match=f"{option}= was given to outlines.Generator without phi="):
-        outlines.Generator(stock, NUMBER, **{option: None})  # type: ignore[call-overload]
+        outlines.Generator(stock, NUMBER, **{option: None})

@@ -128,3 +128,14 @@ def test_what_cannot_have_a_sampler_says_so(call: Callable[[Model], Any], said: 
 def test_populations_that_truncation_empties_are_told(model: Model) -> None:
     with pytest.raises(outlines_phi.EmptyLanguageError, match="populations of particles met a step where top_k=1"):
         model(PROMPT, Literal["zzz"], sampler=OPTIONS, top_k=1)
+
+
+def test_a_generator_keeps_its_sampler(model: Model) -> None:
+    """What it was made with holds for every call that says nothing else."""
+    made = outlines_phi.Generator(model, ANSWER, phi="onestep", sampler=OPTIONS)
+    given = outlines_phi.Generator(model, ANSWER, phi="onestep")
+    assert made.sample(PROMPT, 3, seed=4).items == given.sample(PROMPT, 3, seed=4, sampler=OPTIONS).items
+    assert made(PROMPT, seed=4) == given(PROMPT, seed=4, sampler=OPTIONS)
+    assert made.sample(PROMPT, 3, seed=4, sampler=None).populations == ()
+    with pytest.raises(UnsupportedError, match="sampler=5 was given; expected SMC"):
+        outlines_phi.Generator(model, ANSWER, sampler=5)  # type: ignore[arg-type]
