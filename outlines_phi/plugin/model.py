@@ -183,7 +183,7 @@ class PhiTransformers(Transformers):
                 return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
             case _:
                 draw = partial(self.draw, [model_input], table, resolved, options)
-                return pieces(accepted(draw, options.settings), self.lm.vocabulary)
+                return pieces(accepted(draw, options), self.lm.vocabulary)
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt (``str`` or ``Chat``): what all calls with ``phi=`` come down to."""

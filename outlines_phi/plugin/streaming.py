@@ -27,8 +27,8 @@ from ..lm.interruption import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.sampler import Request
-from ..settings import SamplingSettings
 from ..vocabulary import Vocabulary
+from .options import CallOptions
 
 Ids = Generator[int, None, None]
 """Final token ids, in order."""
@@ -87,11 +87,11 @@ def stepped(sampler: AncestralSampler, request: Request, lock: threading.RLock) 
             return
         walk = grown[0]
         if walk.failed:
-            raise _dead_end(request.settings)
+            raise _dead_end(CallOptions(request.settings))
         yield walk.tokens[-1]
 
 
-def accepted(draw: Callable[[], Sequence[Draws]], settings: SamplingSettings) -> Ids:
+def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
     """Yield the tokens of the one draw of the one prompt of ``draw()``, made when the first one is asked for.
 
     Raises
@@ -101,7 +101,7 @@ def accepted(draw: Callable[[], Sequence[Draws]], settings: SamplingSettings) ->
     """
     (draws,) = draw()
     if not draws:
-        raise _dead_end(settings)
+        raise _dead_end(options)
     yield from draws[0].token_ids
 
 
@@ -207,8 +207,8 @@ def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[st
     return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
 
 
-def _dead_end(settings: SamplingSettings) -> EmptyLanguageError:
+def _dead_end(options: CallOptions) -> EmptyLanguageError:
     return EmptyLanguageError(
-        f"The stream met a step where {settings.truncation or 'the model'} leaves no allowed token; it is a draw of weight 0, "
-        "which has no text. Loosen the truncation, or use phi='exact'."
+        f"The stream met a step where {options.obstacle}; it is a draw of weight 0, which has no text. {options.remedy}, or use "
+        "phi='exact'."
     )
