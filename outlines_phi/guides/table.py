@@ -18,6 +18,9 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")
 
+FEW = 8
+"""Live tokens are few where they are at most one in so many."""
+
 
 class Moves(NamedTuple):
     """The live tokens of a state, in increasing order, and where each leads."""
@@ -38,6 +41,13 @@ class ClassTargets(NamedTuple):
 
     states: NDArray[np.int32]
     places: Tensor
+
+
+class LiveTokens(NamedTuple):
+    """The live tokens of a state, ``tokens[k]``, and the class of each, ``classes[k]``, on a device."""
+
+    tokens: Tensor
+    classes: Tensor
 
 
 class OneStep(NamedTuple):
@@ -125,6 +135,21 @@ class Table:
             return ClassTargets(states, torch.from_numpy(places).to(device))
 
         return self._keep(f"targets {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t))
+
+    def few_live(self, state: int, remaining: int, device: torch.device) -> LiveTokens | None:
+        """Return the live tokens of ``state`` where they are few, as in the fixed parts of a format; ``None`` where they are many.
+
+        To pick few tokens of a row takes a fraction of a pass over it.
+        """
+
+        def build(state: int, remaining: int) -> LiveTokens | None:
+            tokens = self._moves(state, remaining).tokens
+            if len(tokens) * FEW > len(self.vocabulary):
+                return None
+            classes = self.partition(state).class_of[tokens].astype(np.int64)
+            return LiveTokens(*(torch.from_numpy(array).to(device) for array in (tokens, classes)))
+
+        return self._keep(f"few live {device}", state, remaining, build, lambda few: sum(x.nbytes for x in few or ()))
 
     def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
         """Return what one step of look-ahead from ``state`` needs."""

@@ -114,7 +114,7 @@ class StepPhi(ProposalPhi):
         """Add ``log h`` of every next token to ``log_p``, ``[B, V]``, in place, and return it."""
         # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
         for scores, state, left in zip(log_p, states, remaining, strict=True):
-            scores.add_(table.partition(state).spread(self.log_h(scores, table, state, left).to(scores.dtype)))
+            add_by_class(scores, self.log_h(scores, table, state, left), table, state, left)
         return log_p
 
     def begin(self, run: Run) -> Estimate:
@@ -133,6 +133,26 @@ class StepEstimate(Estimate):
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""
         return self.phi.add_log_h(log_p, self.table, prefixes.states, prefixes.remaining)
+
+
+def add_by_class(log_p: Tensor, log_h: Tensor, table: Table, state: int, remaining: int) -> None:
+    """Add ``log_h``, ``[G]``, which is ``-inf`` on dead classes, to the tokens of ``log_p``, ``[V]``, in place."""
+    few = table.few_live(state, remaining, log_p.device)
+    if few is None:
+        log_p.add_(table.partition(state).spread(log_h.to(log_p.dtype)))
+    else:
+        kept = log_p.index_select(0, few.tokens) + log_h.index_select(0, few.classes).to(log_p.dtype)
+        log_p.fill_(-torch.inf).index_copy_(0, few.tokens, kept)
+
+
+def live_mass(log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+    """Return the probability of each live class, ``[G]``, under ``log_p``, ``[V]``; that of a dead class means nothing."""
+    few = table.few_live(state, remaining, log_p.device)
+    partition = table.partition(state)
+    if few is None:
+        return partition.mass(log_p.exp())
+    p = log_p.index_select(0, few.tokens).exp()
+    return p.new_zeros(partition.size).index_add_(0, few.classes, p)
 
 
 def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:

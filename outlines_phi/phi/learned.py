@@ -16,7 +16,7 @@ from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import Table
 from ..settings import SamplingSettings
-from .estimator import Estimate, Need, StepPhi
+from .estimator import Estimate, Need, StepPhi, add_by_class, live_mass
 from .kept_values import KeptValues
 from .knowledge import Knowledge, Observed
 from .run import Prefixes, Run
@@ -152,7 +152,7 @@ class LearnedEstimate(Estimate):
 def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:
     """Add ``log h`` to ``log_p``, ``[V]``, in place; return what the step shows."""
     log_h, seen = _step(known, floor, log_p, table, state, remaining)
-    log_p.add_(table.partition(state).spread(log_h.to(log_p.dtype)))
+    add_by_class(log_p, log_h, table, state, remaining)
     return seen
 
 
@@ -161,7 +161,7 @@ def _step(
 ) -> tuple[Tensor, Observed]:
     """Return ``log h`` by class, ``[G]``, and what the step shows. Nothing comes back from the device."""
     to = table.class_targets(state, remaining, log_p.device)
-    by_class = table.partition(state).mass(log_p.exp())
+    by_class = live_mass(log_p, table, state, remaining)
     mass = by_class.new_zeros(len(to.states) + 1).index_add_(0, to.places, by_class)[:-1]
     log_v = known.log_values(to.states)
     unknown = np.isnan(log_v)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,8 @@ class AtBoundaries(Timing):
     def __init__(self, boundaries: frozenset[int], tokens: Sequence[bytes]) -> None:
         self._boundaries, self._tokens = boundaries, tokens
         self._written: dict[int, int] = {}
+        # Tokens counted so far and boundaries among them, so that a step looks at the new tokens only.
+        self._counted: WeakKeyDictionary[Trajectory, tuple[int, int]] = WeakKeyDictionary()
         self._level = 1
 
     def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
@@ -101,10 +104,13 @@ class AtBoundaries(Timing):
 
     def _passed(self, walk: Trajectory) -> int:
         """Return how many boundaries a walk has written."""
-        for token in walk.tokens:
+        length, count = self._counted.get(walk, (0, 0))
+        for token in walk.tokens[length:]:
             if token not in self._written:
                 self._written[token] = sum(byte in self._boundaries for byte in self._tokens[token])
-        return sum(self._written[token] for token in walk.tokens)
+            count += self._written[token]
+        self._counted[walk] = (len(walk.tokens), count)
+        return count
 
 
 @final

@@ -1,0 +1,39 @@
+"""Step estimators pick few live tokens of a row, or pass over all of it: the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outlines_phi.guides import table as tables
+from outlines_phi.guides.table import Table
+from outlines_phi.phi.estimator import StepPhi
+from outlines_phi.phi.frozen import FrozenDPPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.onestep import OneStepPhi
+from tests.languages import LANGUAGES, VOCABULARY, Language
+
+
+def scores(language: Language, phi: StepPhi) -> torch.Tensor:
+    """``log p + log h`` at every state and budget of a language, from a table of its own."""
+    table = Table(language.table.guide)
+    states = [(state, left) for state in range(2, table.guide.targets.shape[0]) for left in range(1, 6)]  # type: ignore[attr-defined]
+    reachable = [(state, left) for state, left in states if table.guide.min_tokens(state) <= left]
+    generator = torch.Generator().manual_seed(3)
+    log_p = torch.log_softmax(torch.randn(len(reachable), len(VOCABULARY), generator=generator, dtype=torch.float64), -1)
+    return phi.add_log_h(log_p, table, [state for state, _ in reachable], [left for _, left in reachable])
+
+
+@pytest.mark.parametrize("phi", [LocalPhi, OneStepPhi, FrozenDPPhi, LearnedPhi], ids=lambda phi: phi.name)
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_few_live_tokens_are_picked_and_nothing_changes(
+    phi: type[StepPhi], language: Language, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "FEW", 10**9)
+    whole = scores(language, phi())
+    monkeypatch.setattr(tables, "FEW", 0)
+    picked = scores(language, phi())
+    assert len(whole) > 10 and (whole > -torch.inf).any(-1).all() and (whole == -torch.inf).any()
+    assert torch.equal(whole == -torch.inf, picked == -torch.inf)
+    assert torch.allclose(whole, picked, rtol=1e-6, atol=1e-6)
