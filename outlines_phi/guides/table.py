@@ -36,18 +36,32 @@ class Destinations(NamedTuple):
     places: NDArray[np.int64]
 
 
-class ClassTargets(NamedTuple):
-    """The distinct targets of live classes, ``states[T]``, and which of them each class has, ``places[G]``: ``T`` where dead."""
-
-    states: NDArray[np.int32]
-    places: Tensor
-
-
 class LiveTokens(NamedTuple):
     """The live tokens of a state, ``tokens[k]``, and the class of each, ``classes[k]``, on a device."""
 
     tokens: Tensor
     classes: Tensor
+
+
+class ClassTargets(NamedTuple):
+    """Where the live classes of a state's partition lead.
+
+    Attributes
+    ----------
+    states
+        ``int32[T]``: the distinct targets.
+    places
+        ``[G]``: which of them each class has, ``T`` where it is dead.
+    partition
+        The partition.
+    few
+        The live tokens where they are few, as of :meth:`Table.few_live`.
+    """
+
+    states: NDArray[np.int32]
+    places: Tensor
+    partition: Partition
+    few: LiveTokens | None
 
 
 class OneStep(NamedTuple):
@@ -132,9 +146,10 @@ class Table:
             states, found = np.unique(row.targets[live], return_inverse=True)
             places = np.full(len(live), len(states), dtype=np.int64)
             places[live] = found
-            return ClassTargets(states, torch.from_numpy(places).to(device))
+            few = self.few_live(state, remaining, device)
+            return ClassTargets(states, torch.from_numpy(places).to(device), row.partition, few)
 
-        return self._keep(f"targets {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t))
+        return self._keep(f"targets {device}", state, remaining, build, lambda t: t.states.nbytes + t.places.nbytes)
 
     def few_live(self, state: int, remaining: int, device: torch.device) -> LiveTokens | None:
         """Return the live tokens of ``state`` where they are few, as in the fixed parts of a format; ``None`` where they are many.

@@ -11,7 +11,8 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from ..guides.table import Table
+from ..guides.table import LiveTokens, Table
+from ..partition import Partition
 from ..settings import SamplingSettings
 from .kept_values import KeptValues
 from .run import Prefixes, Run
@@ -114,7 +115,8 @@ class StepPhi(ProposalPhi):
         """Add ``log h`` of every next token to ``log_p``, ``[B, V]``, in place, and return it."""
         # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
         for scores, state, left in zip(log_p, states, remaining, strict=True):
-            add_by_class(scores, self.log_h(scores, table, state, left), table, state, left)
+            log_h = self.log_h(scores, table, state, left)
+            add_by_class(scores, log_h, table.partition(state), table.few_live(state, left, scores.device))
         return log_p
 
     def begin(self, run: Run) -> Estimate:
@@ -135,20 +137,17 @@ class StepEstimate(Estimate):
         return self.phi.add_log_h(log_p, self.table, prefixes.states, prefixes.remaining)
 
 
-def add_by_class(log_p: Tensor, log_h: Tensor, table: Table, state: int, remaining: int) -> None:
+def add_by_class(log_p: Tensor, log_h: Tensor, partition: Partition, few: LiveTokens | None) -> None:
     """Add ``log_h``, ``[G]``, which is ``-inf`` on dead classes, to the tokens of ``log_p``, ``[V]``, in place."""
-    few = table.few_live(state, remaining, log_p.device)
     if few is None:
-        log_p.add_(table.partition(state).spread(log_h.to(log_p.dtype)))
+        log_p.add_(partition.spread(log_h.to(log_p.dtype)))
     else:
         kept = log_p.index_select(0, few.tokens) + log_h.index_select(0, few.classes).to(log_p.dtype)
         log_p.fill_(-torch.inf).index_copy_(0, few.tokens, kept)
 
 
-def live_mass(log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+def live_mass(log_p: Tensor, partition: Partition, few: LiveTokens | None) -> Tensor:
     """Return the probability of each live class, ``[G]``, under ``log_p``, ``[V]``; that of a dead class means nothing."""
-    few = table.few_live(state, remaining, log_p.device)
-    partition = table.partition(state)
     if few is None:
         return partition.mass(log_p.exp())
     p = log_p.index_select(0, few.tokens).exp()
@@ -161,7 +160,7 @@ def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
     An ``h`` of 0 where ``Phi`` is not would lose mass: ``E[w] < Phi`` (mathematics.md, section 3). The floor is relative to the
     siblings, because all of them may be tiny, and only their proportions matter to a step. Where none has any value all have 1.
     """
-    inner = log_h.masked_fill(ends | ~live, -torch.inf)
-    top = inner.amax(-1, keepdim=True)
-    least = torch.where(top > -torch.inf, top + math.log(floor), 0.0)
-    return torch.where(ends, 0.0, torch.maximum(inner, least)).masked_fill(~live, -torch.inf)
+    dead = ~live
+    inner = log_h.masked_fill(ends | dead, -torch.inf)
+    least = (inner.amax(-1, keepdim=True) + math.log(floor)).nan_to_num(neginf=0.0)
+    return torch.maximum(inner, least).masked_fill_(ends, 0.0).masked_fill_(dead, -torch.inf)

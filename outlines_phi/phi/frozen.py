@@ -111,7 +111,7 @@ class Recursion(NamedTuple):
         h = (self.min_tokens <= remaining - 1 - steps).double()
         while steps > 0:
             for _ in range(min(steps, BLOCK)):
-                before, h = h, matrix @ h
+                before, h = h, torch.mv(matrix, h)
             steps -= BLOCK
             if steps > 0 and bool(((h - before).abs() <= SETTLED * before).all()):
                 break

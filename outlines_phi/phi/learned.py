@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.guide import DONE
-from ..guides.table import Table
+from ..guides.table import ClassTargets, Table
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, StepPhi, add_by_class, live_mass
 from .kept_values import KeptValues
@@ -66,7 +66,8 @@ class LearnedPhi(StepPhi):
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""
-        return _step(self._values.known, self.floor, log_p, table, state, remaining)[0]
+        to = table.class_targets(state, remaining, log_p.device)
+        return _step(self._values.known, self.floor, log_p, to)[0]
 
     def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Add ``log h`` in place, and learn from the steps now and then; see :meth:`StepPhi.add_log_h`."""
@@ -151,27 +152,25 @@ class LearnedEstimate(Estimate):
 
 def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:
     """Add ``log h`` to ``log_p``, ``[V]``, in place; return what the step shows."""
-    log_h, seen = _step(known, floor, log_p, table, state, remaining)
-    add_by_class(log_p, log_h, table, state, remaining)
-    return seen
-
-
-def _step(
-    known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int
-) -> tuple[Tensor, Observed]:
-    """Return ``log h`` by class, ``[G]``, and what the step shows. Nothing comes back from the device."""
     to = table.class_targets(state, remaining, log_p.device)
-    by_class = live_mass(log_p, table, state, remaining)
+    log_h, mass = _step(known, floor, log_p, to)
+    add_by_class(log_p, log_h, to.partition, to.few)
+    return Observed(state, to.states, mass)
+
+
+def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tuple[Tensor, Tensor]:
+    """Return ``log h`` by class, ``[G]``, and the mass of every target, ``[T]``. Nothing comes back from the device."""
+    by_class = live_mass(log_p, to.partition, to.few)
     mass = by_class.new_zeros(len(to.states) + 1).index_add_(0, to.places, by_class)[:-1]
     log_v = known.log_values(to.states)
     unknown = np.isnan(log_v)
-    top = max(log_v[(to.states != DONE) & ~unknown], default=-math.inf)
+    top = float(log_v[(to.states != DONE) & ~unknown].max(initial=-math.inf))
     if unknown.any():
         log_h = _with_average(log_v, mass, top, math.log(floor))
     else:  # known on the host alone, so that the device has one copy to make
         least = top + math.log(floor) if top > -math.inf else 0.0
         log_h = torch.from_numpy(np.append(np.maximum(log_v, least), -math.inf)).to(mass)
-    return log_h[to.places], Observed(state, to.states, mass)
+    return log_h.index_select(0, to.places), mass
 
 
 def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
