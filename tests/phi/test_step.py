@@ -21,7 +21,9 @@ def scores(language: Language, phi: StepPhi) -> torch.Tensor:
     states = [(state, left) for state in range(2, table.guide.targets.shape[0]) for left in range(1, 6)]  # type: ignore[attr-defined]
     reachable = [(state, left) for state, left in states if table.guide.min_tokens(state) <= left]
     generator = torch.Generator().manual_seed(3)
-    log_p = torch.log_softmax(torch.randn(len(reachable), len(VOCABULARY), generator=generator, dtype=torch.float64), -1)
+    log_p = torch.log_softmax(
+        torch.randn(len(reachable), len(VOCABULARY), generator=generator, dtype=torch.float64), -1
+    )
     return phi.add_log_h(log_p, table, [state for state, _ in reachable], [left for _, left in reachable])
 
 
