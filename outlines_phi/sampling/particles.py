@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import final
 from weakref import WeakKeyDictionary
@@ -175,9 +174,10 @@ class Particles:
 
 def _continued(walk: Trajectory, place: Trajectory, log_w: float) -> Trajectory:
     """Return a copy of ``walk`` in the place of another."""
-    new = copy(walk)
-    new.number, new.rng, new.tokens, new.log_w = place.number, place.rng, list(walk.tokens), log_w
-    return new
+    # By hand: copy() takes four times as long, for every particle of every resampling.
+    return Trajectory(
+        walk.row, place.number, place.rng, walk.node, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
+    )
 
 
 def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:

@@ -209,15 +209,16 @@ def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:
     while groups:
         group = groups.pop()
         stepper.advance([walk for run in group for walk in run.moving])
-        resampled = [run.settle() for run in group]
+        for run in group:
+            run.settle()
         below = _groups(group)
         groups += below
         waiting = [walk for other in groups for run in other for walk in run.walks if not walk.finished]
         needed = {walk.node: len(walk.tokens) for walk in waiting}
-        if any(resampled) or not below:
-            stepper.branches.compact(needed)
-        else:
+        if below:
             stepper.branches.tidy(needed)
+        else:
+            stepper.branches.compact(needed)
 
 
 def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
