@@ -92,12 +92,12 @@ def main(
     )
     for batch in BATCHES:
         tokens = texts(table, batch, steps, seed=batch)
-        logits = torch.log_softmax(torch.randn(batch, len(vocabulary)), -1)  # laws, as samplers have them
+        logits = torch.randn(batch, len(vocabulary))
         times: dict[str, list[float]] = {"stock": [], "ours": [], "onestep": []}
 
         def correct(ids: torch.Tensor, scores: torch.Tensor) -> None:
             states = [prefix.state for prefix in ours._prefixes.visit(ids)]
-            onestep.add_log_h(scores, table, states, [UNREACHABLE - 1] * len(states))
+            onestep.add_log_h(torch.log_softmax(scores, -1), table, states, [UNREACHABLE - 1] * len(states))
 
         for repeat in range(repeats + 1):
             for name, step in (("stock", stock), ("ours", ours), ("onestep", correct)):
