@@ -204,6 +204,10 @@ class FSMGuide(Guide):
         targets[self.classes[here]] = self.successors[here]
         return Row(self.partition, targets)
 
+    def partition_of(self, state: int) -> Partition:
+        """See :meth:`Guide.partition_of`: one for all states."""
+        return self.partition
+
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`, without the whole row."""
         here = slice(self.offsets[state], self.offsets[state + 1])

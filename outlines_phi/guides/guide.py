@@ -76,6 +76,10 @@ class Guide(ABC):
             "guides. Use phi='learned', which keeps it with this one, or a guide of a regular language (FSMGuide)."
         )
 
+    def partition_of(self, state: int) -> Partition:
+        """Return the vocabulary classes of ``state``, those of its row."""
+        return self.row(state).partition
+
     def advance(self, state: int, token: int) -> int:
         """Return the state after ``token``, :data:`DEAD` where the token is not allowed."""
         row = self.row(state)

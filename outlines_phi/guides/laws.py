@@ -57,6 +57,7 @@ def assert_spells(guide: Guide, automaton: ByteAutomaton, *, limit: int = 10_000
         state, bytes_state = queue.popleft()
         here = guide.describe(state)
         assert guide.min_tokens(state) == tokens_to_go(bytes_state) < UNREACHABLE, here
+        assert guide.partition_of(state) is guide.row(state).partition, here
         for v, token in enumerate(guide.vocabulary.tokens):
             target = guide.advance(state, v)
             if not token:

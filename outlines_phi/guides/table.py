@@ -136,7 +136,7 @@ class Table:
 
     def partition(self, state: int) -> Partition:
         """Return the vocabulary classes of ``state``."""
-        return self.guide.row(state).partition
+        return self.guide.partition_of(state)
 
     def class_targets(self, state: int, remaining: int, device: torch.device) -> ClassTargets:
         """Return where the live classes of ``state`` lead."""

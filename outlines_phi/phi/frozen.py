@@ -151,9 +151,12 @@ class FrozenDPPhi(StepPhi):
         check_shares("FrozenDPPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
-        """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon."""
+        """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon.
+
+        Logits do as well as log probabilities.
+        """
         recursion = self._recursion(table, state, log_p.device)
-        h = recursion.values(log_p.exp(), remaining)
+        h = recursion.values(log_p.softmax(-1), remaining)
         log_h = h.log().index_select(0, recursion.places)
         live = (recursion.min_tokens <= remaining - 1).index_select(0, recursion.places)
         return floored(log_h, self.floor, recursion.ends, live)

@@ -37,8 +37,8 @@ class OneStepPhi(StepPhi):
             raise UnsupportedError(f"floor={self.floor!r} was given to OneStepPhi; expected a number in (0, 1].")
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
-        """See :meth:`StepPhi.log_h`. One segmented sum and one small product."""
+        """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""
         step = table.one_step(state, remaining, log_p.device)
-        mass = table.partition(state).mass(log_p.exp()).float()
+        mass = table.partition(state).mass(log_p.softmax(-1)).float()
         log_h = (step.live_after @ mass).log()[step.places]  # [T], one per target, then [G]
         return floored(log_h, self.floor, step.ends, step.live)

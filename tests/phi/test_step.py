@@ -39,3 +39,12 @@ def test_few_live_tokens_are_picked_and_nothing_changes(
     assert len(whole) > 10 and (whole > -torch.inf).any(-1).all() and (whole == -torch.inf).any()
     assert torch.equal(whole == -torch.inf, picked == -torch.inf)
     assert torch.allclose(whole, picked, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("phi", [OneStepPhi(), FrozenDPPhi()], ids=lambda phi: phi.name)
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_logits_do_as_well_as_log_probabilities(phi: StepPhi, language: Language) -> None:
+    logits = 3 * torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 50
+    table, left = language.table, 6
+    of_logits = phi.log_h(logits, table, table.start, left)
+    assert torch.allclose(of_logits, phi.log_h(logits.log_softmax(-1), table, table.start, left), rtol=1e-6, atol=1e-6)
