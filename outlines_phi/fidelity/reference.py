@@ -98,6 +98,7 @@ def enumerate_language(
     budget: int,
     *,
     estimators: Mapping[str, ProposalPhi] | None = None,
+    start: int | None = None,
     max_prefixes: int = 100_000,
 ) -> Reference:
     """Return the exact laws of a language after ``prompt``, level by level.
@@ -111,6 +112,8 @@ def enumerate_language(
     estimators
         Whose laws ``q_h`` to compute, by name; plain masking alone where none are given. Each is asked for its ``h`` at every
         prefix, as a sampler would ask it; the law of one whose ``h`` is random is that given its random numbers.
+    start
+        The guide state of the prompt; that of the table by default.
     max_prefixes
         Prefixes to evaluate at most.
 
@@ -132,7 +135,7 @@ def enumerate_language(
     )
     estimates = [phi.begin(run) for phi in chosen.values()]
     (root,), logits = branches.plant()
-    level, seen = [_Prefix((), table.start, root, 0.0, np.zeros(len(chosen)))], 1
+    level, seen = [_Prefix((), table.start if start is None else start, root, 0.0, np.zeros(len(chosen)))], 1
     reference = Reference({}, {name: {} for name in chosen})
     for remaining in range(budget, 0, -1):
         below: list[_Prefix] = []

@@ -218,6 +218,10 @@ class FSMGuide(Guide):
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
         return int(self.distances[state])
 
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        return self.distances[states].astype(np.int64)
+
     def fingerprint(self) -> str:
         """See :meth:`Guide.fingerprint`: a digest of all transitions."""
         return self._digest

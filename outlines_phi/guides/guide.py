@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class Guide(ABC):
 
     vocabulary: Vocabulary
     start: int
+    open: ClassVar[bool] = False
+    """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
 
     @abstractmethod
     def row(self, state: int) -> Row:
@@ -58,6 +60,15 @@ class Guide(ABC):
     @abstractmethod
     def min_tokens(self, state: int) -> int:
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
+
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return ``min_tokens`` of every entry of ``states``."""
+        distinct, inverse = np.unique(states, return_inverse=True)
+        return np.array([self.min_tokens(int(state)) for state in distinct], dtype=np.int64)[inverse]
+
+    def start_after(self, prompt: bytes) -> int:
+        """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""
+        return self.start
 
     @abstractmethod
     def describe(self, state: int) -> str:

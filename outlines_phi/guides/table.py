@@ -88,7 +88,8 @@ class Table:
     """What samplers and estimators read of a guide, so that none of them knows which kind of guide it has.
 
     A token is **live** in a state with ``remaining`` tokens to write when its target can still reach the end of sequence
-    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a guide is ever truncated.
+    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that
+    the budget leaves to an open guide leads to the end, whatever it is.
 
     Parameters
     ----------
@@ -134,6 +135,20 @@ class Table:
 
         return self._keep(str(device), state, remaining, build, lambda row: row.nbytes)
 
+    def targets(self, state: int, remaining: int) -> NDArray[np.int32]:
+        """Return ``int32[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
+        targets = self.guide.row(state).targets
+        if self.guide.open and remaining <= 1:
+            return np.where(self.guide.min_tokens_of(targets) == 0, DONE, DEAD).astype(np.int32)
+        return targets
+
+    def advance(self, state: int, token: int, remaining: int) -> int:
+        """Return the state after ``token``, one of the ``remaining`` tokens; :data:`DEAD` where it is not allowed."""
+        target = self.guide.advance(state, token)
+        if self.guide.open and remaining <= 1:
+            return DONE if self.guide.min_tokens(target) == 0 else DEAD
+        return target
+
     def partition(self, state: int) -> Partition:
         """Return the vocabulary classes of ``state``."""
         return self.guide.partition_of(state)
@@ -142,12 +157,12 @@ class Table:
         """Return where the live classes of ``state`` lead."""
 
         def build(state: int, remaining: int) -> ClassTargets:
-            row, live = self.guide.row(state), self.live_classes(state, remaining)
-            states, found = np.unique(row.targets[live], return_inverse=True)
+            live = self.live_classes(state, remaining)
+            states, found = np.unique(self.targets(state, remaining)[live], return_inverse=True)
             places = np.full(len(live), len(states), dtype=np.int64)
             places[live] = found
             few = self.few_live(state, remaining, device)
-            return ClassTargets(states, torch.from_numpy(places).to(device), row.partition, few)
+            return ClassTargets(states, torch.from_numpy(places).to(device), self.partition(state), few)
 
         return self._keep(f"targets {device}", state, remaining, build, lambda t: t.states.nbytes + t.places.nbytes)
 
@@ -170,11 +185,10 @@ class Table:
         """Return what one step of look-ahead from ``state`` needs."""
 
         def build(state: int, remaining: int) -> OneStep:
-            row = self.guide.row(state)
-            targets, places = np.unique(row.targets, return_inverse=True)
+            targets, places = np.unique(self.targets(state, remaining), return_inverse=True)
             live_after = np.stack([self.live_classes(int(target), remaining - 1) for target in targets])
             live = self.live_classes(state, remaining)
-            arrays = (live_after.astype(np.float32), places.astype(np.int64), row.targets == DONE, live)
+            arrays = (live_after.astype(np.float32), places.astype(np.int64), (targets == DONE)[places], live)
             return OneStep(*(torch.from_numpy(array).to(device) for array in arrays))
 
         return self._keep(f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2)
@@ -185,8 +199,7 @@ class Table:
 
     def distances(self, state: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
-        targets, inverse = np.unique(self.guide.row(state).targets, return_inverse=True)
-        return np.array([self.guide.min_tokens(int(target)) for target in targets], dtype=np.int64)[inverse]
+        return self.guide.min_tokens_of(self.guide.row(state).targets)
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
@@ -200,17 +213,16 @@ class Table:
             return value
 
     def _moves(self, state: int, remaining: int) -> Moves:
-        row = self.guide.row(state)
-        live = self.live_classes(state, remaining)
-        tokens = np.flatnonzero(live[row.partition.class_of])
-        return Moves(tokens, row.targets[row.partition.class_of[tokens]])
+        class_of = self.partition(state).class_of
+        tokens = np.flatnonzero(self.live_classes(state, remaining)[class_of])
+        return Moves(tokens, self.targets(state, remaining)[class_of[tokens]])
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""
         key = ("slack", state, steps)
         if key not in self._kept:
             distances, targets = self.distances(state), self.guide.row(state).targets
-            slack = int(distances[distances < UNREACHABLE].max(initial=0)) + 1
+            slack = int(distances[distances < UNREACHABLE].max(initial=int(self.guide.open))) + 1
             if steps > 1:
                 below = {self._slack(int(target), steps - 1) for target in set(targets.tolist()) - {DEAD}}
                 slack = max(slack, 1 + max(below, default=0))

@@ -10,7 +10,7 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..guides.guide import DEAD
+from ..guides.guide import DEAD, DONE
 from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
@@ -67,7 +67,7 @@ class Frontier:
             token = int(node.law.moves.tokens[self._order[node][rank]])
             child = self._tree.child(node, token, node.law.target(token))
             self._push_free(node, rank + 1)
-            if child.state != DEAD:
+            if child.state not in (DEAD, DONE):
                 return child
             self._settle()
         return None

@@ -169,12 +169,12 @@ class RolloutEstimate(Estimate):
 
     def _advanced(self, one: Continuation, node: int, token: int, wins: NDArray[np.float64]) -> Continuation | None:
         """Return a continuation one token further; ``None`` where that ends it, a success being counted."""
-        guide = self._run.table.guide
-        target, left = guide.advance(one.state, token), one.remaining - 1
+        table = self._run.table
+        target, left = table.advance(one.state, token, one.remaining), one.remaining - 1
         if target == DONE:
             wins[one.number // self._phi.k] += 1
             return None
-        if guide.min_tokens(target) > left:
+        if table.guide.min_tokens(target) > left:
             return None
         return Continuation(one.prefix, one.number, node, token, target, left, (*one.written, token))
 

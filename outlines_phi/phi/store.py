@@ -55,10 +55,12 @@ class TreeStore:
         self._recount()
         return self._sum
 
-    def tree(self, key: Hashable, table: Table, budget: int, constraint: Constraint | None = None) -> BoundsTree:
+    def tree(
+        self, key: Hashable, table: Table, budget: int, constraint: Constraint | None = None, start: int | None = None
+    ) -> BoundsTree:
         """Return the tree kept under ``key``, or a new one that is kept from now on."""
         if key not in self._trees:
-            self._trees[key] = BoundsTree(table, budget, constraint)
+            self._trees[key] = BoundsTree(table, budget, constraint, start)
             self._users[table] += 1
         self._trees.move_to_end(key)
         self._lent.add(key)
@@ -74,8 +76,11 @@ class TreeStore:
         budgets: Sequence[int],
         constraint: Constraint | None = None,
         frontier: Hashable = None,
+        starts: Sequence[int] = (),
     ) -> Iterator[list[BoundsTree]]:
         """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
+
+        ``starts`` are the guide states of the prompts, that of the table by default.
 
         Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
 
@@ -83,13 +88,14 @@ class TreeStore:
         that an interruption may have left between learning a law and updating the bounds above it.
         """
         law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
-        keys = [(law, prompt, budget) for prompt, budget in zip(prompts, budgets, strict=True)]
+        starts = starts or [table.start] * len(prompts)
+        keys = [(law, *key) for key in zip(prompts, starts, budgets, strict=True)]
         first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
         trees = [
-            self.tree(key, table, key[2], constraint)
+            self.tree(key, table, budget, constraint, start)
             if first.get(key) == row
-            else BoundsTree(table, key[2], constraint)
-            for row, key in enumerate(keys)
+            else BoundsTree(table, budget, constraint, start)
+            for row, (key, start, budget) in enumerate(zip(keys, starts, budgets, strict=True))
         ]
         try:
             yield trees

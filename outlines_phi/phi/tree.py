@@ -38,9 +38,11 @@ class Law:
         ``log p`` of the likeliest live token.
     """
 
-    __slots__ = ("free", "h", "log_scale", "moves")
+    __slots__ = ("_ends", "free", "h", "log_scale", "moves")
 
     def __init__(self, moves: Moves, log_p: NDArray[np.floating], h: NDArray[np.floating]) -> None:
+        # In a closed guide the end of sequence alone; it has a node at once.
+        self._ends = np.flatnonzero(moves.targets == DONE)
         live = log_p[moves.tokens]
         self.moves = moves
         self.log_scale = float(live.max()) if live.size else -math.inf
@@ -66,6 +68,12 @@ class Law:
     def mass(self) -> float:
         """Return the probability of all free tokens, summed in float64 from the numbers that are sampled."""
         return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
+
+    def ends(self) -> float:
+        """Return the probability of the free tokens that end the text."""
+        if not self._ends.size or not self.free.size:
+            return 0.0
+        return float(self.free[self._ends].sum(dtype=np.float64)) * math.exp(self.log_scale)
 
     def rescale(self, mass: float) -> None:
         """Scale the free part to ``mass``: what a node's law was when its children's probabilities were taken from it."""
@@ -107,9 +115,9 @@ class Node:
     upper, lower
         ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
     children
-        The materialised children. All others are in the law's free part, with bounds (1, 0).
-    rest
-        Probability of the free part.
+        The materialised children. All others are in the law's free part.
+    rest, ends
+        Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1).
     law
         ``None`` before the first evaluation, and after its eviction.
     touched
@@ -117,7 +125,7 @@ class Node:
     """
 
     __slots__ = (
-        "children", "expanded", "h", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
+        "children", "ends", "expanded", "h", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
         "touched", "upper",
     )  # fmt: skip
 
@@ -128,7 +136,7 @@ class Node:
         done = state == DONE
         self.upper, self.lower = 1.0, float(done)
         self.children: dict[int, Node] = {}
-        self.rest = 0.0
+        self.rest = self.ends = 0.0
         self.law: Law | None = None
         self.expanded = done
         self.touched = 0
@@ -159,7 +167,7 @@ class Node:
         """Sum both bounds afresh from the children; return whether either changed."""
         children = self.children.values()
         upper = self.rest + sum(child.p * child.upper for child in children)
-        lower = sum(child.p * child.lower for child in children)
+        lower = self.ends + sum(child.p * child.lower for child in children)
         changed = upper != self.upper or lower != self.lower
         self.upper, self.lower = upper, lower
         return changed
@@ -181,6 +189,8 @@ class BoundsTree:
         The most tokens to write, end of sequence included.
     constraint
         What is ruled out beside the guide, found out node by node.
+    start
+        The guide state of the prompt; that of the table by default.
 
     Attributes
     ----------
@@ -188,9 +198,11 @@ class BoundsTree:
         Laws learned so far: the model tokens that the tree has used.
     """
 
-    def __init__(self, table: Table, budget: int, constraint: Constraint | None = None) -> None:
+    def __init__(
+        self, table: Table, budget: int, constraint: Constraint | None = None, start: int | None = None
+    ) -> None:
         self.table, self.budget, self.constraint = table, budget, constraint
-        self.root = Node(None, -1, table.start, budget)
+        self.root = Node(None, -1, table.start if start is None else start, budget)
         self.clock = 0
         self.nodes = 1
         self.law_bytes = 0
@@ -218,7 +230,7 @@ class BoundsTree:
             child = self._add(node, token, target)
             if node.law is not None:
                 self._attach(node, child)
-                node.rest = node.law.mass()
+                node.rest, node.ends = node.law.mass(), node.law.ends()
                 if child.state == DEAD:
                     self.propagate([node])
         return child
@@ -245,14 +257,14 @@ class BoundsTree:
             for child in node.children.values():
                 law.take(child.token)
             law.rescale(node.rest)
-        node.rest = law.mass()
+        node.rest, node.ends = law.mass(), law.ends()
 
     def _add(self, node: Node, token: int, target: int) -> Node:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
         child.touched = self.clock
         self.nodes += 1
         if self.constraint is not None:
-            written = node.tokens() if target == DONE else child.tokens()
+            written = node.tokens() if token == self.table.vocabulary.eos_ids[0] else child.tokens()
             if not self.constraint.allows(written, finished=target == DONE):
                 child.rule_out()
         return child
@@ -327,7 +339,7 @@ class BoundsTree:
         for below in list(self.walk(node)):
             self.law_bytes -= below.law.nbytes if below.law is not None else 0
             self.nodes -= 1
-            below.children, below.law, below.rest = {}, None, 0.0
+            below.children, below.law, below.rest, below.ends = {}, None, 0.0, 0.0
         self.nodes += 1
         node.expanded, node.upper, node.lower = False, 1.0, 0.0
         assert node.parent is not None

@@ -234,7 +234,7 @@ class PhiTransformers(Transformers):
             return []
         request = self._request(inputs, table, options)
         law = *request.law, request.prompts, request.budgets, request.constraint
-        with turn(self._drawing), self._trees.lend(*law) as trees:
+        with turn(self._drawing), self._trees.lend(*law, starts=request.starts) as trees:
             return probabilities(
                 request.lm,
                 request.settings,
@@ -247,10 +247,12 @@ class PhiTransformers(Transformers):
             )
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
+        prompts = [self._prompt_ids(item) for item in inputs]
         return Request(
             lm=interruptible(self.lm),
             table=table,
-            prompts=[self._prompt_ids(item) for item in inputs],
+            prompts=prompts,
+            starts=tuple(table.guide.start_after(self.lm.vocabulary.decode(prompt)) for prompt in prompts),
             settings=options.settings,
             n=options.n,
             constraint=all_of(

@@ -63,7 +63,7 @@ class AutoSampler(Sampler):
             Truncation leaves no member of the language any probability.
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
-        with self.store.lend(*law, self.phi.frontier) as trees:
+        with self.store.lend(*law, self.phi.frontier, request.starts) as trees:
             evaluator = prepare(request, trees, self.phi.frontier)
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
             if self.phi.share > 0:
@@ -93,7 +93,7 @@ class AutoSampler(Sampler):
 
     def _exact(self, request: Request) -> ExactPhi:
         # Candidates share prefixes: half of the tokens of those after the first round are counted as another's.
-        least, candidates = request.table.guide.min_tokens(request.table.start), self._candidates(request.n)
+        least, candidates = max(map(request.table.guide.min_tokens, request.starts)), self._candidates(request.n)
         cost = least * min(candidates, (candidates + ROUND * 2) / 2)
         return ExactPhi(effort=Effort(tokens=max(1, int(self.phi.share * cost / request.n))), width=self.phi.width)
 

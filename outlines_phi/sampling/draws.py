@@ -53,7 +53,7 @@ class Draw:
     text
         What was written, without the end of sequence.
     token_ids
-        The generated ids, the end of sequence last.
+        The generated ids, the end of sequence last; without it where free text used up its budget.
     log_p
         ``log p(y)`` under the model and the settings, in nats.
     log_w
@@ -80,7 +80,8 @@ class Draw:
     @classmethod
     def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
         """Return the draw that ``token_ids`` spell."""
-        return cls(text=vocabulary.decode(token_ids).decode(), token_ids=tuple(token_ids), **attributes)
+        # Free text that the budget cuts short may end inside a character.
+        return cls(text=vocabulary.decode(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
 
     @cached_property
     def value(self) -> Any:

@@ -58,7 +58,9 @@ class ExactSampler(Sampler):
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         """
-        with self.store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
+        with self.store.lend(
+            *request.law, request.prompts, request.budgets, request.constraint, starts=request.starts
+        ) as trees:
             draw = self._draw_certified if self.phi.tolerance > 0 else self._draw
             return draw(request, trees, prepare(request, trees))
 

@@ -161,7 +161,7 @@ def rank(
         ``top`` or ``tolerance`` is out of range.
     """
     _check(top, tolerance, effort)
-    with store.lend(*request.law, request.prompts, request.budgets, request.constraint) as trees:
+    with store.lend(*request.law, request.prompts, request.budgets, request.constraint, starts=request.starts) as trees:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
         expand_finite(trees, evaluator, min(FINITE_PREFIXES, effort.tokens))
         limits = {"max_tokens": effort.tokens, "max_bytes": store.share(len(trees))}

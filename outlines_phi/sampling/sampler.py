@@ -40,6 +40,8 @@ class Request:
         Draws per prompt.
     constraint
         What is ruled out beside the table.
+    starts
+        The guide state in which the text of each prompt begins; that of the table by default.
 
     Raises
     ------
@@ -57,11 +59,13 @@ class Request:
     settings: SamplingSettings
     n: int = 1
     constraint: Constraint | None = None
+    starts: tuple[int, ...] = ()
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
+        object.__setattr__(self, "starts", self.starts or (self.table.start,) * len(self.prompts))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
     @property
@@ -71,7 +75,7 @@ class Request:
 
     def _budget(self, row: int) -> int:
         prompt = self.prompts[row]
-        least = self.table.guide.min_tokens(self.table.start)
+        least = self.table.guide.min_tokens(self.starts[row])
         if least >= UNREACHABLE:
             raise EmptyLanguageError(
                 "The language is empty: no text of this output type can be written with this vocabulary."

@@ -145,7 +145,7 @@ class Stepper:
         numbers = range(self._launched, self._launched + n)
         self._launched += n
         return [
-            Trajectory(row, i, request.stream(row, i), row, request.table.start, request.budgets[row])
+            Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
             for row in range(len(request.prompts))
             for i in numbers
         ]
@@ -220,12 +220,13 @@ class Stepper:
             The constraint allows no first token of a prompt: not one draw of any number would be completed.
         """
         head = dict(zip(laws, walks, strict=True))
-        advance = self._request.table.guide.advance
+        table = self._request.table
 
         def allows(law: int, token: int) -> bool:
             walk = head[law]
-            finished = advance(walk.state, token) == DONE
-            return constraint.allows(walk.tokens if finished else [*walk.tokens, token], finished=finished)
+            finished = table.advance(walk.state, token, walk.remaining) == DONE
+            written = walk.tokens if token == table.vocabulary.eos_ids[0] else [*walk.tokens, token]
+            return constraint.allows(written, finished=finished)
 
         keys = [int(walk.rng.integers(2**63)) for walk in walks]
         outcomes = draw_allowed(scores, laws, keys, allows, constraint.further)
@@ -246,7 +247,7 @@ class Stepper:
             return
         walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
         walk.tokens.append(token)
-        walk.state = self._request.table.guide.advance(walk.state, token)
+        walk.state = self._request.table.advance(walk.state, token, walk.remaining)
         walk.remaining -= 1
 
 

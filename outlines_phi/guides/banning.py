@@ -1,0 +1,34 @@
+"""Guides of texts without certain phrases: what a look-ahead reads of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .banned import BannedPhrases
+from .guide import Guide
+
+
+class BanningGuide(Guide):
+    """A guide that knows which phrases it keeps out, and how much of a text may still become the beginning of one.
+
+    Attributes
+    ----------
+    phrases
+        What is kept out.
+    """
+
+    phrases: BannedPhrases
+
+    @abstractmethod
+    def pending(self, state: int) -> int:
+        """Return how many bytes at the end of the text may begin a phrase; 0 where nothing waits (mathematics.md, section 6)."""
+
+    @abstractmethod
+    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return which phrase each of ``tokens`` would complete in ``state``, by its place in the list; -1 for none.
+
+        Where a token completes several, the first to be complete.
+        """
