@@ -62,6 +62,30 @@ class Trie:
         ends[0] = False
         return ends
 
+    @cached_property
+    def first_child(self) -> NDArray[np.int32]:
+        """``int32[N + 1]``: the children of node ``n`` are ``first_child[n]`` to ``first_child[n + 1]``."""
+        counts = np.bincount(self.parent[1:], minlength=len(self))
+        return np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int32)
+
+    def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the children of ``nodes``, those of each together, and how many each has."""
+        first = self.first_child[nodes].astype(np.int64)
+        return spans(first, self.first_child[nodes + 1] - first)
+
+    @cached_property
+    def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids in the order of their nodes, and where those of each node begin."""
+        counts = np.bincount(self.node_of, minlength=len(self))
+        order = np.argsort(self.node_of, kind="stable")
+        return order.astype(np.int32), np.concatenate([[0], np.cumsum(counts)])
+
+    def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the ids that end at ``nodes``, those of each together, and how many each has."""
+        ids, first = self._ids
+        places, counts = spans(first[nodes], first[nodes + 1] - first[nodes])
+        return ids[places], counts
+
     @classmethod
     def build(cls, tokens: tuple[bytes, ...]) -> Trie:
         """Return the trie of ``tokens``, those that write nothing left out."""

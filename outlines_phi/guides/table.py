@@ -88,8 +88,8 @@ class Table:
     """What samplers and estimators read of a guide, so that none of them knows which kind of guide it has.
 
     A token is **live** in a state with ``remaining`` tokens to write when its target can still reach the end of sequence
-    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that
-    the budget leaves to an open guide leads to the end, whatever it is.
+    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token
+    that the budget leaves to an open guide leads to the end, whatever it is.
 
     Parameters
     ----------

@@ -247,12 +247,10 @@ class PhiTransformers(Transformers):
             )
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
-        prompts = [self._prompt_ids(item) for item in inputs]
         return Request(
             lm=interruptible(self.lm),
             table=table,
-            prompts=prompts,
-            starts=tuple(table.guide.start_after(self.lm.vocabulary.decode(prompt)) for prompt in prompts),
+            prompts=[self._prompt_ids(item) for item in inputs],
             settings=options.settings,
             n=options.n,
             constraint=all_of(

@@ -41,7 +41,7 @@ class Request:
     constraint
         What is ruled out beside the table.
     starts
-        The guide state in which the text of each prompt begins; that of the table by default.
+        The guide state in which the text of each prompt begins.
 
     Raises
     ------
@@ -59,19 +59,24 @@ class Request:
     settings: SamplingSettings
     n: int = 1
     constraint: Constraint | None = None
-    starts: tuple[int, ...] = ()
+    starts: tuple[int, ...] = field(init=False)
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
-        object.__setattr__(self, "starts", self.starts or (self.table.start,) * len(self.prompts))
+        object.__setattr__(self, "starts", tuple(map(self._start, self.prompts)))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
     @property
     def law(self) -> tuple[LanguageModel, SamplingSettings, Table]:
         """What the law of a prompt's draws depends on, beside its budget and the constraint."""
         return self.lm, self.settings, self.table
+
+    def _start(self, prompt: Sequence[int]) -> int:
+        vocabulary = self.table.vocabulary
+        # A prompt may hold ids that the model reads and cannot write.
+        return self.table.guide.start_after(vocabulary.decode(v for v in prompt if v < len(vocabulary)))
 
     def _budget(self, row: int) -> int:
         prompt = self.prompts[row]

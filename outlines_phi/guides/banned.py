@@ -1,0 +1,146 @@
+"""What must not be written: a list of phrases, and what counts as an occurrence of one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from ..errors import UnsupportedError
+from ..literals import LiteralMatcher
+from ..matcher import PhraseMatcher
+
+Phrase: TypeAlias = str | bytes | re.Pattern[str]
+"""A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
+
+LEVELS = (None, "mask", "lookahead", "weighted", "exact")
+"""How draws may be corrected for what is banned, from none to the law of the model under the condition that none occurs."""
+
+
+@final
+@dataclass(frozen=True, init=False)
+class BannedPhrases:
+    """Phrases that must not occur in a text, however tokens spell it (mathematics.md, section 6).
+
+    A text is searched for the bytes of each phrase. With ``ignore_case`` both are case-folded first, by the full folding of
+    Unicode (``str.casefold``): "STRASSE" occurs in "straße". A text that is not UTF-8 everywhere, because tokens cut characters,
+    is folded where it is.
+
+    Parameters
+    ----------
+    phrases
+        Texts, UTF-8 bytes, or compiled regular expressions. A regular expression is banned where any of its matches occurs. It is
+        read in the dialect of :func:`compile_regex`, and its matches must be bounded in length: ``a{1,20}``, not ``a+``.
+    ignore_case
+        Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
+    whole_word
+        Whether an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
+        for which ``str.isalnum()`` holds, and not ``_``. (With ``ignore_case``: of the folded text. For a regular expression: of
+        the text.) A byte that is not UTF-8 is none.
+    across_prompt
+        Whether an occurrence that begins in the prompt and ends in the output counts.
+    level
+        How draws are corrected: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for what the call says.
+
+    Attributes
+    ----------
+    phrases
+        Each phrase once, in the order given, bytes decoded.
+
+    Raises
+    ------
+    UnsupportedError
+        A phrase that is empty, or not UTF-8, or of another type; a list without phrases; an option with another value than these; a
+        regular expression that matches the empty text, that is unbounded, or that has flags other than ``re.IGNORECASE``.
+    GrammarError
+        A regular expression that cannot be read.
+    """
+
+    phrases: tuple[str | re.Pattern[str], ...]
+    ignore_case: bool
+    whole_word: bool
+    across_prompt: bool
+    level: str | None
+
+    def __init__(
+        self,
+        phrases: Iterable[Phrase],
+        ignore_case: bool = False,
+        whole_word: bool = False,
+        across_prompt: bool = True,
+        level: str | None = None,
+    ) -> None:
+        options = {"ignore_case": ignore_case, "whole_word": whole_word, "across_prompt": across_prompt}
+        for name, value in options.items():
+            if not isinstance(value, bool):
+                raise UnsupportedError(f"{name}={value!r} was given; expected True or False.")
+        if level not in LEVELS:
+            expected = ", ".join(map(repr, LEVELS[1:]))
+            raise UnsupportedError(f"level={level!r} was given for banned phrases; expected one of {expected}, or None.")
+        for name, value in {"phrases": _distinct(phrases), **options, "level": level}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> BannedPhrases:
+        """Return the phrases of a UTF-8 file, one on each line; blank lines are left out, spaces beside a phrase are part of it.
+
+        ``options`` are those of the class.
+        """
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise UnsupportedError(
+                f"{os.fspath(path)} is not UTF-8: byte {error.object[error.start]:#04x} on line {line}. Save it as UTF-8, one phrase on each line."
+            ) from None
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        return cls([line for line in lines if line.strip()], **options)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How to call each phrase in a message."""
+        return tuple(map(_name, self.phrases))
+
+    @cached_property
+    def matcher(self) -> PhraseMatcher:
+        """Where the phrases occur in a text, byte by byte."""
+        literals = [phrase for phrase in self.phrases if isinstance(phrase, str)]
+        return LiteralMatcher([text.encode() for text in literals], self.names)
+
+    def __len__(self) -> int:
+        return len(self.phrases)
+
+
+def _distinct(phrases: Any) -> tuple[str | re.Pattern[str], ...]:
+    """Return each of ``phrases`` once, checked."""
+    if isinstance(phrases, str | bytes | re.Pattern):
+        raise UnsupportedError(f"banned_phrases={phrases!r} is one phrase; expected a list of phrases: [{phrases!r}].")
+    try:
+        given = list(phrases)
+    except TypeError:
+        raise UnsupportedError(f"banned_phrases={phrases!r} was given; expected a list of phrases.") from None
+    if not given:
+        raise UnsupportedError("the list of banned phrases is empty; leave it out, or name a phrase.")
+    return tuple(dict.fromkeys(map(_checked, given)))
+
+
+def _checked(phrase: Any) -> str | re.Pattern[str]:
+    """Return ``phrase`` as a text or a regular expression."""
+    if isinstance(phrase, re.Pattern):
+        return phrase
+    if not isinstance(phrase, str | bytes):
+        raise UnsupportedError(f"the banned phrase {phrase!r} is a {type(phrase).__name__}; expected a str, bytes or a compiled re.")
+    if not phrase:
+        raise UnsupportedError("a banned phrase is empty, and the empty text is everywhere; leave it out.")
+    try:
+        return phrase.decode() if isinstance(phrase, bytes) else phrase.encode().decode()
+    except UnicodeError as error:
+        raise UnsupportedError(f"the banned phrase {phrase!r} cannot be written in UTF-8 ({error}); remove what is not text.") from None
+
+
+def _name(phrase: str | re.Pattern[str]) -> str:
+    return repr(phrase)
