@@ -13,6 +13,8 @@ from benchmarks.report import RESULTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
+ELSEWHERE = {"fidelity", "ban_laws", "ban_random_laws"}
+"""Results that have a page of their own."""
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -43,8 +45,8 @@ def main() -> None:
     page = PAGE.read_text()
     before, rest = page.split(START)
     after = rest.split(END)[1]
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json")) if path.stem != "fidelity"]
-    tables = "\n".join(map(markdown, results))  # the fidelity suite has a page of its own
+    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json")) if path.stem not in ELSEWHERE]
+    tables = "\n".join(map(markdown, results))
     PAGE.write_text(f"{before}{START}\n\n{tables}\n{END}{after}")
 
 

@@ -17,6 +17,7 @@ from .errors import VocabularyError as VocabularyError
 from .fidelity.audit import AuditReport as AuditReport
 from .fidelity.probabilities import Probabilities as Probabilities
 from .fidelity.probabilities import Probability as Probability
+from .guides.banned import BannedPhrases as BannedPhrases
 from .guides.fsm import FSMGuide as FSMGuide
 from .guides.guide import Guide as Guide
 from .guides.table import Table as Table
@@ -30,6 +31,7 @@ from .phi.exact import ExactPhi as ExactPhi
 from .phi.frozen import FrozenDPPhi as FrozenDPPhi
 from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.local import LocalPhi as LocalPhi
+from .phi.lookahead import LookaheadPhi as LookaheadPhi
 from .phi.lookahead1 import Lookahead1Phi as Lookahead1Phi
 from .phi.onestep import OneStepPhi as OneStepPhi
 from .phi.rollout import RolloutPhi as RolloutPhi
@@ -39,6 +41,7 @@ from .plugin import generate as generate
 from .plugin import samplers as samplers
 from .plugin.audit import audit as audit
 from .plugin.custom_generate import custom_generate as custom_generate
+from .plugin.existing import ban as ban
 from .plugin.generator import Generator as Generator
 from .plugin.install import install as install
 from .plugin.install import uninstall as uninstall
@@ -61,6 +64,7 @@ from .vocabulary import Vocabulary as Vocabulary
 __all__ = [
     "AuditReport",
     "AutoPhi",
+    "BannedPhrases",
     "BigramDPPhi",
     "BudgetError",
     "Certificate",
@@ -81,6 +85,7 @@ __all__ = [
     "LearnedPhi",
     "LocalPhi",
     "Lookahead1Phi",
+    "LookaheadPhi",
     "Member",
     "ModelError",
     "OneStepPhi",
@@ -105,6 +110,7 @@ __all__ = [
     "Vocabulary",
     "VocabularyError",
     "audit",
+    "ban",
     "custom_generate",
     "from_transformers",
     "generate",

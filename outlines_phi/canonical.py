@@ -68,12 +68,12 @@ class CanonicalTokenization:
         """Return whether ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
         written = self._vocabulary.decode(tokens)
         if finished:
-            return self._encode(written.decode()) == list(tokens)
+            return self.encode(written.decode()) == list(tokens)
         text = written.decode(errors="ignore")  # the last character may be incomplete
         settled = self._settled(text)
         if settled == 0:
             return True
-        ids = self._encode(text)
+        ids = self.encode(text)
         count, size = 0, 0
         while size < settled and count < len(ids):
             size += len(self._vocabulary.tokens[ids[count]])
@@ -94,10 +94,11 @@ class CanonicalTokenization:
 
     def _begins_well(self, text: str) -> bool:
         """Return whether no beginning of the canonical tokenization of ``text`` is given up: some splittings look far ahead."""
-        ids = self._encode(text)
+        ids = self.encode(text)
         return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text`` as the tokenizer writes them, after other text and without anything added."""
         before = self._ids(self._anchor or "")
         ids = self._ids((self._anchor or "") + text)
         return ids[len(before) :] if ids[: len(before)] == before else []

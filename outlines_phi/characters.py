@@ -33,9 +33,15 @@ def word_characters() -> NDArray[np.bool_]:
 @cache
 def foldings() -> dict[str, str]:
     """The full case folding of every character that has another than itself."""
-    folded = {}
+    folded: dict[str, str] = {}
     for first in range(0, CODE_POINTS, _BLOCK):
         block = "".join(map(chr, range(first, first + _BLOCK)))
         if block.casefold() != block:
             folded |= {c: c.casefold() for c in block if c.casefold() != c}
     return folded
+
+
+@cache
+def uneven_foldings() -> frozenset[str]:
+    """The characters whose folding is several, or one that is part of a word where they are not, or the other way round."""
+    return frozenset(c for c, folded in foldings().items() if len(folded) > 1 or is_word(folded) != is_word(c))

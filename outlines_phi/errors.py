@@ -8,6 +8,7 @@
     ├── UnsupportedError      a feature that is not offered; the message names the alternative
     ├── ValueReadError        a draw that the output type itself refuses as a value; carries the text
     ├── ConstraintError       a predicate that raised, or gave no answer; carries the text
+    ├── DraftError            a drafter that raised, or proposed what is no draft
     └── BudgetError           exact sampling ran out of effort; carries what it had so far
 
 Each message says what was given, what was expected, and what to do next. Classes that also mean a
@@ -95,6 +96,13 @@ class ConstraintError(OutlinesPhiError, ValueError):
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+class DraftError(OutlinesPhiError, ValueError):
+    """A drafter that was given as ``draft=`` raised, or proposed what is no draft: tokens that do not exist, laws that are none.
+
+    An exception that it raised is the ``__cause__``.
+    """
 
 
 class BudgetError(OutlinesPhiError, RuntimeError):

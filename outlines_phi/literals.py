@@ -29,6 +29,7 @@ class LiteralMatcher(PhraseMatcher):
         self.names = tuple(names)
         self.longest = max(map(len, literals))
         self._words = AhoCorasick.build(literals, 256)
+        self.states = len(self._words)
         self._pending = self._words.depth[self._words.open]
         self.byte_class = self._words.symbol_class.astype(np.uint8)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +31,9 @@ class PhraseMatcher(ABC):
     byte_class: NDArray[np.uint8]
     start: int = 0
     """The state at the beginning of a text."""
+
+    states: int | None = None
+    """How many states there are, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""
 
     @abstractmethod
     def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -79,10 +83,18 @@ class PhraseMatcher(ABC):
         Returns
         -------
         tuple
-            The automaton, whose start is ``start``, and ``int32[S]`` for the states that have come up so far; the automaton of
-            another call with the same limit is the same, the array may have grown. ``None`` where more than ``limit`` states are
-            needed.
+            The automaton, whose start is ``start``, and ``int32[S]`` for the states that have come up so far, 0 for one that only
+            :meth:`after_prompt` leads to. Another call with the same limit gives the same automaton; the array may have grown.
+            ``None`` where more than ``limit`` states are needed.
         """
+
+    def after_prompt(self, state: int) -> int:
+        """Return ``state`` as the beginning of a text: what waits there lies in the prompt, and the text does not complete it.
+
+        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own, whatever comes next. What may still
+        become a longer phrase goes on.
+        """
+        return state
 
     def advance(self, state: int, text: bytes) -> int:
         """Return the state after ``text``; only as much of it is read as matters."""

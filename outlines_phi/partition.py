@@ -27,7 +27,7 @@ class Partition:
     class_of
         ``int32[V]``: the class of each id.
     size
-        ``G``. Every class but :data:`NEVER` and :data:`EOS` has a member.
+        ``G``. Every class but :data:`NEVER` and :data:`EOS` has a member, or leads nowhere in the state whose partition it is.
     """
 
     class_of: NDArray[np.int32]

@@ -8,6 +8,8 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from .spans import spans
+
 CHUNK = 1 << 21
 """How many pairs are composed at a time: it bounds the memory of a step, not its result."""
 
@@ -62,7 +64,7 @@ class Transformations:
     def take(self, chosen: NDArray[np.int64]) -> Transformations:
         """Return the ``chosen`` transformations, in that order."""
         counts = self.counts[chosen]
-        pairs = _spans(self.offsets[chosen], counts)
+        pairs = spans(self.offsets[chosen], counts)
         return Transformations(_offsets(counts), self.source[pairs], self.target[pairs])
 
     def where(self, kept: NDArray[np.bool_]) -> Transformations:
@@ -73,7 +75,7 @@ class Transformations:
     def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Transformations:
         """Return each ``chosen[i]`` followed by ``columns[column[i]]``, a row of the whole maps ``int32[C, S]``."""
         counts = self.counts[chosen]
-        pairs = _spans(self.offsets[chosen], counts)
+        pairs = spans(self.offsets[chosen], counts)
         target = columns[np.repeat(column, counts), self.target[pairs]]
         return Transformations(_offsets(counts), self.source[pairs], target).where(target != 0)
 
@@ -191,12 +193,6 @@ def _weights(seed: int, states: NDArray[np.int32]) -> NDArray[np.uint64]:
     table = (table ^ (table >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     table = (table ^ (table >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (table ^ (table >> np.uint64(31)))[states] | np.uint64(1)
-
-
-def _spans(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return ``starts[0], starts[0] + 1, ..``, ``counts[0]`` of them, then those of the next span."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:

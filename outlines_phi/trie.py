@@ -15,6 +15,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from .spans import spans
 from .vocabulary import Vocabulary
 
 CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
@@ -71,7 +72,8 @@ class Trie:
     def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the children of ``nodes``, those of each together, and how many each has."""
         first = self.first_child[nodes].astype(np.int64)
-        return spans(first, self.first_child[nodes + 1] - first)
+        counts = self.first_child[nodes + 1] - first
+        return spans(first, counts), counts
 
     @cached_property
     def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -83,8 +85,8 @@ class Trie:
     def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the ids that end at ``nodes``, those of each together, and how many each has."""
         ids, first = self._ids
-        places, counts = spans(first[nodes], first[nodes + 1] - first[nodes])
-        return ids[places], counts
+        counts = first[nodes + 1] - first[nodes]
+        return ids[spans(first[nodes], counts)], counts
 
     @classmethod
     def build(cls, tokens: tuple[bytes, ...]) -> Trie:

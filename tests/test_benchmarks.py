@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import control, report, table
+from benchmarks import ban_laws, ban_page, control, report, table
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
@@ -24,6 +24,8 @@ GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
 
 RUNS: tuple[Any, ...] = (
     ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
+    ("ban_laws", {"n": 20, "laws": 2, "top_k": 2}, ["ban_laws", "ban_random_laws"]),
+    ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
     ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
@@ -31,6 +33,10 @@ RUNS: tuple[Any, ...] = (
     ("memory", {"calls": 16, "warm_up": 4, "every": 4}, ["memory"]),
     ("overhead", {"repeats": 20, "kept": 2}, ["overhead"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
+    pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
+    pytest.param(
+        "ban_step", {"steps": 4, "repeats": 2, "counts": "20", "schema": "e-mail"}, ["ban_step"], marks=NEEDS_TEKKEN
+    ),
     pytest.param("compile", {"repeats": 1, "only": "e-mail"}, [], marks=NEEDS_TEKKEN),
     pytest.param(
         "estimators", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"], marks=NEEDS_TEKKEN
@@ -58,6 +64,19 @@ def test_every_benchmark_runs(name: str, options: dict[str, Any], expected: list
     for result in kept(results).values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
         assert result["title"] in table.markdown(result)
+
+
+def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ban_laws.main(n=20, laws=3, top_k=2)
+    page, picture = results / "page.md", results / "bans.png"
+    page.write_text(f"before\n{ban_page.START}\nold\n{ban_page.END}\nafter\n")
+    monkeypatch.setattr(ban_page, "PAGE", page)
+    monkeypatch.setattr(ban_page, "PICTURE", picture)
+    ban_page.main()
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert all(text.count(f"| {method} |") >= 2 for method in ban_page.METHODS)
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_benchmark_is_run() -> None:

@@ -15,11 +15,13 @@ TRAINING = FOLDER / "train_bundled_model.py"  # takes half an hour
 EXPECTED = {
     "audit.py": "Where legal mass is lost",
     "auto.py": "Person: EXACT",
+    "ban_existing_app.py": "0 after",
     "character.py": "ranger captain",
     "choice.py": "noise floor",
     "classic_generate.py": "installed:",
     "orders_batch.py": "model calls",
     "streaming.py": "cancelled: the essays took too long",
+    "tactic.py": "attempts upon banned phrases",
     "probabilities.py": "the modes took none",
     "transformers_only.py": "estimate of Phi by the weights",
     "weighted.py": "captains",

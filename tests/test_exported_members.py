@@ -14,6 +14,7 @@ import outlines_phi
 PUBLIC = [
     "AuditReport",
     "AutoPhi",
+    "BannedPhrases",
     "BigramDPPhi",
     "BudgetError",
     "Certificate",
@@ -34,6 +35,7 @@ PUBLIC = [
     "LearnedPhi",
     "LocalPhi",
     "Lookahead1Phi",
+    "LookaheadPhi",
     "Member",
     "ModelError",
     "OneStepPhi",
@@ -58,6 +60,7 @@ PUBLIC = [
     "Vocabulary",
     "VocabularyError",
     "audit",
+    "ban",
     "custom_generate",
     "from_transformers",
     "generate",

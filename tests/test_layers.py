@@ -3,6 +3,7 @@
       cli
       plugin
 sampling   fidelity
+    drafting
       phi
 guides       lm
 vocabulary, partition, automaton, ...
@@ -20,7 +21,7 @@ PACKAGE = Path(__file__).parent.parent / "outlines_phi"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 BOTTOM = "bottom"
-RANKS = {BOTTOM: 0, "guides": 1, "lm": 1, "phi": 2, "sampling": 3, "fidelity": 3, "plugin": 4, "cli": 5}
+RANKS = {BOTTOM: 0, "guides": 1, "lm": 1, "phi": 2, "drafting": 3, "sampling": 4, "fidelity": 4, "plugin": 5, "cli": 6}
 """A folder may import from folders of a lower rank, and from itself."""
 
 SPEAK_OUTLINES = {"plugin", "cli"}
@@ -111,6 +112,7 @@ def test_every_folder_has_a_rank() -> None:
         ("from ..guides import guide", ("lm", "model")),
         ("from ...guides.guide import DONE", ("lm", "transformers", "model")),
         ("from ..sampling.draws import Draws", ("fidelity", "report")),
+        ("from ..sampling.sampler import Request", ("drafting", "model")),
         ("from .guides.guide import DEAD", ("vocabulary",)),
         ("from . import plugin", ("settings",)),
         ("import outlines_phi.cli.app", ("plugin", "model")),

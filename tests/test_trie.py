@@ -37,6 +37,19 @@ def test_every_token_ends_where_its_bytes_lead(tokens: list[bytes]) -> None:
 
 
 @fixed
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
+def test_children_and_ids_of_several_nodes(tokens: list[bytes], data: st.DataObject) -> None:
+    trie = Trie.build(tuple(tokens))
+    nodes = np.array(data.draw(st.lists(st.integers(0, len(trie) - 1), max_size=5)), dtype=np.int64)
+    children, counts = trie.below(nodes)
+    expected = [[n for n in range(1, len(trie)) if trie.parent[n] == node] for node in nodes]
+    assert children.tolist() == sum(expected, []) and counts.tolist() == [len(below) for below in expected]
+    ids, counts = trie.ending(nodes)
+    expected = [[v for v in range(len(tokens)) if trie.node_of[v] == node] for node in nodes]
+    assert ids.tolist() == sum(expected, []) and counts.tolist() == [len(here) for here in expected]
+
+
+@fixed
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
 def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> None:
     trie = Trie.build(tuple(tokens))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from outlines.generator import SteerableGenerator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -16,9 +17,14 @@ from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
 from ..plugin.output_types import to_pattern
 from ..plugin.processor import MaskLogitsProcessor
+from .ban import read_ban
 from .ending import Debug, note
 from .model import BUNDLED, check_chats, load
 from .options import (
+    Ban,
+    BanFile,
+    BanIgnoreCase,
+    BanWholeWord,
     Device,
     DtypeOption,
     File,
@@ -53,6 +59,10 @@ def audit(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
+    ban: Ban = None,
+    ban_file: BanFile = None,
+    ban_ignore_case: BanIgnoreCase = False,
+    ban_whole_word: BanWholeWord = False,
     n: Annotated[int, typer.Option("--n", min=2, help="Draws per prompt.")] = 200,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -84,7 +94,8 @@ def audit(
         audit_saved(saved, confidence, Console(highlight=False))
         return
     given = read_prompts(prompts or [], file)
-    _, output_type = read_output_type(type_, schema, regex)
+    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, None)
+    _, output_type = read_output_type(type_, schema, regex, free=banned is not None)
     settings = keywords(
         temperature=temperature,
         top_k=top_k,
@@ -95,14 +106,17 @@ def audit(
         seed=seed,
     )
     CallOptions.read(settings, None)
-    to_pattern(output_type)
+    if output_type is not None:
+        to_pattern(output_type)
     targets = output or []
     for target in targets:
         _check_target(target)
     loaded = load(model, device, dtype)
     check_chats(loaded, given)
-    _check_prompts(loaded, output_type, given, settings)
-    report = _measured(loaded, output_type, given, n, confidence, bounds_tokens, settings)
+    processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
+    _check_prompts(loaded, processor, given, settings)
+    application = SteerableGenerator.from_processor(loaded, processor)
+    report = _measured(application, given, n, confidence, bounds_tokens, settings)
     print_audit(report, Console(highlight=False))
     for target in targets:
         note(f"Report: {report.save(target)}")
@@ -124,13 +138,12 @@ def _check_alone(context: typer.Context) -> None:
 
 
 def _measured(
-    model: PhiTransformers,
-    output_type: object,
+    application: SteerableGenerator,
     prompts: list[Prompt],
     n: int,
     confidence: float,
     bounds_tokens: int,
-    settings: dict[str, object],
+    settings: dict[str, Any],
 ) -> AuditReport:
     console = Console(stderr=True)
     columns = (TextColumn("draws"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -138,7 +151,7 @@ def _measured(
     with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as progress:
         task = progress.add_task("draws", total=n * len(prompts))
         return measure(
-            (model, output_type),
+            application,
             [model_input(prompt) for prompt in prompts],
             n,
             confidence=confidence,
@@ -158,10 +171,9 @@ def _check_target(path: Path) -> None:
 
 
 def _check_prompts(
-    model: PhiTransformers, output_type: object, prompts: list[Prompt], settings: dict[str, object]
+    model: PhiTransformers, processor: MaskLogitsProcessor, prompts: list[Prompt], settings: dict[str, Any]
 ) -> None:
     """Raise the error of the first prompt that cannot be audited, with its number."""
-    processor = MaskLogitsProcessor(model.table(output_type))
     options = CallOptions.read(settings, model.model.generation_config)
     for index, prompt in enumerate(prompts):
         try:

@@ -10,6 +10,8 @@ from typing import Any, final
 import numpy as np
 
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
+from ..phi.estimator import Phi
+from ..phi.lookahead import LookaheadPhi
 from ..plugin.generator import PhiGenerator
 from ..plugin.options import CallOptions
 from ..sampling.draws import Draws
@@ -108,14 +110,19 @@ class Batches:
         missing = self.n - len(draws) - draws.failures
         error = None
         if missing:
-            error = BudgetError(_shortfall(draws, self.n))
+            error = BudgetError(_shortfall(draws, self.n, self.generator.phi))
         return Outcome(index=row, prompt=self.prompts[row], draws=draws, error=error)
 
     def _seed(self, first: int) -> int:
         return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])
 
 
-def _shortfall(draws: Draws, n: int) -> str:
+def _shortfall(draws: Draws, n: int, phi: Phi | None) -> str:
+    if isinstance(phi, LookaheadPhi):
+        return (
+            f"The effort ran out with {len(draws)} of {n} draws, where the model hardly writes anything else than banned phrases. "
+            "Give --ban-level mask, or another prompt."
+        )
     certificate, (low, high) = draws.certificate, draws.log_z_bounds
     if certificate is not None and certificate.total_variation and not len(draws):
         return (

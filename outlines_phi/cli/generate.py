@@ -17,23 +17,31 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..errors import UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
 from ..phi.local import LocalPhi
-from ..plugin.generator import Generator
-from ..plugin.model import PhiTransformers
-from ..plugin.options import ESTIMATORS, TOKENIZATIONS, CallOptions, resolve_phi
+from ..phi.lookahead import LookaheadPhi
+from ..plugin.bans import corrected_as
+from ..plugin.generator import Generator, PhiGenerator
+from ..plugin.options import ESTIMATORS, TOKENIZATIONS, UNCHOSEN, CallOptions, Unset, proposing
 from ..plugin.output_types import to_pattern
 from ..sampling.draws import Guarantee
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC, Resample
 from . import journal
+from .ban import read_ban
 from .batches import Batches, Outcome
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
 from .journal import Journal, Saved
 from .model import BUNDLED, check_chats, identity, load
 from .options import (
+    Ban,
+    BanFile,
+    BanIgnoreCase,
+    BanLevel,
+    BanWholeWord,
     Confidence,
     Device,
     DtypeOption,
@@ -58,6 +66,9 @@ from .prompts import read_prompts
 from .records import draw_records, error_record
 from .run import Run
 
+SHOWN = 5
+"""Banned phrases whose attempts are told, at most."""
+
 
 def generate(
     prompts: Prompts = None,
@@ -66,11 +77,16 @@ def generate(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
+    ban: Ban = None,
+    ban_file: BanFile = None,
+    ban_ignore_case: BanIgnoreCase = False,
+    ban_whole_word: BanWholeWord = False,
+    ban_level: BanLevel = None,
     phi: Annotated[
         str | None,
         typer.Option(
             help=f"Correction: {', '.join(ESTIMATORS)}.",
-            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}",
+            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
         ),
     ] = None,
     particles: Annotated[
@@ -111,10 +127,15 @@ def generate(
     if overwrite and output is None:
         raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
     given = read_prompts(prompts or [], file)
-    type_name, output_type = read_output_type(type_, schema, regex)
+    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_level)
+    type_name, output_type = read_output_type(type_, schema, regex, free=banned is not None)
     sampler = _sampler(particles, resample)
     certified = keywords(tolerance=tolerance, confidence=confidence)
-    estimator = _certified(phi, sampler, certified) if certified else _estimator(phi, sampler)
+    if certified:
+        estimator: Phi = _certified(phi, sampler, certified)
+        corrected_as(estimator, banned)
+    else:
+        estimator = _estimator(phi, sampler, banned, free=output_type is None)
     settings = keywords(
         temperature=temperature,
         top_k=top_k,
@@ -126,7 +147,7 @@ def generate(
         sampler=sampler,
     )
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
-    pattern = to_pattern(output_type)
+    pattern = "" if output_type is None else to_pattern(output_type)
     saved = None
     if output is not None:
         journal.check_target(output)
@@ -140,8 +161,9 @@ def generate(
         pattern=pattern,
         settings=options.settings,
         tokenization=options.tokenization,
-        phi=estimator.name,
+        phi=_told(estimator),
         sampler=sampler,
+        ban=banned,
         tolerance=tolerance,
         confidence=confidence,
         n=n,
@@ -149,9 +171,10 @@ def generate(
     )
     if saved is not None:
         run.check(saved.header, output)
-    _check_fits(loaded, output_type, run)
+    generator = Generator(loaded, output_type, phi=estimator, banned_phrases=banned)
+    _check_fits(generator, run)
     batches = Batches(
-        generator=Generator(loaded, output_type, phi=estimator),
+        generator=generator,
         keywords=settings,
         prompts=given,
         n=n,
@@ -180,11 +203,13 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
     return ExactPhi(**options)
 
 
-def _estimator(given: str | None, sampler: SMC | None) -> Phi:
-    phi = given or (AutoPhi if sampler is None else LocalPhi).name
-    estimator = resolve_phi(phi) if phi in ESTIMATORS else None
-    if estimator is None:
-        raise UnsupportedError(f"--phi {phi} was given; expected one of {', '.join(ESTIMATORS)}.")
+def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None, *, free: bool) -> Phi:
+    if given is not None and given not in ESTIMATORS:
+        raise UnsupportedError(f"--phi {given} was given; expected one of {', '.join(ESTIMATORS)}.")
+    said = corrected_as(Unset.UNSET if given is None else given, ban)
+    estimator = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
+    assert estimator is not None  # no name stands for it
+    phi = estimator.name if given is None else given
     if sampler is not None and not isinstance(estimator, ProposalPhi):
         names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
         raise UnsupportedError(
@@ -192,6 +217,11 @@ def _estimator(given: str | None, sampler: SMC | None) -> Phi:
             "or leave one of the two out."
         )
     return estimator
+
+
+def _told(estimator: Phi) -> str:
+    """Return how a file names an estimator: two that differ in the law of their draws differ in it."""
+    return f"{estimator.name} (weighted)" if estimator == LookaheadPhi(weights=True) else estimator.name
 
 
 def _seed(given: int | None, saved: Saved | None) -> int:
@@ -202,9 +232,10 @@ def _seed(given: int | None, saved: Saved | None) -> int:
     return secrets.randbelow(2**32) if given is None else given
 
 
-def _check_fits(model: PhiTransformers, output_type: Any, run: Run) -> None:
-    """Raise an error now that every prompt would else raise: the format is empty, or the budget too small for it."""
-    Request(lm=model.lm, table=model.table(output_type), prompts=[(0,)], settings=run.settings, n=run.n)
+def _check_fits(generator: PhiGenerator, run: Run) -> None:
+    """Raise an error now that every prompt would else raise: the budget is too small for the format."""
+    table = generator.logits_processor.table
+    Request(lm=generator.model.lm, table=table, prompts=[(0,)], settings=run.settings, n=run.n)
 
 
 def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, token_ids: bool) -> int:
@@ -256,6 +287,8 @@ class Tally:
         Draws, and the effective sample sizes of those that are weighted.
     failures
         Trajectories that found no allowed token.
+    rejections
+        Attempts that each banned phrase has cost.
     """
 
     prompts: int
@@ -263,6 +296,7 @@ class Tally:
     draws: int = 0
     weighted: list[float] = field(default_factory=list)
     failures: int = 0
+    rejections: Counter[str] = field(default_factory=Counter)
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
@@ -272,12 +306,17 @@ class Tally:
         if outcome.draws is not None:
             self.draws += len(outcome.draws)
             self.failures += outcome.draws.failures
+            self.rejections.update(outcome.draws.rejections)
             self.weighted += [draw.ess for draw in outcome.draws if draw.guarantee == Guarantee.WEIGHTED]
 
     def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
         """Print what the user should know."""
         if output is not None:
             note(f"{self.draws} draws written; {output} has {self.prompts} of {prompts} prompts.")
+        if self.rejections:
+            costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
+            rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
+            note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
         if self.weighted and isinstance(phi, AutoPhi):
             tell(
                 "Warning",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..guides.banned import LEVELS
 from .model import BUNDLED, Dtype
 
 Prompts = Annotated[
@@ -39,6 +40,22 @@ MaxNewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the law.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
+Ban = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ban", help="Phrase that must not be written; may be given several times. No output type: free text."
+    ),
+]
+BanFile = Annotated[Path | None, typer.Option("--ban-file", help="File of banned phrases, one per line.")]
+BanIgnoreCase = Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")]
+BanWholeWord = Annotated[bool, typer.Option("--ban-whole-word", help="Ban phrases only as whole words.")]
+BanLevel = Annotated[
+    str | None,
+    typer.Option(
+        "--ban-level",
+        help=f"Correction for what is banned: {', '.join(filter(None, LEVELS))}; by default that of --phi, or lookahead.",
+    ),
+]
 Tolerance = Annotated[
     float | None,
     typer.Option(help="Draws within this total variation of the exact law, without rejection (--phi exact)."),

@@ -16,7 +16,13 @@ from ..plugin.output_types import to_json
 EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json and --regex PATTERN."
 
 
-def read_output_type(named: str | None, schema: Path | None, regex: str | None) -> tuple[str, Any]:
+FREE = "free text"
+"""How a command names what has no output type."""
+
+
+def read_output_type(
+    named: str | None, schema: Path | None, regex: str | None, *, free: bool = False
+) -> tuple[str, Any]:
     """Return how the command names its output type, and the type.
 
     Parameters
@@ -27,6 +33,8 @@ def read_output_type(named: str | None, schema: Path | None, regex: str | None) 
         A file with a JSON schema.
     regex
         A regular expression.
+    free
+        Whether there may be none, because phrases are banned; the type is ``None`` then.
 
     Raises
     ------
@@ -37,6 +45,8 @@ def read_output_type(named: str | None, schema: Path | None, regex: str | None) 
     """
     given = {"--type": named, "--schema": schema, "--regex": regex}
     chosen = [option for option, value in given.items() if value is not None]
+    if free and not chosen:
+        return FREE, None
     if len(chosen) != 1:
         raise UnsupportedError(
             f"{' and '.join(chosen)} were given as output type. {EXPECTED}" if chosen else f"No output type. {EXPECTED}"

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from .. import __version__
 from ..errors import UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
@@ -20,6 +21,7 @@ SHOWN = {
     "model.vocabulary": ("the vocabulary of the model", "model.name"),
     "model.tokenizer": ("the tokenizer or its chat template", "model.name"),
     "output_type.pattern": ("the output type", "output_type.name"),
+    "banned_phrases.phrases": ("the banned phrases", "banned_phrases.count"),
 }
 """Fingerprints, with what they are called and the key under which a reader finds a name."""
 
@@ -48,6 +50,8 @@ class Run:
         The name of the estimator.
     sampler
         How it draws, where not by itself.
+    ban
+        What must not be written.
     tolerance, confidence
         Of certified draws.
     n, seed
@@ -63,6 +67,7 @@ class Run:
     n: int
     seed: int
     sampler: SMC | None = None
+    ban: BannedPhrases | None = None
     tolerance: float | None = None
     confidence: float | None = None
 
@@ -80,6 +85,7 @@ class Run:
             "settings": {**settings, "tokenization": self.tokenization},
             "phi": self.phi,
             **({} if self.sampler is None else {"sampler": asdict(self.sampler)}),
+            **({} if self.ban is None else {"banned_phrases": _ban(self.ban)}),
             **({} if self.tolerance is None else {"tolerance": self.tolerance, "confidence": self.confidence}),
             "n": self.n,
             "seed": self.seed,
@@ -125,6 +131,12 @@ def _flat(header: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def _ban(ban: BannedPhrases) -> dict[str, Any]:
+    """Return what a file says of banned phrases: it may be thousands. Their level is in its ``phi``."""
+    options = {"ignore_case": ban.ignore_case, "whole_word": ban.whole_word, "across_prompt": ban.across_prompt}
+    return {"count": len(ban), "phrases": _digest("\n".join(ban.names)), **options}
 
 
 def _digest(text: str) -> str:

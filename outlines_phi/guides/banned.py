@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, cast, final
 
-from ..errors import UnsupportedError
+import numpy as np
+
+from ..automaton import DEAD, ByteAutomaton
+from ..bounded import BoundedLanguages
+from ..errors import EmptyLanguageError, UnsupportedError, caret
+from ..lazy import LazyMatcher
 from ..literals import LiteralMatcher
 from ..matcher import PhraseMatcher
+from ..read_literals import ReadLiterals
+from ..side_by_side import SideBySide
+from .pattern import Pattern
+from .regex import compile_regex
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -74,15 +83,24 @@ class BannedPhrases:
         across_prompt: bool = True,
         level: str | None = None,
     ) -> None:
-        options = {"ignore_case": ignore_case, "whole_word": whole_word, "across_prompt": across_prompt}
+        options: dict[str, object] = {
+            "ignore_case": ignore_case,
+            "whole_word": whole_word,
+            "across_prompt": across_prompt,
+        }
         for name, value in options.items():
             if not isinstance(value, bool):
                 raise UnsupportedError(f"{name}={value!r} was given; expected True or False.")
         if level not in LEVELS:
             expected = ", ".join(map(repr, LEVELS[1:]))
-            raise UnsupportedError(f"level={level!r} was given for banned phrases; expected one of {expected}, or None.")
+            raise UnsupportedError(
+                f"level={level!r} was given for banned phrases; expected one of {expected}, or None."
+            )
         for name, value in {"phrases": _distinct(phrases), **options, "level": level}.items():
             object.__setattr__(self, name, value)
+        for phrase in self.phrases:
+            if isinstance(phrase, re.Pattern):
+                _longest(_compiled(phrase, ignore_case), phrase)  # it is refused here and not when the matcher is built
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> BannedPhrases:
@@ -95,21 +113,45 @@ class BannedPhrases:
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
             raise UnsupportedError(
-                f"{os.fspath(path)} is not UTF-8: byte {error.object[error.start]:#04x} on line {line}. Save it as UTF-8, one phrase on each line."
+                f"{os.fspath(path)} is not UTF-8: byte {error.object[error.start]:#04x} on line {line}. Save it as UTF-8, one "
+                "phrase on each line."
             ) from None
         lines = [line.removesuffix("\r") for line in text.split("\n")]
         return cls([line for line in lines if line.strip()], **options)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """How to call each phrase in a message."""
         return tuple(map(_name, self.phrases))
 
     @cached_property
     def matcher(self) -> PhraseMatcher:
-        """Where the phrases occur in a text, byte by byte."""
-        literals = [phrase for phrase in self.phrases if isinstance(phrase, str)]
-        return LiteralMatcher([text.encode() for text in literals], self.names)
+        """Where the phrases occur in a text, byte by byte; built once."""
+        is_pattern = np.array([isinstance(phrase, re.Pattern) for phrase in self.phrases])
+        kinds = (
+            (np.flatnonzero(~is_pattern).tolist(), self._literals),
+            (np.flatnonzero(is_pattern).tolist(), self._patterns),
+        )
+        found = [(which, make(which)) for which, make in kinds if which]
+        if len(found) == 1:
+            return found[0][1]
+        return LazyMatcher(SideBySide([matcher for _, matcher in found], [which for which, _ in found], self.names))
+
+    def _literals(self, which: Sequence[int]) -> PhraseMatcher:
+        literals, names = [str(self.phrases[i]) for i in which], [self.names[i] for i in which]
+        if not (self.ignore_case or self.whole_word):
+            return LiteralMatcher([text.encode() for text in literals], names)
+        return LazyMatcher(ReadLiterals(literals, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
+
+    def _patterns(self, which: Sequence[int]) -> PhraseMatcher:
+        patterns, names = [cast("re.Pattern[str]", self.phrases[i]) for i in which], [self.names[i] for i in which]
+        automata = [_compiled(pattern, self.ignore_case) for pattern in patterns]
+        longest = max(_longest(automaton, pattern) for automaton, pattern in zip(automata, patterns, strict=True))
+        return LazyMatcher(BoundedLanguages(automata, names, longest=longest, whole_word=self.whole_word))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A matcher stays where it was built.
+        return type(self), (self.phrases, self.ignore_case, self.whole_word, self.across_prompt, self.level)
 
     def __len__(self) -> int:
         return len(self.phrases)
@@ -131,16 +173,82 @@ def _distinct(phrases: Any) -> tuple[str | re.Pattern[str], ...]:
 def _checked(phrase: Any) -> str | re.Pattern[str]:
     """Return ``phrase`` as a text or a regular expression."""
     if isinstance(phrase, re.Pattern):
-        return phrase
+        return _checked_pattern(phrase)
     if not isinstance(phrase, str | bytes):
-        raise UnsupportedError(f"the banned phrase {phrase!r} is a {type(phrase).__name__}; expected a str, bytes or a compiled re.")
+        raise UnsupportedError(
+            f"the banned phrase {phrase!r} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
+            "expression (re.compile)."
+        )
     if not phrase:
         raise UnsupportedError("a banned phrase is empty, and the empty text is everywhere; leave it out.")
     try:
         return phrase.decode() if isinstance(phrase, bytes) else phrase.encode().decode()
     except UnicodeError as error:
-        raise UnsupportedError(f"the banned phrase {phrase!r} cannot be written in UTF-8 ({error}); remove what is not text.") from None
+        raise UnsupportedError(
+            f"the banned phrase {phrase!r} cannot be written in UTF-8 ({error}); leave out what is no text."
+        ) from None
+
+
+def _checked_pattern(pattern: re.Pattern[Any]) -> re.Pattern[str]:
+    if not isinstance(pattern.pattern, str):
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} is one for bytes; write it as a str: it is matched against UTF-8."
+        )
+    flags = re.RegexFlag(pattern.flags) & ~(re.IGNORECASE | re.UNICODE)
+    if flags:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} has the flags {flags!r}; expected none, or re.IGNORECASE. Others "
+            "are written in the pattern, around what they apply to: (?s:.)"
+        )
+    return pattern
 
 
 def _name(phrase: str | re.Pattern[str]) -> str:
-    return repr(phrase)
+    if isinstance(phrase, str):
+        return repr(phrase)
+    # As the repr of a compiled one, which cuts it short.
+    return f"re.compile({phrase.pattern!r}{', re.IGNORECASE' if phrase.flags & re.IGNORECASE else ''})"
+
+
+def _compiled(pattern: re.Pattern[str], ignore_case: bool) -> ByteAutomaton:
+    """Return the texts that are banned because of ``pattern``."""
+    folds = ignore_case or pattern.flags & re.IGNORECASE
+    try:
+        automaton = compile_regex(f"(?i:{pattern.pattern})" if folds else pattern.pattern)
+    except EmptyLanguageError:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} matches nothing at all; leave it out."
+        ) from None
+    if automaton.accepting[automaton.start]:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} matches the empty text, which is everywhere; write it so that it "
+            "matches one character at least."
+        )
+    return automaton
+
+
+def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
+    """Return how many bytes a match has at most."""
+    states, length = np.array([automaton.start]), -1
+    while len(states):
+        length += 1
+        # A text that is longer than there are states goes round in a circle.
+        if length >= len(automaton):
+            raise UnsupportedError(_unbounded(pattern.pattern))
+        states = np.unique(automaton.targets[states])
+        states = states[states != DEAD]
+    return length
+
+
+def _unbounded(pattern: str) -> str:
+    message = (
+        f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
+        "without end. Give its repeats a bound, as in {1,20}"
+    )
+    shape = Pattern.read(pattern)
+    repeats = (token.start for token in shape.tokens if token.kind == "repeat" and _ENDLESS.match(pattern, token.start))
+    place = next(repeats, None)
+    return message if place is None else f"{message}\n{caret(pattern, place)}"
+
+
+_ENDLESS = re.compile(r"[*+]|\{\s*\d+\s*,\s*\}")

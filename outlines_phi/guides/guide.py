@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ class Guide(ABC):
 
     vocabulary: Vocabulary
     start: int
-    open: ClassVar[bool] = False
+    open: bool = False
     """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
 
     @abstractmethod

@@ -115,7 +115,7 @@ class Table:
 
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""
-        return self._keep("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))
+        return self.keep_within("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))
 
     def destinations(self, state: int, remaining: int) -> Destinations:
         """Return the distinct targets of the live tokens of ``state``."""
@@ -123,17 +123,16 @@ class Table:
         def build(state: int, remaining: int) -> Destinations:
             return Destinations(*np.unique(self._moves(state, remaining).targets, return_inverse=True))
 
-        return self._keep("destinations", state, remaining, build, lambda found: sum(a.nbytes for a in found))
+        return self.keep_within("destinations", state, remaining, build, lambda found: sum(a.nbytes for a in found))
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place."""
 
         def build(state: int, remaining: int) -> Tensor:
-            row = torch.full((len(self.vocabulary),), -math.inf)
-            row[torch.from_numpy(self._moves(state, remaining).tokens)] = 0.0
-            return row.to(device)
+            penalty = np.where(self.live_classes(state, remaining), np.float32(0.0), np.float32(-math.inf))
+            return torch.from_numpy(penalty[self.partition(state).class_of]).to(device)
 
-        return self._keep(str(device), state, remaining, build, lambda row: row.nbytes)
+        return self.keep_within(str(device), state, remaining, build, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.int32]:
         """Return ``int32[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
@@ -164,7 +163,9 @@ class Table:
             few = self.few_live(state, remaining, device)
             return ClassTargets(states, torch.from_numpy(places).to(device), self.partition(state), few)
 
-        return self._keep(f"targets {device}", state, remaining, build, lambda t: t.states.nbytes + t.places.nbytes)
+        return self.keep_within(
+            f"targets {device}", state, remaining, build, lambda t: t.states.nbytes + t.places.nbytes
+        )
 
     def few_live(self, state: int, remaining: int, device: torch.device) -> LiveTokens | None:
         """Return the live tokens of ``state`` where they are few, as in the fixed parts of a format; ``None`` where they are many.
@@ -179,7 +180,9 @@ class Table:
             classes = self.partition(state).class_of[tokens].astype(np.int64)
             return LiveTokens(*(torch.from_numpy(array).to(device) for array in (tokens, classes)))
 
-        return self._keep(f"few live {device}", state, remaining, build, lambda few: sum(x.nbytes for x in few or ()))
+        return self.keep_within(
+            f"few live {device}", state, remaining, build, lambda few: sum(x.nbytes for x in few or ())
+        )
 
     def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
         """Return what one step of look-ahead from ``state`` needs."""
@@ -191,7 +194,9 @@ class Table:
             arrays = (live_after.astype(np.float32), places.astype(np.int64), (targets == DONE)[places], live)
             return OneStep(*(torch.from_numpy(array).to(device) for array in arrays))
 
-        return self._keep(f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2)
+        return self.keep_within(
+            f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2
+        )
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """Return ``bool[G]``: which classes of the state's partition are live."""
@@ -212,6 +217,26 @@ class Table:
             self._store(key, value, size(value))
             return value
 
+    def keep_within(
+        self,
+        kind: str,
+        state: int,
+        remaining: int,
+        build: Callable[[int, int], Cached],
+        size: Callable[[Cached], int],
+        steps: int = 1,
+    ) -> Cached:
+        """As :meth:`keep`, for what depends on the budget, ``steps`` tokens deep: budgets that allow the same share it."""
+        # A stream of the host's loop reads tables in a thread of its own, beside other calls.
+        with self._lock:
+            key = (kind, state, min(remaining, self._slack(state, steps)))
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][0]
+            value = build(state, remaining)
+            self._store(key, value, size(value))
+            return value
+
     def _moves(self, state: int, remaining: int) -> Moves:
         class_of = self.partition(state).class_of
         tokens = np.flatnonzero(self.live_classes(state, remaining)[class_of])
@@ -228,25 +253,6 @@ class Table:
                 slack = max(slack, 1 + max(below, default=0))
             self._store(key, slack, 100)
         return self._kept[key][0]
-
-    def _keep(
-        self,
-        kind: str,
-        state: int,
-        remaining: int,
-        build: Callable[[int, int], Cached],
-        size: Callable[[Cached], int],
-        steps: int = 1,
-    ) -> Cached:
-        # A stream of the host's loop reads tables in a thread of its own, beside other calls.
-        with self._lock:
-            key = (kind, state, min(remaining, self._slack(state, steps)))
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
-            value = build(state, remaining)
-            self._store(key, value, size(value))
-            return value
 
     def _store(self, key: tuple[Any, ...], value: Any, size: int) -> None:
         self._kept[key] = (value, size)

@@ -44,8 +44,8 @@ class Branches:
     def plant(self) -> tuple[list[int], Tensor]:
         """Return the nodes of the prompts and their ``[P, V]`` logits, evaluated the first time."""
         if self._planted is None:
-            evaluation = self.trees.roots()
-            self._planted = list(evaluation.nodes), evaluation.logits
+            self._evaluate(())
+        assert self._planted is not None
         return self._planted
 
     def look(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
@@ -70,6 +70,50 @@ class Branches:
         for pair in pairs:
             self._seen.pop(pair, None)
         return found
+
+    def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
+        """Return the nodes and the ``[n, V]`` logits of distinct pairs; one call evaluates what is new of them, and new prompts.
+
+        Parameters
+        ----------
+        parents
+            The node of each parent, or ``~i`` for that of the ``i``-th pair, which stands before it. What lies below another pair
+            counts as looked at, not as visited.
+        tokens
+            The token of each.
+        """
+        first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
+        pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()
+        for i, (parent, token) in enumerate(zip(parents, tokens, strict=True)):
+            pairs.append((nodes[~parent] if parent < 0 else parent, token))
+            if pairs[i] in self._seen:
+                node, seen[i] = self._seen[pairs[i]]
+            else:
+                node = first + len(new)
+                new.append(pairs[i])
+            nodes.append(node)
+        logits = self._evaluate(new) if new or self._planted is None else None
+        if seen:
+            rest = iter(() if logits is None else logits)
+            logits = torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
+        if logits is None:
+            return [], self.plant()[1][:0]
+        for parent, pair, node, law in zip(parents, pairs, nodes, logits, strict=True):
+            if parent < 0:
+                self._seen[pair] = node, law
+            else:
+                self._seen.pop(pair, None)
+        return nodes, logits
+
+    def _evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:
+        """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
+        parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
+        if self._planted is not None:
+            return self.trees.extend(parents, tokens).logits
+        evaluation = self.trees.roots(parents, tokens)
+        prompts = len(evaluation.nodes) - len(pairs)
+        self._planted = list(evaluation.nodes[:prompts]), evaluation.logits[:prompts].clone()
+        return evaluation.logits[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
         """Forget what was looked at below ``nodes``, but for the pairs that the walk visits next."""

@@ -63,6 +63,9 @@ class Estimate(ABC):
             ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of sequence.
         """
 
+    def reached(self, places: Sequence[int]) -> None:  # noqa: B027 - most estimators learn nothing
+        """Take note that walks have come to some of the drafted prefixes of the last step; from the others nothing is learned."""
+
     def learn(self) -> None:  # noqa: B027 - most estimators learn nothing
         """Use what was seen so far from now on; called between rounds of walks."""
 

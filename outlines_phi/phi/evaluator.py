@@ -13,8 +13,9 @@ from ..lm.model import Evaluation, LanguageModel, ModelCounts
 from ..settings import SamplingSettings
 from .branches import Branches
 from .estimator import Estimate, ProposalPhi
+from .law import UNKNOWN
 from .run import Prefixes, Run
-from .tree import UNKNOWN, BoundsTree, Node
+from .tree import BoundsTree, Node
 
 
 @final

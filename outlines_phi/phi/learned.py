@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
@@ -135,19 +135,32 @@ class LearnedEstimate(Estimate):
     def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
         self._floor, self._table, self._values, self._known = floor, table, values, known
         self._seen: list[list[Observed]] = [[] for _ in known]
+        self._drafted: dict[int, tuple[int, Observed]] = {}  # by place: what was seen where no walk has been yet
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""
-        for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
-            seen = _add(self._known[row], self._floor, scores, self._table, state, left)
-            self._seen[row].append(seen)
-            self._values.add(seen)
+        where = zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
+        found = [
+            (row, _add(self._known[row], self._floor, scores, self._table, state, left))
+            for scores, row, state, left in where
+        ]
+        self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
+        self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
         return log_p
+
+    def reached(self, places: Sequence[int]) -> None:
+        """See :meth:`Estimate.reached`."""
+        self._note(self._drafted.pop(place) for place in places)
 
     def learn(self) -> None:
         """See :meth:`Estimate.learn`."""
         self._known = [known.after(seen) for known, seen in zip(self._known, self._seen, strict=True)]
         self._seen = [[] for _ in self._known]
+
+    def _note(self, steps: Iterable[tuple[int, Observed]]) -> None:
+        for row, seen in steps:
+            self._seen[row].append(seen)
+            self._values.add(seen)
 
 
 def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:

@@ -28,6 +28,9 @@ class Prefixes(NamedTuple):
         The guide state of each, and the tokens that it may still write.
     tokens
         What has been written in each.
+    drafted
+        Which of them stand on drafts, where there are any: whether a walk comes to one of these is found out after the step, see
+        :meth:`~outlines_phi.phi.estimator.Estimate.reached`.
     """
 
     rows: Sequence[int]
@@ -35,6 +38,7 @@ class Prefixes(NamedTuple):
     states: Sequence[int]
     remaining: Sequence[int]
     tokens: Sequence[Sequence[int]]
+    drafted: Sequence[bool] = ()
 
 
 @final

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import final
 
 from ..guides.guide import DONE
-from .tree import BoundsTree, Law, Node
+from .law import Law
+from .tree import BoundsTree, Node
 
 Place = tuple[Node, int]
 """An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""

@@ -13,87 +13,10 @@ from numpy.typing import NDArray
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Moves, Table
 from .constraint import Constraint
+from .law import UNKNOWN, Law
 
 NODE_BYTES = 600
 """Measured footprint of a node without its law, on CPython 3.11."""
-
-UNKNOWN: NDArray[np.floating] = np.ones(())
-"""``h`` of every token where there is no estimator."""
-
-
-@final
-class Law:
-    """What is left of a node's next-token law once its materialised children are taken out.
-
-    Attributes
-    ----------
-    moves
-        The live tokens, shared with the table.
-    free
-        ``[k]``, in the precision of the model's answer: ``p(v | y) / exp(log_scale)`` of every live token that has no child node
-        yet, 0 of those that have. Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
-    h
-        ``[k]``, what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
-    log_scale
-        ``log p`` of the likeliest live token.
-    """
-
-    __slots__ = ("_ends", "free", "h", "log_scale", "moves")
-
-    def __init__(self, moves: Moves, log_p: NDArray[np.floating], h: NDArray[np.floating]) -> None:
-        # In a closed guide the end of sequence alone; it has a node at once.
-        self._ends = np.flatnonzero(moves.targets == DONE)
-        live = log_p[moves.tokens]
-        self.moves = moves
-        self.log_scale = float(live.max()) if live.size else -math.inf
-        self.free = np.exp(live - live.dtype.type(self.log_scale)) if self.log_scale > -math.inf else live[:0]
-        self.h = h[moves.tokens] if h.ndim and self.free.size else UNKNOWN
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the law holds by itself."""
-        return self.free.nbytes + (self.h.nbytes if self.h.ndim else 0)
-
-    def h_of(self, token: int) -> float:
-        """Return ``h`` of a live ``token``."""
-        return float(self.h[int(self.moves.tokens.searchsorted(token))] if self.h.ndim else self.h)
-
-    def take(self, token: int) -> float:
-        """Remove ``token`` from the free part and return its ``log p``."""
-        index = int(self.moves.tokens.searchsorted(token))
-        share = float(self.free[index]) if self.free.size else 0.0
-        self.free[index : index + 1] = 0.0
-        return self.log_scale + math.log(share) if share > 0 else -math.inf
-
-    def mass(self) -> float:
-        """Return the probability of all free tokens, summed in float64 from the numbers that are sampled."""
-        return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
-
-    def ends(self) -> float:
-        """Return the probability of the free tokens that end the text."""
-        if not self._ends.size or not self.free.size:
-            return 0.0
-        return float(self.free[self._ends].sum(dtype=np.float64)) * math.exp(self.log_scale)
-
-    def rescale(self, mass: float) -> None:
-        """Scale the free part to ``mass``: what a node's law was when its children's probabilities were taken from it."""
-        now = self.mass()
-        if now > 0 and mass > 0:
-            self.log_scale += math.log(mass / now)
-        else:
-            self.free[:] = 0.0
-
-    def draw(self, rng: np.random.Generator) -> int:
-        """Draw a free token in proportion to its probability."""
-        cumulative = self.free.cumsum(dtype=np.float64)
-        index = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        return int(self.moves.tokens[min(index, int(np.flatnonzero(self.free)[-1]))])
-
-    def target(self, token: int) -> int:
-        """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""
-        index = int(self.moves.tokens.searchsorted(token))
-        live = index < self.moves.tokens.size and self.moves.tokens[index] == token
-        return int(self.moves.targets[index]) if live else DEAD
 
 
 @final
@@ -191,6 +114,8 @@ class BoundsTree:
         What is ruled out beside the guide, found out node by node.
     start
         The guide state of the prompt; that of the table by default.
+    moves
+        What is live at a node; what the table says by default.
 
     Attributes
     ----------
@@ -199,9 +124,15 @@ class BoundsTree:
     """
 
     def __init__(
-        self, table: Table, budget: int, constraint: Constraint | None = None, start: int | None = None
+        self,
+        table: Table,
+        budget: int,
+        constraint: Constraint | None = None,
+        start: int | None = None,
+        moves: Callable[[Node], Moves] | None = None,
     ) -> None:
         self.table, self.budget, self.constraint = table, budget, constraint
+        self._moves = moves or (lambda node: table.moves(node.state, node.remaining))
         self.root = Node(None, -1, table.start if start is None else start, budget)
         self.clock = 0
         self.nodes = 1
@@ -243,7 +174,7 @@ class BoundsTree:
         On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
         probability: a second evaluation may differ from the first where precision is low, and a node has one law.
         """
-        law = node.law = Law(self.table.moves(node.state, node.remaining), log_p, h)
+        law = node.law = Law(self._moves(node), log_p, h)
         self.law_bytes += law.nbytes
         self.expansions += 1
         if not node.expanded:
@@ -290,16 +221,33 @@ class BoundsTree:
     def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
         """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
         assert node.law is not None
+        return self._choose(node, weight, node.rest, node.law.draw, rng)
+
+    def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
+        """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
+        assert node.law is not None
+        return self._choose(node, _gap, node.law.undecided(), node.law.draw_undecided, rng)
+
+    def _choose(
+        self,
+        node: Node,
+        weight: Callable[[Node], float],
+        rest: float,
+        draw: Callable[[np.random.Generator], int],
+        rng: np.random.Generator,
+    ) -> Node:
+        """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``rest``."""
+        assert node.law is not None
         shares = [child.p * weight(child) for child in node.children.values()]
-        threshold = rng.random() * (sum(shares) + node.rest)
+        threshold = rng.random() * (sum(shares) + rest)
         last: Node | None = None
         for child, share in zip(node.children.values(), shares, strict=True):
             threshold -= share
             if threshold < 0:
                 return child
             last = child if share > 0 else last
-        if node.rest > 0 or last is None:
-            token = node.law.draw(rng)
+        if rest > 0 or last is None:
+            token = draw(rng)
             return self.child(node, token, node.law.target(token))
         return last  # rounding pushed the threshold past the sum
 
@@ -356,3 +304,7 @@ class BoundsTree:
 
 def _last_visit(node: Node) -> int:
     return node.touched
+
+
+def _gap(node: Node) -> float:
+    return node.gap

@@ -20,11 +20,12 @@ from ..phi.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.confident import certify
 from ..sampling.sampler import Request
+from .bans import Ban, Correction, resolve_ban
 from .keywords import MEANT, refuse_unknown
 from .loading import wrap
 from .mistakes import is_format
 from .model import PhiTransformers
-from .options import COUNTED, NEUTRAL, CallOptions
+from .options import COUNTED, NEUTRAL, CallOptions, Unset
 from .processor import MaskLogitsProcessor
 
 TOLERANCE = 1e-3
@@ -44,6 +45,7 @@ def audit(
     *,
     confidence: float = 0.95,
     bounds_tokens: int = 0,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> AuditReport:
@@ -67,6 +69,9 @@ def audit(
         Model tokens per prompt to spend on bounds of Phi, and so on a narrower interval of the total variation, where the model
         rarely meets the format: an enumeration of the likeliest prefixes gives certain ones, then residual attempts on what it
         leaves undecided give a lower upper limit, at a confidence.
+    banned_phrases
+        What must not be written beside; of free text, ``(model, None)``, it is all that is masked. Left out, what the generator or
+        the model bans. Its level says nothing here.
     progress
         Called with the number of finished draws, and of all, while drawing.
     **settings
@@ -87,7 +92,7 @@ def audit(
             f"{prompts!r:.80} was given to audit in the place of the prompts. Give model and type as a pair, then the prompts: "
             "outlines_phi.audit((model, T), prompts)."
         )
-    model, processor = _application(source)
+    model, processor = _application(source, banned_phrases)
     check(len(rows), n, confidence)
     if isinstance(bounds_tokens, bool) or not isinstance(bounds_tokens, int) or bounds_tokens < 0:
         raise UnsupportedError(f"bounds_tokens={bounds_tokens!r} was given; expected a whole number of at least 0.")
@@ -125,8 +130,27 @@ def audit(
     )
 
 
-def _application(source: Any) -> tuple[PhiTransformers, Any]:
+def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiTransformers, Any]:
     """Return the model and the logits processor of what an application calls."""
+    model, processor, correction = _parts(source)
+    if isinstance(banned_phrases, Unset):
+        # The processor of a generator of this package keeps out what it bans.
+        ban = model.banned_phrases if correction is None else None
+    else:
+        ban = resolve_ban(banned_phrases)
+        processor = processor if correction is None else source.unbanned_processor
+    if ban is not None:
+        processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
+    if processor is None:
+        raise UnsupportedError(
+            "Free text was given to audit: there is no format, so masking changes nothing. Give an output type, or "
+            "banned_phrases=[...]."
+        )
+    return model, processor
+
+
+def _parts(source: Any) -> tuple[PhiTransformers, Any, Correction | None]:
+    """Return the model and the logits processor of an application, and what a generator of this package corrects."""
     match source:
         case SteerableGenerator() if getattr(source, "tokenization", "any") != "any":
             raise UnsupportedError(
@@ -139,20 +163,14 @@ def _application(source: Any) -> tuple[PhiTransformers, Any]:
                 "generator made without it."
             )
         case SteerableGenerator():
-            model, processor = _wrapped(source.model), source.logits_processor
+            return _wrapped(source.model), source.logits_processor, getattr(source, "correction", None)
         case (given, output_type):
             model = _wrapped(given)
-            processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
-        case _:
-            raise UnsupportedError(
-                f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers "
-                "model, or the pair (model, T): outlines_phi.audit((model, T), prompts)."
-            )
-    if processor is None:
-        raise UnsupportedError(
-            "Free text was given to audit: there is no format, so masking changes nothing. Give an output type."
-        )
-    return model, processor
+            return model, None if output_type is None else MaskLogitsProcessor(model.table(output_type)), None
+    raise UnsupportedError(
+        f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers model, or the "
+        "pair (model, T): outlines_phi.audit((model, T), prompts)."
+    )
 
 
 def _wrapped(model: Any) -> PhiTransformers:
@@ -167,7 +185,8 @@ def _bounded(
     request: Request, tokens: int, confidence: float, counts: ModelCounts
 ) -> tuple[list[tuple[float, float]], list[Evidence]]:
     """Return certain bounds of Phi per prompt, and residual attempts on what they leave open; ``counts`` goes up by the cost."""
-    trees = [BoundsTree(request.table, budget) for budget in request.budgets]
+    begins = zip(request.budgets, request.starts, strict=True)
+    trees = [BoundsTree(request.table, budget, start=start) for budget, start in begins]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
     limits = {"max_tokens": tokens, "max_attempts": tokens, "width": WIDTH}
     found = certify(trees, evaluator, TOLERANCE, confidence, request.stream, **limits)

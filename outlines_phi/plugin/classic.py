@@ -11,10 +11,12 @@ from typing import Any, final
 import torch
 
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..guides.regex import compile_regex
 from ..phi.estimator import Phi
 from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
+from .bans import Ban, Correction
 from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
 from .options import NEUTRAL, USED
@@ -60,8 +62,8 @@ class ClassicGenerator:
         What it writes; ``None`` for free text.
     sampler
         How.
-    phi
-        The correction; ``None`` for plain masking.
+    correction
+        The estimator, and what must not be written.
     reader
         What makes the value of a text.
     constraint
@@ -73,12 +75,27 @@ class ClassicGenerator:
         model: PhiTransformers,
         output_type: Any,
         sampler: Sampler,
-        phi: Phi | None,
+        correction: Correction,
         reader: Callable[[str], Any],
         constraint: TextConstraint | None = None,
     ) -> None:
-        self.model, self.output_type, self.sampler, self.phi, self.reader = model, output_type, sampler, phi, reader
-        self.constraint = constraint
+        self.model, self.output_type, self.sampler, self.reader = model, output_type, sampler, reader
+        self.correction, self.constraint = correction, constraint
+
+    @property
+    def phi(self) -> Phi | None:
+        """The correction; ``None`` for plain masking."""
+        return self.correction.phi
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.correction.ban
+
+    def banning(self, phrases: Ban | None) -> ClassicGenerator:
+        """Return the same generator with other banned phrases; ``None`` for none."""
+        correction = self.correction.replaced_by({"banned_phrases": phrases})
+        return ClassicGenerator(self.model, self.output_type, self.sampler, correction, self.reader, self.constraint)
 
     def __call__(
         self,
@@ -103,13 +120,15 @@ class ClassicGenerator:
             A prompt (``str`` or Outlines ``Chat``) or a list of them, drawn in shared model calls.
         max_tokens
             The most tokens to write, end of sequence included. Under ``phi`` it is part of the law and never cuts an output
-            short. With ``phi=None`` and for free text the output ends there, complete or not.
+            short. With ``phi=None`` and for free text the output ends there, complete or not. Left out, free text with banned
+            phrases ends after 256 tokens.
         stop_at
             Texts after the first of which the output ends; they are kept, as in 0.x.
         seed
             The same call with the same seed gives the same result.
         **settings
-            Other keywords of a call, such as ``temperature``; they replace those of the sampler.
+            Other keywords of a call, such as ``temperature``; they replace those of the sampler. ``banned_phrases=`` replaces
+            that of the generator.
 
         Raises
         ------
@@ -119,9 +138,10 @@ class ClassicGenerator:
             An option that cannot be used, or a ``stop_at`` that would cut an output under ``phi``.
         """
         stops = self._stops(stop_at)
-        keywords = self._keywords(prompts, max_tokens, stops, settings)
+        correction = self.correction.replaced_by(settings)
+        keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
         generate = self.model.batch if isinstance(prompts, (list, tuple)) else self.model
-        if self._corrected:
+        if self._corrects(correction):
             with _named(max_tokens):
                 texts = generate(prompts, self.output_type, seed=seed, **keywords)
             return self._read(texts, ())
@@ -150,8 +170,9 @@ class ClassicGenerator:
                 "call the generator."
             )
         stops = self._stops(stop_at)
-        keywords = self._keywords(prompts, max_tokens, stops, settings)
-        if self._corrected:
+        correction = self.correction.replaced_by(settings)
+        keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
+        if self._corrects(correction):
             with _named(max_tokens):
                 return self.model.stream(prompts, self.output_type, seed=seed, **keywords)
         if seed is not None:
@@ -161,22 +182,28 @@ class ClassicGenerator:
             )
         return _until(self.model.stream(prompts, self.output_type, **keywords), stops)
 
-    @property
-    def _corrected(self) -> bool:
-        # Free text is the model's own law already, under any phi.
-        return self.phi is not None and self.output_type is not None
+    def _corrects(self, correction: Correction) -> bool:
+        # Free text is the model's own law already, under any phi, unless something is banned.
+        return correction.phi is not None and (self.output_type is not None or correction.ban is not None)
 
     def _keywords(
-        self, prompts: Any, max_tokens: Any, stops: tuple[str, ...], settings: dict[str, Any]
+        self,
+        correction: Correction,
+        prompts: Any,
+        max_tokens: Any,
+        stops: tuple[str, ...],
+        settings: dict[str, Any],
     ) -> dict[str, Any]:
         """Return the keywords of the model's own call."""
+        settings = {name: value for name, value in settings.items() if name != "banned_phrases"}
+        phi, banned = correction.phi, {"banned_phrases": correction.ban}
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
         if max_tokens is not None:
             check_count("max_tokens", max_tokens)
-        if self.phi is not None:
-            keywords = {**self.sampler.under(self.phi), "constraint": self.constraint}
-            if self.output_type is not None:
+        if phi is not None:
+            keywords = {**self.sampler.under(phi), "constraint": self.constraint, **banned}
+            if self._corrects(correction):
                 refuse_unknown(
                     settings.keys() - NEUTRAL.keys(),
                     KNOWN,
@@ -184,13 +211,13 @@ class ClassicGenerator:
                     "A generator made with phi=None takes every keyword of the model's own generate.",
                 )
                 self._check_stops(stops)
-                return {**keywords, **settings, "max_new_tokens": max_tokens, "phi": self.phi}
+                return {**keywords, **settings, "max_new_tokens": max_tokens, "phi": phi}
             if not keywords.get("do_sample", True):
                 raise UnsupportedError(
-                    f"greedy() was given with phi={self.phi.name!r} for free text, whose most probable member is not searched "
+                    f"greedy() was given with phi={phi.name!r} for free text, whose most probable member is not searched "
                     "for. Give a format, or phi=None for the most probable token at every step."
                 )
-        keywords = {**self.sampler.hosted(), "constraint": self.constraint, **settings, "phi": None}
+        keywords = {**self.sampler.hosted(), "constraint": self.constraint, **banned, **settings, "phi": None}
         if stops:
             keywords |= {"stop_strings": list(stops), "tokenizer": self.model.hf_tokenizer}
         return {**keywords, "max_new_tokens": self._room(prompts) if max_tokens is None else max_tokens}
@@ -215,6 +242,12 @@ class ClassicGenerator:
 
     def _check_stops(self, stops: tuple[str, ...]) -> None:
         """Refuse a stop that an output could go on after: cut there, it would leave the format."""
+        if stops and self.output_type is None:
+            raise UnsupportedError(
+                f"stop_at={stops[0]!r} was given for free text under a correction, which counts whole texts. Write the end into a "
+                "format, for instance generate.regex(model, r'[^\\n]*\\n') for a line; read a stream as far as you need it; or "
+                "make the generator with phi=None, whose loop takes stops."
+            )
         for stop in stops:
             going_on = compile_regex(f"(?s:.*){re.escape(stop)}(?s:.+)")
             cut = compile_regex(to_pattern(self.output_type)) & going_on

@@ -16,10 +16,14 @@ from outlines_core import Index
 
 from ..automaton import ByteAutomaton
 from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
+from ..guides.banned import BannedPhrases
+from ..guides.banning import BanningGuide
 from ..guides.engine import Stopped
 from ..guides.fsm import FSMGuide
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
+from ..guides.phrases import PhraseGuide
+from ..guides.product import ProductGuide, banned
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
@@ -27,7 +31,7 @@ from .output_types import patterns, to_pattern
 from .processor import TableLogitsProcessor
 
 KEPT = 32
-"""Patterns, and tables, kept per model."""
+"""Patterns, tables, and tables without banned phrases, kept per model."""
 
 Kept = TypeVar("Kept")
 
@@ -39,6 +43,8 @@ class CompiledTypes:
     A pattern is determinised once. Its byte automaton is lifted once, whether it came from an output type or from the
     logits processor of ``outlines.Generator(model, T)``: equal automata share a table, and with it the token trees. The
     processor of a generator of another, stock model over the same tokenizer is read as it is, token by token.
+
+    What is banned beside a language is kept by both, and in free text by itself.
 
     Threads that ask for the same language at once get the same table: one compiles it, the others wait.
 
@@ -54,6 +60,7 @@ class CompiledTypes:
         self._patterns: OrderedDict[type, tuple[Any, str]] = OrderedDict()
         self._by_pattern: OrderedDict[str, Table] = OrderedDict()
         self._by_content: OrderedDict[bytes, Table] = OrderedDict()
+        self._by_ban: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
@@ -67,6 +74,43 @@ class CompiledTypes:
             case Table():
                 return self._checked(language)
         return self.of_type(language)
+
+    def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
+        """Return the table of what ``language`` allows, as :meth:`of` takes it, without banned phrases; ``None`` is free text then.
+
+        Parameters
+        ----------
+        language, ban
+            The two.
+        watched
+            Whether its guide has to tell how much of a text may become a phrase, for a look-ahead.
+
+        Raises
+        ------
+        UnsupportedError
+            As :meth:`of`; or the bytes of the tokens are not known.
+        EmptyLanguageError
+            The phrases leave nothing of the language.
+        """
+        if ban is None:
+            return self.of(language)
+        if not any(self._vocabulary.tokens):
+            raise UnsupportedError(
+                "banned_phrases= was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
+            )
+        with self._compiling:
+            table = None if language is None else self._readable(language)
+            # The level is no part of the language. A table is held by its key, so no other one can have its identity.
+            key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
+            if key not in self._by_ban:
+                guide = PhraseGuide(self._vocabulary, ban) if table is None else banned(table.guide, ban)
+                self._by_ban[key] = Table(guide)
+            found = _touch(self._by_ban, key)
+            if not watched or table is None or isinstance(found.guide, BanningGuide):
+                return found
+            if (*key, watched) not in self._by_ban:
+                self._by_ban[(*key, watched)] = Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
+            return _touch(self._by_ban, (*key, watched))
 
     def of_type(self, output_type: Any) -> Table:
         """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_pattern`."""
@@ -108,7 +152,19 @@ class CompiledTypes:
             self._patterns.clear()
             self._by_pattern.clear()
             self._by_content.clear()
+            self._by_ban.clear()
             self._by_processor.clear()
+
+    def _readable(self, language: Any) -> Table:
+        match language:
+            case TableLogitsProcessor() | OutlinesCoreLogitsProcessor():
+                return self.of(language)
+            case OutlinesLogitsProcessor():
+                raise UnsupportedError(
+                    f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Use "
+                    "backend='outlines_core' (the default for regex and JSON), or leave the phrases out (banned_phrases=None)."
+                )
+        return self.of(language)
 
     def _pattern(self, output_type: Any) -> str:
         # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt

@@ -15,20 +15,23 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..guides.guide import Guide
 from ..guides.table import Table
 from ..phi.constraint import Constraint, all_of
 from ..phi.estimator import Phi
+from ..phi.lookahead import LookaheadPhi
 from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from ..sampling.resolve import SamplerOptions
 from ..vocabulary import Vocabulary
+from .bans import Ban, corrected_as, resolve_ban
 from .borrowed import LOANS, Kept
 from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
-from .options import UNCHOSEN, CallOptions, proposing, resolve_phi
+from .options import UNCHOSEN, CallOptions, Unset, proposing
 from .processor import TableLogitsProcessor
-from .search import search_options
+from .search import check_closed, search_options
 
 
 @final
@@ -74,6 +77,7 @@ def custom_generate(
     tokenization: str | None = None,
     constraint: Predicate | TextConstraint | None = None,
     sampler: SamplerOptions | None = None,
+    banned_phrases: Ban | None = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -105,6 +109,9 @@ def custom_generate(
         A function of a text or a :class:`outlines_phi.TextConstraint`, as for every call with ``phi=``.
     sampler
         ``SMC(...)`` or ``PIMH(...)``, as for every call.
+    banned_phrases
+        What must not be written, as for every call; needs ``vocabulary``, and with it no ``output_type``: free text is drawn with a
+        look-ahead then.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -121,7 +128,10 @@ def custom_generate(
     EmptyLanguageError, BudgetError, ModelError
         As for every call with ``phi=``.
     """
-    resolved = proposing(resolve_phi(phi), sampler)
+    ban = resolve_ban(banned_phrases)
+    said = corrected_as(Unset.UNSET if phi is UNCHOSEN else phi, ban)
+    free = output_type is None and not any(isinstance(each, OutlinesLogitsProcessor) for each in logits_processor)
+    resolved = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
     if resolved is None:
         raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
     config = GenerationConfig() if generation_config is None else generation_config
@@ -146,7 +156,9 @@ def custom_generate(
     options, limits = search_options(resolved, keywords, config) if sought else (CallOptions.read(keywords, config), {})
     processor = language_of(logits_processor, config)
     check_stops(stopping_criteria, config)
-    kept, table = _resources(model, config, vocabulary, output_type, processor)
+    kept, table = _resources(model, config, vocabulary, output_type, processor, ban, resolved)
+    if sought:
+        check_closed(table, "do_sample=False")
     language = _constraint(options, vocabulary, kept)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
@@ -199,7 +211,13 @@ def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> Constraint
 
 
 def _resources(
-    model: Any, config: GenerationConfig, vocabulary: Any, output_type: Any, processor: Any
+    model: Any,
+    config: GenerationConfig,
+    vocabulary: Any,
+    output_type: Any,
+    processor: Any,
+    ban: BannedPhrases | None,
+    phi: Phi,
 ) -> tuple[Kept, Table]:
     """Return what is kept for the model, and the table of what may be written."""
     if output_type is not None and processor is not None:
@@ -207,13 +225,13 @@ def _resources(
             f"output_type= was given beside a {type(processor).__name__}, and both say what may be written; give one."
         )
     language = processor if output_type is None else output_type
-    if language is None:
+    if language is None and ban is None:
         raise UnsupportedError(
             "output_type=None was given: free text has nothing to correct. Give output_type= and vocabulary=tokenizer, "
             "or leave custom_generate out."
         )
     kept = _kept(model, config, language, vocabulary)
-    return kept, kept.compiled.of(language)
+    return kept, kept.compiled.without(language, ban, watched=isinstance(phi, LookaheadPhi))
 
 
 def _kept(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> Kept:
@@ -227,8 +245,9 @@ def _kept(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) 
         case OutlinesLogitsProcessor():
             ends = config.eos_token_id
             return LOANS.without_tokenizer(model, [ends] if isinstance(ends, int) else list(ends or ()))
+    given = "banned_phrases=" if language is None else "output_type="
     raise UnsupportedError(
-        "output_type= was given without vocabulary=tokenizer, which knows what tokens write. (transformers does not "
+        f"{given} was given without vocabulary=tokenizer, which knows what tokens write. (transformers does not "
         "hand tokenizer= on to custom_generate.)"
     )
 

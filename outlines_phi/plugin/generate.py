@@ -6,6 +6,7 @@ Each function returns a :class:`~outlines_phi.plugin.classic.ClassicGenerator`; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from json import loads
@@ -17,15 +18,17 @@ from outlines.types.utils import get_schema_from_enum
 
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
+from ..phi.lookahead import LookaheadPhi
 from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.pimh import PIMH
 from ..sampling.resolve import SamplerOptions
 from ..sampling.smc import SMC
+from .bans import Ban, Correction
 from .classic import ClassicGenerator
 from .formats import Named, Parsed
 from .mistakes import no_model
 from .model import PhiTransformers
-from .options import Unset, default_phi, resolve_constraint, resolve_phi
+from .options import Unset, resolve_constraint
 from .output_types import to_json, to_pattern
 from .samplers import Sampler, multinomial, particles
 from .values import ValueReader, reader
@@ -43,6 +46,7 @@ def json(
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of JSON.
 
@@ -58,7 +62,7 @@ def json(
         ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON; one optional space in a few places by default.
-    phi, constraint
+    phi, constraint, banned_phrases
         As for :func:`outlines_phi.Generator`.
 
     Raises
@@ -71,12 +75,16 @@ def json(
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
             read = ValueReader(schema_object, Parsed(to_pattern(schema), partial(_member, schema_object)))
-            return _generator(model, schema, sampler, phi, read, constraint=constraint)
+            return _generator(model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases)
         case str() | dict():
             schema = to_json(schema_object, whitespace_pattern)
-            return _generator(model, schema, sampler, phi, reader(schema), constraint=constraint)
+            return _generator(
+                model, schema, sampler, phi, reader(schema), constraint=constraint, banned_phrases=banned_phrases
+            )
     schema = to_json(schema_object, whitespace_pattern)
-    return _generator(model, schema, sampler, phi, reader(schema_object), constraint=constraint)
+    return _generator(
+        model, schema, sampler, phi, reader(schema_object), constraint=constraint, banned_phrases=banned_phrases
+    )
 
 
 def regex(
@@ -86,14 +94,17 @@ def regex(
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
     _checked(model, regex_str)
     match regex_str:
         case str():
-            return _generator(model, Regex(regex_str), sampler, phi, constraint=constraint)
+            return _generator(
+                model, Regex(regex_str), sampler, phi, constraint=constraint, banned_phrases=banned_phrases
+            )
         case Regex():
-            return _generator(model, regex_str, sampler, phi, constraint=constraint)
+            return _generator(model, regex_str, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
     raise UnsupportedError(
         f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
         "takes other types and terms."
@@ -107,6 +118,7 @@ def choice(
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
 
@@ -115,9 +127,11 @@ def choice(
     _checked(model, choices)
     match choices:
         case type() if issubclass(choices, Enum):
-            return _generator(model, choices, sampler, phi, constraint=constraint)
+            return _generator(model, choices, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
-            return _generator(model, Choice(list(choices)), sampler, phi, constraint=constraint)
+            return _generator(
+                model, Choice(list(choices)), sampler, phi, constraint=constraint, banned_phrases=banned_phrases
+            )
     if alternatives := get_args(choices):
         raise UnsupportedError(
             f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
@@ -135,6 +149,7 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
 
@@ -145,26 +160,44 @@ def format(  # noqa: A001 - named as in Outlines 0.x
         case type() if issubclass(python_type, Enum) and len(python_type):
             names = Named(dict(python_type.__members__))
             read = ValueReader(python_type, names)
-            return _generator(model, Choice(list(names.values)), sampler, phi, read, constraint=constraint)
-    return _generator(model, python_type, sampler, phi, constraint=constraint)
+            return _generator(
+                model,
+                Choice(list(names.values)),
+                sampler,
+                phi,
+                read,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+            )
+    return _generator(model, python_type, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
 
 
 def text(
-    model: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER, *, phi: str | Phi | None = None
+    model: Any,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> ClassicGenerator:
-    """Return a generator of free text, in Hugging Face's own loop.
+    """Return a generator of free text, in Hugging Face's own loop unless phrases are banned.
 
-    Free text has nothing to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi`` is.
-    Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context.
+    Free text has nothing else to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi``
+    is. Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context. Where phrases are
+    banned it is drawn with a look-ahead by default, 256 tokens at most.
 
     Parameters
     ----------
     model, sampler
-        As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``.
+        As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``, or particles where phrases are banned.
     phi
         Any that the model may be given.
+    banned_phrases
+        As for :func:`outlines_phi.Generator`.
     """
-    return ClassicGenerator(_checked(model), None, _sampler(sampler), resolve_phi(phi), str)
+    correction = Correction.of(_checked(model), phi, banned_phrases)
+    if correction.ban is None and isinstance(phi, Unset):
+        correction = replace(correction, phi=None)
+    return ClassicGenerator(model, None, _sampler(sampler), correction, str)
 
 
 def cfg(model: Any, cfg_str: str, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
@@ -205,10 +238,13 @@ def _generator(
     read: Callable[[str], Any] | None = None,
     *,
     constraint: Predicate | TextConstraint | None,
+    banned_phrases: Ban | Unset | None,
 ) -> ClassicGenerator:
-    model.table(output_type)  # finds what is wrong with the type now, and keeps it compiled
-    estimator, read = default_phi(phi, model), read or reader(output_type)
-    return ClassicGenerator(model, output_type, _sampler(sampler), estimator, read, resolve_constraint(constraint))
+    correction = Correction.of(model, phi, banned_phrases)
+    # Finds what is wrong with the type and the phrases now, and keeps them compiled.
+    model.table(output_type, correction.ban, watched=isinstance(correction.phi, LookaheadPhi))
+    given = correction, read or reader(output_type), resolve_constraint(constraint)
+    return ClassicGenerator(model, output_type, _sampler(sampler), *given)
 
 
 def _checked(model: Any, second: Any = None) -> PhiTransformers:

@@ -12,13 +12,17 @@ from outlines.generator import SteerableGenerator
 from ..errors import BudgetError, UnsupportedError
 from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
+from ..guides.banned import BannedPhrases
+from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
+from ..phi.lookahead import LookaheadPhi
 from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from . import search
 from .audit import audit
+from .bans import Ban, Correction
 from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model
 from .model import PhiTransformers
@@ -29,10 +33,8 @@ from .options import (
     CallOptions,
     SamplerOptions,
     Unset,
-    default_phi,
     proposing,
     resolve_constraint,
-    resolve_phi,
     resolve_sampler,
 )
 from .processor import MaskLogitsProcessor
@@ -45,28 +47,70 @@ class PhiGenerator(SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called.
 
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
-    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` in a call
-    replaces the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain masking,
-    ``"local"``, where none was chosen.
+    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` and ``banned_phrases=``
+    in a call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain
+    masking, ``"local"``, where none was chosen.
     """
 
     def __init__(
         self,
         model: PhiTransformers,
         output_type: Any,
-        phi: Phi | None,
+        correction: Correction,
         tokenization: str = "any",
         constraint: TextConstraint | None = None,
         sampler: SamplerOptions | None = None,
     ) -> None:
         self.model: PhiTransformers = model
-        self.phi, self.tokenization, self.constraint, self.sampler = phi, tokenization, constraint, sampler
-        self.logits_processor = MaskLogitsProcessor(model.table(output_type))
-        self.reader = reader(output_type)
+        self.correction, self.tokenization, self.constraint, self.sampler = (
+            correction,
+            tokenization,
+            constraint,
+            sampler,
+        )
+        self.output_type = output_type
+        self.reader = str if output_type is None else reader(output_type)
+        self.unbanned_processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
+        self.logits_processor = self._processor(correction)
 
     @property
-    def _given(self) -> dict[str, Any]:
-        return {"phi": self.phi, "sampler": self.sampler, **self._language}
+    def phi(self) -> Phi | None:
+        """The estimator; ``None`` for plain Outlines."""
+        return self.correction.phi
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.correction.ban
+
+    def _processor(self, correction: Correction) -> Any:
+        """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
+        ban = correction.ban
+        if ban is None:
+            return self.unbanned_processor
+        watched = isinstance(correction.phi, LookaheadPhi)
+        return MaskLogitsProcessor(self.model.table(self.unbanned_processor, ban, watched=watched), ban=ban)
+
+    def banning(self, phrases: Ban | None) -> PhiGenerator:
+        """Return the same generator with other banned phrases; ``None`` for none."""
+        correction = self.correction.replaced_by({"banned_phrases": phrases})
+        return PhiGenerator(self.model, self.output_type, correction, self.tokenization, self.constraint, self.sampler)
+
+    def _asked(self, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return what a call may write, and all its other keywords with the generator's own."""
+        asked = self.correction.replaced_by(keywords)
+        processor = self.logits_processor if asked is self.correction else self._processor(asked)
+        # The processor keeps out what is banned already.
+        own = {"phi": asked.phi, "banned_phrases": None}
+        return processor, {"sampler": self.sampler, **self._language, **keywords, **own}
+
+    def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
+        """Return what a call that draws nothing is about, and its other keywords."""
+        processor = self.logits_processor
+        if "banned_phrases" in keywords:
+            processor = self._processor(self.correction.replaced_by({"banned_phrases": keywords["banned_phrases"]}))
+        others = {name: value for name, value in keywords.items() if name != "banned_phrases"}
+        return self.model.table(processor), {**self._language, **others}
 
     @property
     def _language(self) -> dict[str, Any]:
@@ -74,15 +118,18 @@ class PhiGenerator(SteerableGenerator):
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
-        return super().__call__(prompt, **{**self._given, **keywords})
+        processor, keywords = self._asked(keywords)
+        return self.model.generate(prompt, processor, **keywords)
 
     def batch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
         """Return one text per prompt, drawn in shared model calls."""
-        return super().batch(prompts, **{**self._given, **keywords})
+        processor, keywords = self._asked(keywords)
+        return self.model.generate_batch(prompts, processor, **keywords)
 
     def stream(self, prompt: Any, **keywords: Any) -> Pieces:
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
-        return super().stream(prompt, **{**self._given, **keywords})
+        processor, keywords = self._asked(keywords)
+        return self.model.generate_stream(prompt, processor, **keywords)
 
     async def agenerate(self, prompt: Any, **keywords: Any) -> Any:
         """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
@@ -117,8 +164,10 @@ class PhiGenerator(SteerableGenerator):
 
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
-        keywords = {**self._given, **keywords}
-        phi = proposing(resolve_phi(keywords.pop("phi")), keywords.get("sampler"))
+        processor, keywords = self._asked(keywords)
+        table = self.model.table(processor)
+        phi = proposing(keywords.pop("phi"), keywords.get("sampler"), free=table.guide.open)
+        del keywords["banned_phrases"]  # of which the table knows
         if phi is None:
             raise UnsupportedError(
                 "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
@@ -128,7 +177,7 @@ class PhiGenerator(SteerableGenerator):
         refuse_unknown(keywords.keys() - NEUTRAL.keys(), COUNTED, MEANT)
         options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
         try:
-            results = self.model.draw(prompts, self.logits_processor.table, phi, options)
+            results = self.model.draw(prompts, table, phi, options)
         except BudgetError as error:
             error.draws = [draws.read_by(self.reader) for draws in error.draws]
             raise
@@ -157,7 +206,8 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
-        return search.probabilities(self, prompts, tolerance, effort, {**self._language, **settings})
+        table, keywords = self._law(settings)
+        return search.probabilities(self, table, prompts, tolerance, effort, keywords)
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
@@ -184,7 +234,8 @@ class PhiGenerator(SteerableGenerator):
         self, prompts: list[Any], top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
-        return search.mode(self, prompts, top, tolerance, effort, {**self._language, **settings})
+        table, keywords = self._law(settings)
+        return search.mode(self, table, prompts, top, tolerance, effort, keywords)
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
         """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""
@@ -199,6 +250,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     tokenization: str = "any",
     constraint: Predicate | TextConstraint | None = None,
     sampler: SamplerOptions | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -209,29 +261,35 @@ def Generator(  # noqa: N802 - named as the host's own function
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
     output_type
-        What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`.
+        What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`. ``None`` for free text without banned phrases.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
-        out, the model's own where it has one, else ``"auto"``.
+        out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.
     tokenization
         ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
     constraint
         A function that says whether a text may be the beginning of an output, or a :class:`outlines_phi.TextConstraint`.
     sampler
         ``SMC(...)`` or ``PIMH(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
+    banned_phrases
+        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
 
     Raises
     ------
     UnsupportedError
         A model or an output type that cannot be used; says what can.
+    EmptyLanguageError
+        The phrases leave nothing of the output type.
     """
     if not isinstance(model, PhiTransformers):
         raise no_model(model, "Generator(model, output_type)", output_type)
-    if output_type is None:
+    correction = Correction.of(model, phi, banned_phrases)
+    if output_type is None and correction.ban is None:
         raise UnsupportedError(
-            "output_type=None was given: free text has nothing to correct. Give a type, or call the model itself."
+            "output_type=None was given: free text has nothing to correct. Give a type or banned_phrases=[...], or call the model "
+            "itself."
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
     given = resolve_constraint(constraint), resolve_sampler(sampler)
-    return PhiGenerator(model, output_type, default_phi(phi, model), tokenization, *given)
+    return PhiGenerator(model, output_type, correction, tokenization, *given)

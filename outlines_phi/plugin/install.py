@@ -21,6 +21,7 @@ from outlines.models.transformers import Transformers
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from . import generate, samplers
+from .bans import Ban, resolve_ban
 from .generator import Generator as PhiGeneratorOf
 from .loading import wrap
 from .model import READABLE, PhiTransformers
@@ -48,15 +49,19 @@ def Generator(  # noqa: N802 - named as the host's own function
     *,
     processor: Any = None,
     phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
     **options: Any,
 ) -> Any:
-    """Return what the stock ``outlines.Generator`` does, and with ``phi=`` what ``outlines_phi.Generator`` does.
+    """Return what the stock ``outlines.Generator`` does; with ``phi=`` or ``banned_phrases=``, what that of this package does.
 
     Parameters
     ----------
     model, output_type, backend, processor
-        As for Outlines; with ``phi=``, a stock ``Transformers`` model is wrapped.
+        As for Outlines; with ``phi=`` or ``banned_phrases=``, a stock ``Transformers`` model is wrapped.
     phi, **options
+        As for :func:`outlines_phi.Generator`. Left out beside banned phrases of no level, an output type is masked as ever;
+        free text is drawn with a look-ahead.
+    banned_phrases
         As for :func:`outlines_phi.Generator`.
 
     Raises
@@ -64,7 +69,10 @@ def Generator(  # noqa: N802 - named as the host's own function
     UnsupportedError
         A ``backend`` whose language cannot be read, or options of this package without ``phi=``.
     """
-    if phi is Unset.UNSET or (resolve_phi(phi) is None and getattr(model, "phi", None) is None):
+    ban = None if isinstance(banned_phrases, Unset) else resolve_ban(banned_phrases)
+    lifting = not isinstance(banned_phrases, Unset) and getattr(model, "banned_phrases", None) is not None
+    uncorrected = isinstance(phi, Unset) or (resolve_phi(phi) is None and getattr(model, "phi", None) is None)
+    if ban is None and not lifting and uncorrected:
         if unread := [f"{name}=" for name in ("constraint", "sampler", "tokenization") if name in options]:
             raise UnsupportedError(
                 f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws. Give phi='auto' or "
@@ -72,13 +80,17 @@ def Generator(  # noqa: N802 - named as the host's own function
             )
         return _STOCK(model, output_type, backend, processor=processor, **options)
     if backend not in (None, READABLE):
+        option, without = ("phi=", "phi=None") if ban is None else ("banned_phrases=", "banned_phrases=None")
         raise UnsupportedError(
-            f"phi= cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for regex and "
-            "JSON), or phi=None."
+            f"{option} cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for regex and "
+            f"JSON), or {without}."
         )
     if output_type is not None and processor is not None:
         raise UnsupportedError("Both output_type and processor were given; expected one of them.")
-    return PhiGeneratorOf(adopt(model), processor if output_type is None else output_type, phi=phi, **options)
+    adopted, language = adopt(model), processor if output_type is None else output_type
+    if isinstance(phi, Unset) and language is not None and (ban is None or ban.level is None):
+        phi = getattr(adopted, "phi", None)  # a ban alone changes nothing else
+    return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=banned_phrases, **options)
 
 
 def adopt(model: Any) -> Any:

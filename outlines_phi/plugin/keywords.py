@@ -14,6 +14,8 @@ BUDGET = "give max_new_tokens="
 
 PARTICLES = "give sampler=SMC(particles=..., resample=...)"
 
+BANNED = "give banned_phrases=['...'], whatever tokens spell them"
+
 CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 
 MEANT: dict[str, str] = {
@@ -24,6 +26,7 @@ MEANT: dict[str, str] = {
     "stop": END,
     "stop_at": END,
     "stop_strings": END,
+    **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }
 """What to do in place of a keyword of another library."""
 

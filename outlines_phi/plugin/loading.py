@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi
+from .bans import Ban
 from .mistakes import not_loaded
 from .model import PhiTransformers
-from .options import Unset, resolve_phi
+from .options import Unset
 
 
 def from_transformers(
@@ -21,20 +22,34 @@ def from_transformers(
     *,
     device_dtype: torch.dtype | None = None,
     phi: str | Phi | None = None,
+    banned_phrases: Ban | None = None,
     max_tree_bytes: int = 2**30,
 ) -> PhiTransformers:
     """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
 
     The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`.
     """
-    return PhiTransformers(model, tokenizer, device_dtype=device_dtype, phi=phi, max_tree_bytes=max_tree_bytes)
+    return PhiTransformers(
+        model,
+        tokenizer,
+        device_dtype=device_dtype,
+        phi=phi,
+        banned_phrases=banned_phrases,
+        max_tree_bytes=max_tree_bytes,
+    )
 
 
-def wrap(model: Any, *, phi: str | Phi | Unset | None = Unset.UNSET, max_tree_bytes: int = 2**30) -> PhiTransformers:
+def wrap(
+    model: Any,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    max_tree_bytes: int = 2**30,
+) -> PhiTransformers:
     """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
 
-    The new model has the ``phi`` and the memory bound given here, and trees of its own. Where ``phi`` is left out, a model
-    that is wrapped already keeps its own.
+    The new model has the ``phi``, the ``banned_phrases`` and the memory bound given here, and trees of its own. Where one of the
+    first two is left out, a model that is wrapped already keeps its own.
 
     Raises
     ------
@@ -48,7 +63,11 @@ def wrap(model: Any, *, phi: str | Phi | Unset | None = Unset.UNSET, max_tree_by
             f"{type(model).__name__} was given to wrap(); expected a model made by outlines.from_transformers(model, "
             "tokenizer). Multimodal models, servers and other libraries cannot be corrected by this version."
         )
-    own = getattr(model, "phi", None) if phi is Unset.UNSET else resolve_phi(phi)
     return PhiTransformers(
-        model.model, model.hf_tokenizer, device_dtype=model.device_dtype, phi=own, max_tree_bytes=max_tree_bytes
+        model.model,
+        model.hf_tokenizer,
+        device_dtype=model.device_dtype,
+        phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
+        banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
+        max_tree_bytes=max_tree_bytes,
     )

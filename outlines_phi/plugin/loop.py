@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError
+from ..guides.guide import UNREACHABLE
+from ..guides.table import Table
 from ..settings import SamplingSettings
 
 HOST_TOP_K = 50
@@ -65,6 +67,19 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
     if temperature is None:
         temperature = getattr(generation_config, "temperature", None) or 1.0
     return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)
+
+
+def check_budget(table: Table, budget: int) -> None:
+    """Raise :class:`EmptyLanguageError` where nothing that ``table`` allows is written within ``budget`` tokens."""
+    least = table.guide.min_tokens(table.start)
+    if least >= UNREACHABLE:
+        raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
+    if budget < least:
+        raise EmptyLanguageError(
+            f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of "
+            f"sequence included. Give max_new_tokens={least} or more.",
+            least_budget=least,
+        )
 
 
 def _neutral(name: str) -> str:

@@ -17,6 +17,7 @@ from ..phi.estimator import Estimate, Need, Phi, ProposalPhi, StepPhi
 from ..phi.exact import ExactPhi
 from ..phi.learned import LearnedPhi
 from ..phi.local import LocalPhi
+from ..phi.lookahead import LookaheadPhi
 from ..phi.run import Prefixes, Run
 from ..phi.state_values import StateValues
 from ..phi.store import TreeStore
@@ -143,9 +144,12 @@ SHOWN: dict[str, frozenset[str] | None] = {
 
 
 def known_estimators() -> dict[str, Phi]:
-    """Return the estimators by name: each as a call has it by that name, masking first, and some with options."""
+    """Return the estimators by name: each as a call has it by that name, masking first, and some with options.
+
+    All but the look-ahead, which there is for banned phrases only.
+    """
     found: dict[str, Phi] = {LocalPhi.name: LocalPhi()}
-    found.update({name: phi() for name, phi in ESTIMATORS.items()})
+    found.update({name: phi() for name, phi in ESTIMATORS.items() if phi is not LookaheadPhi})
     found[LearnedPhi.name] = PractisedPhi()
     whole = {name: found.pop(name) for name in (ExactPhi.name, AutoPhi.name)}
     return {**found, **CERTIFIED, **whole, **FRONTIERS}

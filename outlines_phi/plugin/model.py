@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import torch
-from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers
 from outlines.types.dsl import CFG
@@ -17,25 +16,29 @@ from outlines.types.dsl import CFG
 from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
-from ..guides.index import is_byte_level
+from ..guides.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.interruption import interruptible, turn
 from ..lm.transformers.model import TransformersModel
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
+from ..phi.lookahead import LookaheadPhi
 from ..phi.store import TreeStore
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
+from ..sampling.lookahead import LookaheadSampler
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, no_tokens
 from .asynchronous import Worker
+from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
+from .hosting import Loop
 from .mistakes import check_loaded, no_prompt
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
-from .processor import MaskLogitsProcessor
+from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .search import best_texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer
@@ -52,7 +55,8 @@ class PhiTransformers(Transformers):
 
     Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With
     it, ``model(prompt, T, phi="exact")``, ``outlines.Generator(model, T)(prompt, phi="exact")`` and their batches
-    draw from the law that ``phi`` names; nothing of Outlines is patched.
+    draw from the law that ``phi`` names; nothing of Outlines is patched. ``banned_phrases=[...]`` beside either keeps phrases
+    out of every text, free text too, which is then drawn with a look-ahead unless ``phi`` says otherwise.
 
     Parameters
     ----------
@@ -62,6 +66,8 @@ class PhiTransformers(Transformers):
         As for Outlines.
     phi
         The default of every call; ``None`` for plain Outlines.
+    banned_phrases
+        What no call may write unless it says otherwise: a list of phrases, or a :class:`outlines_phi.BannedPhrases`.
     max_tree_bytes
         Bound on the memory of the token trees kept between calls.
 
@@ -80,9 +86,13 @@ class PhiTransformers(Transformers):
         *,
         device_dtype: torch.dtype | None = None,
         phi: str | Phi | None = None,
+        banned_phrases: Ban | None = None,
         max_tree_bytes: int = 2**30,
     ) -> None:
         self.phi = resolve_phi(phi)
+        self.banned_phrases = resolve_ban(banned_phrases)
+        if self.phi is not None:
+            corrected_as(self.phi, self.banned_phrases)
         check_loaded(model, tokenizer)
         self.lm = TransformersModel.with_tokenizer(model, tokenizer)
         super().__init__(model, tokenizer, device_dtype=device_dtype)
@@ -90,7 +100,7 @@ class PhiTransformers(Transformers):
         self._trees = TreeStore(max_tree_bytes)
         self._drawing = threading.RLock()
         self.worker = Worker()
-        self._compiled = CompiledTypes(self.lm.vocabulary)
+        self.compiled = CompiledTypes(self.lm.vocabulary)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
         """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.
@@ -122,18 +132,23 @@ class PhiTransformers(Transformers):
         return self.worker.stream(partial(self.stream, model_input, output_type, **keywords))
 
     def generate(
-        self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
+        self,
+        model_input: Any,
+        output_type: Any = None,
+        *,
+        phi: str | Phi | Unset | None = Unset.UNSET,
+        banned_phrases: Ban | Unset | None = Unset.UNSET,
+        **keywords: Any,
     ) -> str | list[str]:
         """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
-        resolved = self._resolve(phi, output_type, keywords)
+        processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if resolved is None:
-            self._check_prompts([model_input])
-            processor = self._host_processor(output_type, keywords)
+            processor = self._host_processor(processor, [model_input], keywords)
             return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
-            return best_texts(self, [model_input], self._compiled.of_processor(output_type), resolved, keywords)[0]
+            return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
         options = CallOptions.read(keywords, self.model.generation_config)
-        draws = self.draw([model_input], self._compiled.of_processor(output_type), resolved, options)[0]
+        draws = self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0]
         return _texts(draws, options)
 
     def generate_batch(
@@ -142,43 +157,48 @@ class PhiTransformers(Transformers):
         output_type: Any = None,
         *,
         phi: str | Phi | Unset | None = Unset.UNSET,
+        banned_phrases: Ban | Unset | None = Unset.UNSET,
         **keywords: Any,
     ) -> list[Any]:
         """Generate for several prompts; as :meth:`generate`."""
         _check_batch(model_input)
-        resolved = self._resolve(phi, output_type, keywords)
+        processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if not model_input:
             return []
         if resolved is None:
-            self._check_prompts(model_input)
-            processor = self._host_processor(output_type, keywords)
+            processor = self._host_processor(processor, model_input, keywords)
             return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
-            return best_texts(self, model_input, self._compiled.of_processor(output_type), resolved, keywords)
+            return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
-        results = self.draw(model_input, self._compiled.of_processor(output_type), resolved, options)
+        results = self.draw(model_input, self.compiled.of_processor(processor), resolved, options)
         return [_texts(draws, options) for draws in results]
 
     def generate_stream(
-        self, model_input: Any, output_type: Any = None, *, phi: str | Phi | Unset | None = Unset.UNSET, **keywords: Any
+        self,
+        model_input: Any,
+        output_type: Any = None,
+        *,
+        phi: str | Phi | Unset | None = Unset.UNSET,
+        banned_phrases: Ban | Unset | None = Unset.UNSET,
+        **keywords: Any,
     ) -> Pieces:
         """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        resolved = self._resolve(phi, output_type, keywords)
+        processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         check_stream(model_input, keywords, self.model.generation_config, resolved is not None)
         if resolved is None:
-            self._check_prompts([model_input])
-            generate = partial(super().generate, model_input, self._host_processor(output_type, keywords))
+            generate = partial(super().generate, model_input, self._host_processor(processor, [model_input], keywords))
             first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
             return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
         options = CallOptions.read(keywords, self.model.generation_config)
-        table = self._compiled.of_processor(output_type)
+        table = self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
         match sampler_for(resolved, self._trees, options.sampler):
-            case AncestralSampler() as sampler:
+            case AncestralSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
-                        f"{request.constraint} was given to a stream of a step estimator: whether a token stays is known only "
-                        "at the end. Stream with phi='exact' or phi='auto', or call without a stream."
+                        f"{request.constraint} was given to a stream of a step estimator or a look-ahead: whether a token stays is "
+                        "known only at the end. Stream with phi='exact' or phi='auto', or call without a stream."
                     )
                 return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
             case _:
@@ -198,7 +218,7 @@ class PhiTransformers(Transformers):
     @contextmanager
     def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:
         """Yield what a call under a logits processor asks for, while no other thread draws from the model."""
-        request = self._request(inputs, self._compiled.of_processor(processor), options)
+        request = self._request(inputs, self.compiled.of_processor(processor), options)
         with turn(self._drawing):
             yield request
 
@@ -263,22 +283,50 @@ class PhiTransformers(Transformers):
     def _canonical(self) -> CanonicalTokenization:
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
-    def table(self, output_type: Any) -> Table:
-        """Return the compiled form of ``output_type``, kept for later calls."""
-        return self._compiled.of(output_type)
+    def table(self, output_type: Any, ban: BannedPhrases | None = None, *, watched: bool = False) -> Table:
+        """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then.
+
+        Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`.
+        """
+        return self.compiled.without(output_type, ban, watched=watched)
 
     def clear_cache(self) -> None:
         """Forget every kept tree and every compiled output type."""
         self._trees.clear()
-        self._compiled.clear()
+        self.compiled.clear()
 
-    def _resolve(self, phi: str | Phi | Unset | None, processor: Any, keywords: dict[str, Any]) -> Phi | None:
-        sampler = keywords.get("sampler")
-        if phi is Unset.UNSET:
+    def _asked(
+        self,
+        processor: Any,
+        phi: str | Phi | Unset | None,
+        banned_phrases: Ban | Unset | None,
+        keywords: dict[str, Any],
+    ) -> tuple[Any, Phi | None]:
+        """Return what a call may write, without what it bans, and how it is corrected."""
+        inherited = isinstance(banned_phrases, Unset)
+        ban = self.banned_phrases if inherited else resolve_ban(banned_phrases)
+        # A level stands beside the phi of the place where it was given, and the call's own phi is the nearer one.
+        said = corrected_as(phi, None if inherited and not isinstance(phi, Unset) else ban)
+        if isinstance(said, Unset) and isinstance(processor, MaskLogitsProcessor):
+            said = corrected_as(said, processor.ban)
+        free = processor is None or (isinstance(processor, TableLogitsProcessor) and processor.table.guide.open)
+        resolved = self._resolve(
+            said, keywords.get("sampler"), free=free, banning=ban is not None or processor is not None
+        )
+        watched = isinstance(resolved, LookaheadPhi)
+        if ban is None and watched and isinstance(processor, MaskLogitsProcessor):
+            ban = processor.ban
+        if ban is not None:
+            processor = MaskLogitsProcessor(self.compiled.without(processor, ban, watched=watched), ban=ban)
+        return processor, resolved
+
+    def _resolve(self, said: Phi | Unset | None, sampler: Any, *, free: bool, banning: bool) -> Phi | None:
+        if free and not banning and (isinstance(said, Unset) or said is UNCHOSEN):
             # Free text is the model's own law already: the default has nothing to correct there.
-            chosen = self.phi if sampler is None else self.phi or UNCHOSEN
-            return None if processor is None else proposing(chosen, sampler)
-        return proposing(resolve_phi(phi), sampler)
+            return None
+        if isinstance(said, Unset):
+            said = self.phi or (UNCHOSEN if free or sampler is not None else None)
+        return proposing(said, sampler, free=free)
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:
@@ -287,55 +335,30 @@ class PhiTransformers(Transformers):
             raise no_prompt(model_input, error) from error
         return tuple(inputs["input_ids"][0][inputs["attention_mask"][0].bool()].long().tolist())
 
-    def _check_prompts(self, inputs: Sequence[Any]) -> None:
-        """Refuse what Hugging Face's loop would fail over. Beside others, it takes an empty prompt, as padding."""
-        prompts = [self._prompt_ids(item) for item in inputs]
-        if not any(prompts):
-            raise no_tokens(0, len(prompts))
+    def _host_processor(self, processor: Any, inputs: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        """Return what runs in Hugging Face's loop. Beside others, it takes an empty prompt, as padding; not for all prompts."""
+        lengths = [len(self._prompt_ids(item)) for item in inputs]
+        if not any(lengths):
+            raise no_tokens(0, len(lengths))
+        loop = Loop(self.model.generation_config, max(lengths), self.lm.max_length)
+        return loop.processor(processor, self.compiled, keywords)
 
     def _generator(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> SteerableGenerator:
         if backend not in (None, *BACKENDS):
             raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
         chosen = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"])
         corrected = chosen is not None or keywords.get("sampler") is not None
-        if backend not in (None, READABLE) and output_type is not None and corrected:
+        banning = resolve_ban(keywords.get("banned_phrases", self.banned_phrases)) is not None
+        if backend not in (None, READABLE) and output_type is not None and (corrected or banning):
+            option, without = ("phi=", "phi=None") if corrected else ("banned_phrases=", "banned_phrases=None")
             raise UnsupportedError(
-                f"phi= cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for "
-                "regex and JSON), or phi=None."
+                f"{option} cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for "
+                f"regex and JSON), or {without}."
             )
         host_only = output_type is None or backend not in (None, READABLE)
-        if host_only or (not corrected and isinstance(to_term(output_type), CFG)):
+        if host_only or (not (corrected or banning) and isinstance(to_term(output_type), CFG)):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type)))
-
-    def _host_processor(self, processor: Any, keywords: dict[str, Any]) -> Any:
-        """Return what runs in Hugging Face's loop: our mask where the language can be read, else ``processor``."""
-        if "seed" in keywords:
-            raise UnsupportedError(
-                "seed= was given without phi=; Hugging Face's generate takes its randomness from "
-                "torch.manual_seed(seed)."
-            )
-        if (sampler := keywords.pop("sampler", None)) is not None:
-            raise UnsupportedError(
-                f"sampler={sampler!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
-                "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler "
-                "out."
-            )
-        if keywords.pop("constraint", None) is not None:
-            raise UnsupportedError(
-                "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "
-                "answers for one at a time. Give phi='exact' or phi='auto', or leave it out."
-            )
-        if keywords.pop("tokenization", None) not in (None, "any"):
-            raise UnsupportedError(
-                "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
-                "phi='exact' or phi='auto', or leave it out."
-            )
-        ours = isinstance(processor, MaskLogitsProcessor)
-        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
-            # A fresh one for each generation, so that no state is left of the last one.
-            return MaskLogitsProcessor(self._compiled.of_processor(processor))
-        return processor
 
 
 def _texts(draws: Draws, options: CallOptions) -> str | list[str]:

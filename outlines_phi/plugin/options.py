@@ -17,6 +17,7 @@ from ..phi.exact import ExactPhi
 from ..phi.frozen import FrozenDPPhi
 from ..phi.learned import LearnedPhi
 from ..phi.local import LocalPhi
+from ..phi.lookahead import LookaheadPhi
 from ..phi.lookahead1 import Lookahead1Phi
 from ..phi.onestep import OneStepPhi
 from ..phi.rollout import RolloutPhi
@@ -31,7 +32,7 @@ from .keywords import MEANT_BY_DRAWS, refuse_unknown
 ESTIMATORS: dict[str, type[Phi]] = {
     **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, Lookahead1Phi, FrozenDPPhi, BigramDPPhi)},
     "dp": BigramDPPhi,
-    **{phi.name: phi for phi in (LearnedPhi, RolloutPhi)},
+    **{phi.name: phi for phi in (LearnedPhi, RolloutPhi, LookaheadPhi)},
 }
 """What ``phi="..."`` may name."""
 
@@ -49,6 +50,7 @@ USED = (
     "tokenization",
     "constraint",
     "sampler",
+    "banned_phrases",
 )
 """The keywords that a call under a correction takes."""
 
@@ -70,13 +72,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 """Options that change ``p`` in a way that is not offered, with the values that change nothing."""
 
+INSTEAD = {"bad_words_ids": " To ban texts in all their spellings, give banned_phrases=['...']."}
+"""What is offered in place of such an option."""
 
 TOKENIZATIONS = ("any", "canonical")
 """Which spellings of a text by tokens belong to the language."""
 
 
 class Unset(Enum):
-    """What ``phi`` is where a call does not give it."""
+    """What ``phi`` and ``banned_phrases`` are where a call does not give them."""
 
     UNSET = "the model's own default"
 
@@ -90,9 +94,14 @@ def default_phi(phi: str | Phi | Unset | None, model: Any) -> Phi | None:
     return (model.phi or UNCHOSEN) if phi is Unset.UNSET else resolve_phi(phi)
 
 
-def proposing(phi: Phi | None, sampler: object) -> Phi | None:
-    """Return the estimator of a call under ``sampler``: plain masking where nobody has chosen one, else ``phi``."""
-    return LocalPhi() if phi is UNCHOSEN and sampler is not None else phi
+def proposing(phi: Phi | None, sampler: object, *, free: bool = False) -> Phi | None:
+    """Return the estimator of a call: ``phi``, or where nobody has chosen one, what is usual under ``sampler`` or in ``free`` text.
+
+    Particles follow plain masking. Free text, which has something to correct only where phrases are banned, looks ahead.
+    """
+    if phi is UNCHOSEN and sampler is not None:
+        return LocalPhi()
+    return LookaheadPhi() if phi is UNCHOSEN and free else phi
 
 
 def resolve_phi(phi: object) -> Phi | None:
@@ -105,7 +114,7 @@ def resolve_phi(phi: object) -> Phi | None:
     """
     if phi is None:
         return None
-    if isinstance(phi, AutoPhi | ExactPhi | ProposalPhi):
+    if isinstance(phi, AutoPhi | ExactPhi | ProposalPhi | LookaheadPhi):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()
@@ -269,7 +278,8 @@ def _refuse_unless_neutral(
     if value in neutral:
         return
     source = "the call" if given else "the model's generation_config"
+    instead = INSTEAD.get(name, "")
     raise UnsupportedError(
-        f"{name}={value!r} in {source} changes the model's law and is not offered under phi= yet. Give {name}="
+        f"{name}={value!r} in {source} changes the model's law and is not offered under phi= yet.{instead} Give {name}="
         f"{neutral[-1]!r} to draw from the law without it, or use phi=None."
     )

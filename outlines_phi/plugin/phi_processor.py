@@ -14,15 +14,17 @@ from outlines.models.transformers import Transformers
 from torch import Tensor
 
 from ..errors import EmptyLanguageError, ModelError, UnsupportedError
-from ..guides.guide import DONE, UNREACHABLE
+from ..guides.banned import BannedPhrases
+from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..phi.estimator import Phi, StepPhi
 from ..vocabulary import Vocabulary
+from .bans import Ban, corrected_as, resolve_ban
 from .borrowed import LOANS
 from .compiled import CompiledTypes
-from .loop import loop_settings
+from .loop import check_budget, loop_settings
 from .model import PhiTransformers
-from .options import resolve_phi
+from .options import Unset, resolve_phi
 from .prefixes import Prefix, Representatives, Step
 from .processor import TableLogitsProcessor
 
@@ -54,11 +56,13 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         Whose tokens they are: an Outlines model, a Hugging Face model (with ``tokenizer=``), a tokenizer, or a
         :class:`outlines_phi.Vocabulary`.
     output_type
-        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read.
+        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
+        free text without banned phrases.
     tokenizer
         The tokenizer of a Hugging Face model.
     phi
         An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
+        Left out, ``"onestep"``; for free text ``"local"``.
     temperature, top_k, top_p, min_p
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
@@ -66,13 +70,15 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
+    banned_phrases
+        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
     constraint, sampler
         Refused: predicates and particles need a sampler.
 
     Raises
     ------
     UnsupportedError
-        An estimator that needs the model, a truncation after the processor, or nothing to condition on.
+        An estimator or a level that needs the model, a truncation after the processor, or nothing to condition on.
     EmptyLanguageError
         Nothing can be written, or nothing within ``max_new_tokens``; says the least that would do.
     """
@@ -83,13 +89,14 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         output_type: Any,
         *,
         tokenizer: Any = None,
-        phi: str | Phi = "onestep",
+        phi: str | Phi | Unset = Unset.UNSET,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
         max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
+        banned_phrases: Ban | None = None,
         constraint: Any = None,
         sampler: Any = None,
     ) -> None:
@@ -109,17 +116,20 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
             )
-        self.phi = _step_phi(phi)
+        self.ban = resolve_ban(banned_phrases)
+        said = corrected_as(phi, self.ban)
+        self.phi = _step_phi(("local" if output_type is None else "onestep") if isinstance(said, Unset) else said)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
         self.budget = _budget(max_new_tokens)
         self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
+        self.tensor_library_name = tensor_library_name
         self._numpy = tensor_library_name == "numpy"
         self._representatives = Representatives()
         self._stepped: deque[tuple[Prefix, Step]] = deque()
         self._step_bytes = 0
-        super().__init__(_table(model, tokenizer, output_type), tensor_library_name)
-        _check_budget(self.table, self.budget)
+        super().__init__(_table(model, tokenizer, output_type, self.ban), tensor_library_name)
+        check_budget(self.table, self.budget)
         self.phi.check(self.table, self.settings)
 
     @property
@@ -184,9 +194,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 "log_w() without sequences was asked for after a generation with beams or drafts, where the last call "
                 "does not tell which rows were kept; give what the loop returned: log_w(sequences)."
             )
-        end = self.table.vocabulary.eos_ids[0]
         # The budget of the loop is that of the processor, so what it did not end before, it ended last.
-        return np.array([self._completed(prefix, [end]) for prefix in self._prefixes.last])
+        return np.array([self._ended(prefix) for prefix in self._prefixes.last])
 
     def _log_w_of(self, row: list[int]) -> float:
         found = self._prefixes.find(row)
@@ -197,13 +206,19 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         return self._completed(*found)
 
+    def _ended(self, prefix: Prefix) -> float:
+        """Return the log weight of a row that ended with the token after ``prefix``."""
+        if self.table.guide.open and prefix.step is not None and prefix.length + 1 == self.budget:
+            return prefix.log_w + prefix.step.log_s  # whatever it was: h is 1 at an end
+        return self._completed(prefix, [self.table.vocabulary.eos_ids[0]])
+
     def _completed(self, prefix: Prefix, rest: list[int]) -> float:
         """Return the log weight of a row: a prefix that was visited, and at most one token that counts after it."""
         log_w = prefix.log_w
         if prefix.state != DONE:
             if not rest:
                 return -math.inf
-            ended = self.table.guide.advance(prefix.state, rest[0]) == DONE
+            ended = self.table.advance(prefix.state, rest[0], self.budget - prefix.length) == DONE
             if prefix.step is None or (len(rest) > 1 and not ended):
                 log_w = math.nan
             elif not ended:
@@ -221,9 +236,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         if logits.max() == math.inf:
             raise ModelError("The logits hold an infinity, so they give no law. Check the model's weights and dtype.")
         left = [self.budget - prefix.length for prefix in prefixes]
-        least = [self.table.guide.min_tokens(prefix.state) for prefix in prefixes]
         # Beams also carry rows that are dead.
-        live = [i for i, tokens in enumerate(least) if 0 < tokens <= left[i]]
+        live = [i for i, prefix in enumerate(prefixes) if self._goes_on(prefix.state, left[i])]
         if len(live) == len(prefixes):
             return self._scores(prefixes, left, logits).to(logits.dtype)
         out = torch.full_like(logits, -math.inf)
@@ -232,6 +246,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         if live:
             out[live] = self._scores([prefixes[i] for i in live], [left[i] for i in live], logits[live]).to(out.dtype)
         return out
+
+    def _goes_on(self, state: int, left: int) -> bool:
+        return state not in (DEAD, DONE) and left > 0 and self.table.guide.min_tokens(state) <= left
 
     def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
         """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""
@@ -264,7 +281,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 oldest.step = None
 
 
-def _step_phi(phi: str | Phi) -> StepPhi:
+def _step_phi(phi: str | Phi | None) -> StepPhi:
     resolved = resolve_phi(phi)
     match resolved:
         case StepPhi() if resolved.needs <= AVAILABLE:
@@ -273,29 +290,45 @@ def _step_phi(phi: str | Phi) -> StepPhi:
             raise UnsupportedError("phi=None was given; phi='local' is plain masking, 'onestep' looks one step ahead.")
     missing = ", ".join(sorted(resolved.needs - AVAILABLE))
     raise UnsupportedError(
-        f"phi={phi!r} needs the {missing}, and a logits processor has only ids and logits. Draw "
+        f"phi={resolved.name!r} needs the {missing}, and a logits processor has only ids and logits. Draw "
         "with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
         "phi=...) or outlines_phi.Generator(model, T, phi=...)."
     )
 
 
-def _table(model: Any, tokenizer: Any, output_type: Any) -> Table:
+def _table(model: Any, tokenizer: Any, output_type: Any, ban: BannedPhrases | None) -> Table:
+    return compiled_for(model, tokenizer).without(output_type, ban)
+
+
+def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
+    """Return what compiles output types for the tokens of a model; kept with the model where one is given.
+
+    Parameters
+    ----------
+    model, tokenizer
+        As for :class:`PhiLogitsProcessor`.
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing whose tokens are known.
+    """
     match model:
         case PhiTransformers():
-            return model.table(output_type)
+            return model.compiled
         case Transformers():
-            return LOANS.of(model.model, model.hf_tokenizer).compiled.of(output_type)
+            return LOANS.of(model.model, model.hf_tokenizer).compiled
         case Vocabulary():
-            return CompiledTypes(model).of(output_type)
+            return CompiledTypes(model)
     if hasattr(model, "generation_config"):
         if tokenizer is None:
             raise UnsupportedError(
                 f"A {type(model).__name__} was given without its tokenizer, which knows what tokens write; add "
                 "tokenizer=tokenizer."
             )
-        return LOANS.of(model, tokenizer).compiled.of(output_type)
+        return LOANS.of(model, tokenizer).compiled
     if callable(getattr(model, "convert_ids_to_tokens", None)):
-        return CompiledTypes(Vocabulary.from_tokenizer(model)).of(output_type)
+        return CompiledTypes(Vocabulary.from_tokenizer(model))
     raise UnsupportedError(
         f"A {type(model).__name__} was given as model; expected an Outlines model made by outlines.from_transformers, a "
         "Hugging Face model with tokenizer=, a tokenizer, or an outlines_phi.Vocabulary."
@@ -324,15 +357,3 @@ def _budget(max_new_tokens: int | None) -> int:
             "the same (**processor.host_options has it)."
         )
     return max_new_tokens
-
-
-def _check_budget(table: Table, budget: int) -> None:
-    least = table.guide.min_tokens(table.start)
-    if least == UNREACHABLE:
-        raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
-    if budget < least:
-        raise EmptyLanguageError(
-            f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of "
-            f"sequence included. Give max_new_tokens={least} or more.",
-            least_budget=least,
-        )

@@ -11,6 +11,7 @@ from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
 from ..errors import ModelError, UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..guides.guide import DONE, UNREACHABLE
 from ..guides.table import Table
 from .prefixes import Prefix, Prefixes
@@ -78,17 +79,40 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
 
 @final
 class MaskLogitsProcessor(TableLogitsProcessor):
-    """Plain masking, ``mu_proj``, with cached bias rows added in place."""
+    """Plain masking, ``mu_proj``, with cached bias rows added in place.
+
+    Parameters
+    ----------
+    table, tensor_library_name
+        As for every :class:`TableLogitsProcessor`.
+    ban
+        The phrases that the table keeps out, where it does.
+    budget
+        The most tokens that the loop writes, where it is known: what is allowed can be completed within it. Without, the loop may
+        cut a text short; in a whole word that is banned, too.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        tensor_library_name: str = "torch",
+        *,
+        ban: BannedPhrases | None = None,
+        budget: int | None = None,
+    ) -> None:
+        super().__init__(table, tensor_library_name)
+        self.ban, self.budget = ban, budget
 
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
         for row, prefix in zip(logits, prefixes, strict=True):
-            row.add_(self._bias(prefix.state, logits.device))
+            remaining = UNLIMITED if self.budget is None else self.budget - prefix.length
+            row.add_(self._bias(prefix.state, remaining, logits.device))
         return logits
 
-    def _bias(self, state: int, device: torch.device) -> Tensor:
+    def _bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         # A finished row goes on being called until the batch ends; the host replaces what it draws.
         if state == DONE:
             bias = torch.full((len(self.table.vocabulary),), -torch.inf, device=device)
             bias[self.table.vocabulary.eos_ids[0]] = 0.0
             return bias
-        return self.table.bias(state, UNLIMITED, device)
+        return self.table.bias(state, remaining, device)

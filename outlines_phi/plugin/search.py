@@ -13,6 +13,7 @@ from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
+from ..phi.lookahead import LookaheadPhi
 from ..sampling.ranking import Ranking
 from .formats import Parsed
 from .keywords import MEANT, refuse_unknown
@@ -38,21 +39,26 @@ MEANT_BY: dict[str, dict[str, str]] = {
 
 
 def probabilities(
-    generator: PhiGenerator, prompts: list[Any], tolerance: float, effort: Effort | None, keywords: dict[str, Any]
+    generator: PhiGenerator,
+    table: Table,
+    prompts: list[Any],
+    tolerance: float,
+    effort: Effort | None,
+    keywords: dict[str, Any],
 ) -> list[Probabilities]:
     """Return :meth:`PhiGenerator.probabilities` of every prompt."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
         raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
+    check_closed(table, "probabilities()")
     options = _read(generator.model, "probabilities()", keywords)
     reader = None if _is_text(generator.reader) else generator.reader
     limit = _effort(generator.phi, effort)
-    return generator.model.probabilities(
-        prompts, generator.logits_processor.table, options, reader, tolerance=tolerance, effort=limit
-    )
+    return generator.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
 
 
 def mode(
     generator: PhiGenerator,
+    table: Table,
     prompts: list[Any],
     top: int,
     tolerance: float,
@@ -60,9 +66,9 @@ def mode(
     keywords: dict[str, Any],
 ) -> list[Ranking]:
     """Return :meth:`PhiGenerator.mode` of every prompt."""
+    check_closed(table, "mode()")
     options = _read(generator.model, "mode()", keywords)
     limit = _effort(generator.phi, effort)
-    table = generator.logits_processor.table
     return generator.model.rank(prompts, table, options, top, generator.reader, tolerance=tolerance, effort=limit)
 
 
@@ -73,6 +79,7 @@ def best_texts(
 
     Errors as :func:`search_options`.
     """
+    check_closed(table, "do_sample=False")
     options, limits = search_options(phi, keywords, model.model.generation_config)
     rankings = model.rank(prompts, table, replace(options, n=1), options.n, **limits)
     return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
@@ -94,7 +101,7 @@ def search_options(
             "searched for. Leave one of them out."
         )
     match phi:
-        case ProposalPhi():
+        case ProposalPhi() | LookaheadPhi():
             raise UnsupportedError(
                 f"do_sample=False was given with phi={phi.name!r}: the most probable member is that of the conditioned law, "
                 "whatever proposal draws would come from. Give phi='exact', or phi=None for Hugging Face's step-by-step argmax."
@@ -105,6 +112,22 @@ def search_options(
             tolerance = 0.0
     options = CallOptions.read({**keywords, "do_sample": None}, defaults)
     return options, {"tolerance": tolerance, "effort": _effort(phi, None)}
+
+
+def check_closed(table: Table, door: str) -> None:
+    """Refuse to search free text, of which ``door`` was asked.
+
+    Raises
+    ------
+    UnsupportedError
+        Says what to use.
+    """
+    if table.guide.open:
+        raise UnsupportedError(
+            f"{door} was asked of free text with banned phrases. There are as many texts as the budget has room for, and none "
+            "has a probability that could be ranked. Give an output type, draw texts (sample()), or give phi=None and "
+            "do_sample=False to a call for Hugging Face's step-by-step argmax under the mask of the phrases."
+        )
 
 
 def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOptions:

@@ -3,7 +3,7 @@
 Three sources of final token ids, one way from ids to text:
 
 * :func:`hosted`: Hugging Face's own loop, in a thread (``phi=None``);
-* :func:`stepped`: a step estimator, whose tokens are final when they are drawn;
+* :func:`stepped`: a step estimator, whose tokens are final when they are drawn, or a look-ahead, whose are when they are committed;
 * :func:`accepted`: everything else, where no token is final before the whole text is accepted.
 """
 
@@ -26,6 +26,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.interruption import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
+from ..sampling.lookahead import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary import Vocabulary
 from .options import CallOptions
@@ -67,8 +68,8 @@ def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None 
         yield piece
 
 
-def stepped(sampler: AncestralSampler, request: Request, lock: threading.RLock) -> Ids:
-    """Yield the tokens of one trajectory as they are drawn: those of a call with the same seed.
+def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock: threading.RLock) -> Ids:
+    """Yield the tokens of one trajectory as they become final: those of a call with the same seed.
 
     Every step takes its own turn at the model, so streams that run side by side share it token by token, and a consumer that
     pauses holds nobody up.
@@ -77,18 +78,22 @@ def stepped(sampler: AncestralSampler, request: Request, lock: threading.RLock) 
     ------
     EmptyLanguageError
         Truncation left no allowed token: a draw of weight 0, which has no text.
+    BudgetError
+        The effort of a look-ahead ran out.
     """
     with turn(lock):
         steps = sampler.steps(request)
+    released = 0
     while True:
         with turn(lock):
             grown = next(steps, None)
         if grown is None:
             return
         walk = grown[0]
+        final, released = walk.tokens[released:], len(walk.tokens)
+        yield from final
         if walk.failed:
             raise _dead_end(CallOptions(request.settings))
-        yield walk.tokens[-1]
 
 
 def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import final
+from typing import Protocol, final
 
 from ..lm.model import ModelCounts
+from ..phi.branches import Branches
 from ..phi.estimator import ProposalPhi
 from .draws import Draw, DrawCounts, Draws, Guarantee
 from .sampler import Request, Sampler
-from .stepper import Observer, Stepper, Trajectory
+from .stepper import Observer, Stepper
+from .trajectory import Trajectory
 
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
@@ -47,7 +49,7 @@ class AncestralSampler(Sampler):
                 pass
         counts = stepper.branches.trees.counts
         return [
-            _draws(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
+            draws_of(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
             for row in range(len(request.prompts))
         ]
 
@@ -60,16 +62,33 @@ class AncestralSampler(Sampler):
         return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
 
 
-def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
-    """Take ``walks``, at the start, to their ends; yield them all, then those that have grown after every model call."""
+class Advancing(Protocol):
+    """Takes walks further, all together in one model call: by one token, or as many as a draft allows."""
+
+    @property
+    def branches(self) -> Branches:
+        """The prefixes of the run."""
+
+    def first(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate the prompts and take every walk from the start."""
+
+    def advance(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate every distinct prefix that unfinished ``walks`` stand on, and take each of them further."""
+
+
+def grow(stepper: Advancing, walks: Sequence[Trajectory], together: int = TOGETHER) -> Iterator[Sequence[Trajectory]]:
+    """Take ``walks``, at the start, to their ends, ``together`` prefixes at a time.
+
+    Yields them all, then those that have grown after every model call.
+    """
     stepper.first(walks)
     yield walks
-    groups = _groups(walks)
+    groups = _groups(walks, together)
     while groups:
         group = groups.pop()
         stepper.advance(group)
         yield group
-        below = _groups(group)
+        below = _groups(group, together)
         groups += below
         needed = {walk.node: len(walk.tokens) for waiting in groups for walk in waiting}
         if below:
@@ -78,18 +97,19 @@ def grow(stepper: Stepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Tra
             stepper.branches.compact(needed)
 
 
-def _groups(walks: Sequence[Trajectory]) -> list[list[Trajectory]]:
+def _groups(walks: Sequence[Trajectory], together: int) -> list[list[Trajectory]]:
     """Return the trajectories that go on, in groups of few prefixes; no prefix is in two groups, so none is evaluated twice."""
     prefixes: dict[tuple[int, int], list[Trajectory]] = {}
     for walk in walks:
         if not walk.finished:
             prefixes.setdefault((walk.node, walk.tokens[-1]), []).append(walk)
     sharing = list(prefixes.values())
-    starts = range(0, len(sharing), TOGETHER)
-    return [[walk for same in sharing[i : i + TOGETHER] for walk in same] for i in starts]
+    starts = range(0, len(sharing), together)
+    return [[walk for same in sharing[i : i + together] for walk in same] for i in starts]
 
 
-def _draws(request: Request, walks: Sequence[Trajectory], budget: int, counts: ModelCounts) -> Draws:
+def draws_of(request: Request, walks: Sequence[Trajectory], budget: int, counts: ModelCounts) -> Draws:
+    """Return the draws that finished ``walks`` of one prompt are."""
     vocabulary = request.table.vocabulary
     items = tuple(
         Draw.of(

@@ -184,7 +184,7 @@ class Certification:
     def _cost(self) -> float:
         """Model tokens of an attempt, about."""
         if not self.evidence.attempts:
-            return float(self.tree.table.guide.min_tokens(self.tree.root.state))
+            return float(max(1, self.tree.table.guide.min_tokens(self.tree.root.state)))  # free text may end at once
         return max(self._attempts_cost, 1) / self.evidence.attempts
 
 

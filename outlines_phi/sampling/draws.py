@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
@@ -25,7 +25,8 @@ class Guarantee(IntEnum):
     """How the law of a draw stands to ``mu*``, weakest first.
 
     ``APPROXIMATE``
-        Of a law that comes as near to ``mu*`` as one likes with more work; how near it is, is not known.
+        Of a law that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with more
+        work; that of a look-ahead without weights is exact in every window.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CONFIDENT``
@@ -58,7 +59,7 @@ class Draw:
         ``log p(y)`` under the model and the settings, in nats.
     log_w
         ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
-        of ``log Phi``.
+        of ``log Phi``; ``nan`` where it is not known.
     guarantee
         What the draw's law is.
     candidates, ess
@@ -110,7 +111,12 @@ class DrawCounts:
         Prompt tokens and generated tokens that the model evaluated, padding excluded, for the whole batch.
     attempts, accepted
         Attempts launched and finished in launch order up to the last draw, and those that gave a draw. Under ``sampler=`` they
-        are runs of particles; those of a chain are its proposals after the first run.
+        are runs of particles; those of a chain are its proposals after the first run. Under a look-ahead they are attempts at
+        windows, and the windows that were committed.
+    drafted, followed
+        Under a draft: tokens that were drafted for the texts of this prompt, and those of them that were kept.
+    written, turns
+        Under a draft: tokens that these texts have, and the model calls that each took part in, added up.
     """
 
     calls: int = 0
@@ -118,11 +124,25 @@ class DrawCounts:
     tokens: int = 0
     attempts: int = 0
     accepted: int = 0
+    drafted: int = 0
+    followed: int = 0
+    written: int = 0
+    turns: int = 0
 
     @property
     def acceptance(self) -> float:
         """Accepted attempts per attempt; of a chain, the share of its proposals that it moved to. 1 where there were none."""
         return self.accepted / self.attempts if self.attempts else 1.0
+
+    @property
+    def draft_acceptance(self) -> float:
+        """Drafted tokens that were kept, per drafted token; 0 where none were drafted."""
+        return self.followed / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_call(self) -> float:
+        """Tokens that a text grew by in a model call that it took part in, in the mean; 1 without a draft."""
+        return self.written / self.turns if self.turns else 1.0
 
 
 @final
@@ -150,6 +170,9 @@ class Draws(Sequence[Draw]):
         ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
     populations
         The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
+    rejections
+        Under a look-ahead: how many of the failed attempts would have completed which phrase, by its name; phrases that cost none
+        are left out.
     """
 
     items: tuple[Draw, ...]
@@ -160,6 +183,7 @@ class Draws(Sequence[Draw]):
     normalizers: tuple[float, ...] = ()
     certificate: Certificate | None = None
     populations: tuple[Population, ...] = field(default=(), compare=False)
+    rejections: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -167,9 +191,10 @@ class Draws(Sequence[Draw]):
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         certified = f" ({self.certificate})" if self.certificate and self.certificate.total_variation else ""
+        rejected = f", {sum(self.rejections.values())} attempts upon banned phrases" if self.rejections else ""
         return (
             f"<{len(self)} draws{failed}, {self.guarantee.name}{certified}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
-            f"{self.counts.calls} model calls, {self.counts.tokens} tokens>"
+            f"{self.counts.calls} model calls, {self.counts.tokens} tokens{rejected}>"
         )
 
     @overload
@@ -222,13 +247,23 @@ class Draws(Sequence[Draw]):
         return min((draw.guarantee for draw in self.items), default=none)
 
     @property
+    def weighed(self) -> bool:
+        """Whether the weights are known; a look-ahead estimates them only where it is asked to."""
+        return not any(math.isnan(draw.log_w) for draw in self.items)
+
+    @property
     def log_w(self) -> NDArray[np.float64]:
-        """``[n + failures]``: the log weight of every trajectory, ``-inf`` for the failed ones."""
+        """``[n + failures]``: the log weight of every trajectory, ``-inf`` for the failed ones, ``nan`` where it is not known."""
         return np.array([draw.log_w for draw in self.items] + [-math.inf] * self.failures)
 
     @property
     def ess(self) -> float:
-        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one."""
+        """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one.
+
+        ``n`` where the weights are not known: that of the law that they were drawn from.
+        """
+        if not self.weighed:
+            return float(len(self.items))
         w = scaled(self.log_w)
         if self.populations:
             place = {population: i for i, population in enumerate(dict.fromkeys(self.populations))}
@@ -238,9 +273,12 @@ class Draws(Sequence[Draw]):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """``[n]``: self-normalised weights of the draws, summing to 1; expectations under ``mu*`` use these."""
+        """``[n]``: self-normalised weights of the draws, summing to 1; expectations under ``mu*`` use these.
+
+        Equal where they are not known: expectations are then those under the law that was drawn from.
+        """
         log_w = np.array([draw.log_w for draw in self.items])
-        if not len(log_w) or log_w.max() == -math.inf:
+        if not len(log_w) or not self.weighed or log_w.max() == -math.inf:
             return np.full(len(log_w), 1 / max(1, len(log_w)))
         w = np.exp(log_w - log_w.max())
         return w / w.sum()
@@ -250,7 +288,10 @@ class Draws(Sequence[Draw]):
         """Estimate of ``log Phi(prompt)``, in nats; biased low, being the log of an unbiased estimate.
 
         From the residual attempts where there are any, from the weights of weighted draws, and else the middle of the bounds.
+        ``nan`` where the weights are not known.
         """
+        if not self.weighed:
+            return math.nan
         if self.normalizers:
             return math.log(math.fsum(self.normalizers) / len(self.normalizers)) if any(self.normalizers) else -math.inf
         if self.guarantee <= Guarantee.WEIGHTED and len(self.log_w):

@@ -26,7 +26,7 @@ from .draws import Draw, DrawCounts, Draws, Guarantee, middle
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
-from .stepper import ESTIMATE_STREAM
+from .trajectory import ESTIMATE_STREAM
 
 NORMALIZER_STREAM = 2**40
 """Residual attempts take their random streams from here on, out of the reach of ordinary attempts."""

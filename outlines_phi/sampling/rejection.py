@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from ..guides.guide import DEAD, DONE
-from ..phi.tree import Node
+from ..phi.tree import BoundsTree, Node
 from .attempts import Attempt, Attempts
 
 
@@ -23,18 +23,27 @@ class RejectionAttempts(Attempts):
         self.tree.evict(self._max_bytes, pinned=[attempt.node for attempt in self._waiting])
 
     def _walk(self, attempt: Attempt) -> None:
-        while attempt.node.state != DONE:
-            node = attempt.node
-            node.touched = self.tree.clock
-            if node.state == DEAD:
-                return self._finish(attempt, success=False)
-            if node.law is None:
-                return self._wait(attempt)
-            if attempt.rng.random() * attempt.bound >= node.upper:
-                return self._finish(attempt, success=False)
-            attempt.node = self.tree.choose(node, _upper, attempt.rng)
-            attempt.bound = attempt.node.upper
-        self._finish(attempt, success=True)
+        arrived = descend(self.tree, attempt)
+        if arrived is None:
+            self._wait(attempt)
+        else:
+            self._finish(attempt, success=arrived)
+
+
+def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
+    """Take an attempt down as far as laws are known; return whether it found a member, ``None`` where it waits for a law."""
+    while attempt.node.state != DONE:
+        node = attempt.node
+        node.touched = tree.clock
+        if node.state == DEAD:
+            return False
+        if node.law is None:
+            return None
+        if attempt.rng.random() * attempt.bound >= node.upper:
+            return False
+        attempt.node = tree.choose(node, _upper, attempt.rng)
+        attempt.bound = attempt.node.upper
+    return True
 
 
 def _upper(node: Node) -> float:

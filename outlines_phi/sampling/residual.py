@@ -74,7 +74,7 @@ class ResidualAttempts:
             node.touched = self.tree.clock
             if rng.random() * self._gaps[number] >= node.gap:
                 return None
-            node = self.tree.choose(node, _gap, rng)
+            node = self.tree.choose_undecided(node, rng)
             self._gaps[number] = node.gap
         return None if node is None or node.state == DEAD else node
 
@@ -86,10 +86,6 @@ class ResidualAttempts:
                 return None
             node = self.tree.choose(node, _one, rng)
         return node if node.state != DEAD else None
-
-
-def _gap(node: Node) -> float:
-    return node.gap
 
 
 def _one(node: Node) -> float:

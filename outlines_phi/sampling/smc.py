@@ -19,7 +19,8 @@ from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
 from .population import Population
 from .resampling import SCHEMES, Scheme
 from .sampler import Request, Sampler
-from .stepper import Stepper, Trajectory
+from .stepper import Stepper
+from .trajectory import Trajectory
 
 Resample = Literal["never", "ess", "boundary"]
 
@@ -149,7 +150,7 @@ class SMCSampler(Sampler):
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
         runs, counts = self.run(request, request.n)
-        return [_draws(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
+        return [picks(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
 
     def run(
         self, request: Request, n: int, *, independent: bool = False
@@ -183,7 +184,7 @@ class SMCSampler(Sampler):
         of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
         for run in runs:
             row = run.walks[0].row
-            of_prompt[row].append((_population(request, run, spelled[row]), run.rng))
+            of_prompt[row].append((population_of(request, run, spelled[row]), run.rng))
         return of_prompt, stepper.branches.trees.counts
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
@@ -237,7 +238,7 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
     return groups
 
 
-def _population(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
+def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
     """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
     items = []
     for walk in run.walks:
@@ -252,9 +253,10 @@ def _population(request: Request, run: Particles, spelled: dict[tuple[int, ...],
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 
-def _draws(
+def picks(
     request: Request, row: int, runs: Sequence[tuple[Population, np.random.Generator]], counts: ModelCounts
 ) -> Draws:
+    """Return the draws of a prompt, one picked by weight from each of its ``runs``."""
     alive = [(population, rng) for population, rng in runs if population.log_z > -math.inf]
     return Draws(
         items=tuple(population.pick(rng) for population, rng in alive),

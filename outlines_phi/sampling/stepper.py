@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
-from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import ProposalPhi
-from ..phi.run import Prefixes, Run
+from ..phi.run import Prefixes
 from .awrs import draw_allowed
 from .sampler import Request
-
-ESTIMATE_STREAM = 2**46
-"""Estimators that draw take their random stream from here, out of the reach of the draws."""
+from .trajectory import Trajectory, Walks
 
 
 class Observer(Protocol):
@@ -48,47 +43,6 @@ class Observer(Protocol):
         log_p, scores
             ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
         """
-
-
-@dataclass(eq=False)
-class Trajectory:
-    """One draw in the making.
-
-    Attributes
-    ----------
-    row, number
-        Its prompt, and its number among those of the prompt.
-    rng
-        Its random stream.
-    node
-        The node it stands on, in the run's branches.
-    state, remaining
-        The guide state, and the tokens that may still be written.
-    tokens
-        What it has written.
-    log_p, log_w
-        ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
-    """
-
-    row: int
-    number: int
-    rng: np.random.Generator
-    node: int
-    state: int
-    remaining: int
-    tokens: list[int] = field(default_factory=list)
-    log_p: float = 0.0
-    log_w: float = 0.0
-
-    @property
-    def finished(self) -> bool:
-        """Whether the end of sequence was written, or no token was allowed."""
-        return self.state == DONE or self.failed
-
-    @property
-    def failed(self) -> bool:
-        """Whether no token that guide and constraint allow had any probability: a draw of weight 0."""
-        return self.log_w == -math.inf
 
 
 @final
@@ -125,30 +79,12 @@ class Stepper:
                 "the law of a step; leave out one of them."
             )
         self._request, self._observer = request, observer
-        self.branches = Branches(request.lm.trees(request.prompts))
-        self._run = Run(
-            lm=request.lm,
-            table=request.table,
-            settings=request.settings,
-            prompts=request.prompts,
-            budgets=request.budgets,
-            branches=self.branches,
-            stream=lambda row: request.stream(row, ESTIMATE_STREAM),
-        )
-        self._estimate = phi.begin(self._run)
-        self._launched = 0
+        self._walks = Walks(request, phi)
+        self.branches = self._walks.branches
 
     def launch(self, n: int) -> list[Trajectory]:
         """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
-        request = self._request
-        self._estimate.learn()
-        numbers = range(self._launched, self._launched + n)
-        self._launched += n
-        return [
-            Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
-            for row in range(len(request.prompts))
-            for i in numbers
-        ]
+        return self._walks.launch(n)
 
     def first(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate the prompts and draw the first token of every walk."""
@@ -177,10 +113,9 @@ class Stepper:
         )
         position = {node: i for i, node in enumerate(nodes)}
         rows = torch.tensor([position[node] for node in heads], device=logits.device)
-        log_p = self._run.log_p(logits[rows], zip(prefixes.rows, prefixes.tokens, strict=True))
-        scores = self._estimate.add_log_h(log_p.clone(), prefixes).double()
+        log_p, scores = self._walks.laws(logits[rows], prefixes)
         place = {node: i for i, node in enumerate(heads)}
-        self._choose(walks, [place[walk.node] for walk in walks], log_p, scores)
+        self._choose(walks, [place[walk.node] for walk in walks], log_p, scores.double())
         self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _choose(self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
@@ -194,7 +129,10 @@ class Stepper:
         log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens] - log_s
         chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
         for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
-            self._take(walk, int(token), log_s_y > -math.inf, *account)
+            if log_s_y > -math.inf:
+                self._walks.take(walk, int(token), *account)
+            else:
+                walk.log_w = -math.inf
 
     def _draw(
         self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor
@@ -240,15 +178,6 @@ class Stepper:
                 )
         tokens = torch.tensor([max(0, outcome.token) for outcome in outcomes], device=scores.device)
         return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
-
-    def _take(self, walk: Trajectory, token: int, allowed: bool, log_p: float, log_w: float) -> None:
-        if not allowed:
-            walk.log_w = -math.inf
-            return
-        walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
-        walk.tokens.append(token)
-        walk.state = self._request.table.advance(walk.state, token, walk.remaining)
-        walk.remaining -= 1
 
 
 def _inverse_cdf(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:

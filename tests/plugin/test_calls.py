@@ -122,7 +122,7 @@ class TestCompilation:
         for i in range(compiled.KEPT + 5):
             fresh.table(Literal["a", f"b{i}"])  # type: ignore[valid-type]
             fresh.table(type(f"Model{i}", (Base,), {}))
-        kept = fresh._compiled
+        kept = fresh.compiled
         for store in (kept._patterns, kept._by_pattern, kept._by_content):
             assert len(store) == compiled.KEPT
 
@@ -204,7 +204,7 @@ class TestMemory:
         first, last = counts
         for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
             assert last[kind] <= first[kind] + most, kind
-        assert len(model._compiled._by_content) <= compiled.KEPT
+        assert len(model.compiled._by_content) <= compiled.KEPT
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:

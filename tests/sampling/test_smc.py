@@ -89,7 +89,7 @@ def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest
     if mutant == "weights are not reset":
         monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     else:
-        right, means = smc._population, {}
+        right, means = smc.population_of, {}
         resample = Particles._resample
 
         def remembering(self: Particles) -> None:
@@ -102,7 +102,7 @@ def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest
             return right(request, run, spelled)  # type: ignore[arg-type]
 
         monkeypatch.setattr(Particles, "_resample", remembering)
-        monkeypatch.setattr(smc, "_population", without_last_epoch)
+        monkeypatch.setattr(smc, "population_of", without_last_epoch)
     assert z_score(draw(language, option, RUNS, seed=11), phi) > 6
 
 

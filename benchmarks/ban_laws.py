@@ -1,0 +1,178 @@
+"""How far ways to ban phrases are from the model's law without the phrases, and how often they let one through.
+
+    python -m benchmarks.ban_laws
+
+Every text within the budget is enumerated, so a method's law is known and TV and leak are exact. What this package draws is
+compared with the law that its method should have, beside the noise floor of as many draws. The page of banned phrases shows the
+result: ``python -m benchmarks.ban_page``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+import typer
+from rich.progress import track
+
+from benchmarks.bans import methods
+from benchmarks.bans.cases import Case, random_case, roles, tactics
+from benchmarks.bans.methods import Law
+from benchmarks.report import Report
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.lookahead import LookaheadPhi
+from outlines_phi.phi.store import TreeStore
+from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.resolve import sampler_for
+
+CANDIDATES = 100
+"""Weighted draws of which one is picked."""
+
+NOTHING, ONE_SPELLING, EVERY_SPELLING, MASK, REWIND, EARLY, WINDOWS, WEIGHTED, EXACT = (
+    "nothing banned",
+    "bad_words_ids, the tokenizer's spelling",
+    "bad_words_ids, every spelling",
+    "mask",
+    "rewind and ban",
+    'lookahead, release="early"',
+    "lookahead",
+    f"weighted, {CANDIDATES} draws",
+    "exact",
+)
+
+OURS = {
+    MASK: LocalPhi(),
+    EARLY: LookaheadPhi(release="early"),
+    WINDOWS: LookaheadPhi(),
+    WEIGHTED: LookaheadPhi(weights=True),
+    EXACT: ExactPhi(),
+}
+"""What this package draws with."""
+
+LEAKY = (ONE_SPELLING, EVERY_SPELLING)
+COMPARED = (*LEAKY, MASK, REWIND, EARLY, WINDOWS, WEIGHTED)
+"""Methods in the order of the tables; what bans nothing has the distance ``1 - Phi``, and ``exact`` none."""
+
+COLUMNS = [
+    "case",
+    "Phi",
+    "method",
+    "TV to mu*",
+    "leak",
+    "stuck",
+    "innocent texts",
+    "of mu*",
+    "TV of draws",
+    "noise floor",
+    "mean w / Phi",
+]
+
+
+class Checked(NamedTuple):
+    """What draws say: their TV to the law they should have, what noise alone would say, and ``mean(w) / Phi``, where known."""
+
+    tv: float | str = ""
+    floor: float | str = ""
+    mean: float | str = ""
+
+
+def laws(case: Case) -> dict[str, Law]:
+    """Return the law of each method."""
+    root, size = case.texts, len(case.lm.vocabulary)
+    windows, weights = methods.windows(root)
+    return {
+        NOTHING: methods.unconstrained(root),
+        ONE_SPELLING: methods.bad_words(root, case.spellings, case.prompt, size),
+        EVERY_SPELLING: methods.bad_words(root, case.every_spelling, case.prompt, size),
+        MASK: methods.masked(root),
+        REWIND: methods.rewound(root, case.phrases),
+        EARLY: methods.early(root),
+        WINDOWS: windows,
+        WEIGHTED: methods.resampled(windows, weights, CANDIDATES),
+        EXACT: methods.conditioned(root),
+    }
+
+
+def distance(law: Law, truth: Law) -> float:
+    """Return the total variation; what a law lacks to 1 is an outcome of its own."""
+    return total_variation(law, truth) + abs(1 - math.fsum(law.values())) / 2
+
+
+def check(case: Case, method: str, found: dict[str, Law], phi: float, n: int) -> Checked:
+    """Draw ``n`` texts as ``method`` does here and compare them with its law; weighted draws with ``mu*``, by their weights."""
+    if method not in OURS:
+        return Checked()
+    (draws,) = sampler_for(OURS[method], TreeStore()).sample(case.request(n, seed=1))
+    ids = [draw.token_ids for draw in draws]
+    if method == WEIGHTED:
+        floor = noise_floor(found[EXACT], round(draws.ess))
+        return Checked(total_variation(frequencies(ids, draws.weights), found[EXACT]), floor, mean_weight(draws) / phi)
+    stuck = [()] * draws.failures  # no text has no tokens
+    law = found[method] | {(): max(0.0, 1 - math.fsum(found[method].values()))}
+    mean = mean_weight(draws) / phi if method == MASK else ""
+    return Checked(total_variation(frequencies(ids + stuck), law), noise_floor(law, len(ids) + len(stuck)), mean)
+
+
+def mean_weight(draws: Draws) -> float:
+    """Return ``mean(w)``, draws that failed included."""
+    return float(np.exp(draws.log_w).sum() / (len(draws) + draws.failures))
+
+
+def rows(case: Case, n: int) -> Iterator[list[object]]:
+    """Yield the row of each method."""
+    ends = {text.ids: text for text in case.texts.walk() if text.over}
+    found = laws(case)
+    phi = math.fsum(p for ids, p in found[NOTHING].items() if not ends[ids].banned)
+
+    def innocent(law: Law) -> float | str:
+        if not case.innocent:
+            return ""
+        return math.fsum(
+            p for ids, p in law.items() if case.innocent in b"".join(ends[ids].spelled) and not ends[ids].banned
+        )
+
+    for method, law in found.items():
+        leak = math.fsum(p for ids, p in law.items() if ends[ids].banned)
+        stuck = max(0.0, 1 - math.fsum(law.values()))
+        stuck = stuck if stuck > 1e-9 else 0.0  # what rounding leaves
+        shares = innocent(law), innocent(found[EXACT])
+        checked = check(case, method, found, phi, n) if n else Checked()
+        yield [case.name, phi, method, distance(law, found[EXACT]), leak, stuck, *shares, *checked]
+
+
+def random_row(case: Case) -> list[object]:
+    """Return the row of a random law: the distance of each method, and the leaks of those that leak."""
+    banned = {text.ids for text in case.texts.walk() if text.over and text.banned}
+    found = laws(case)
+    leaks = {method: math.fsum(p for ids, p in law.items() if ids in banned) for method, law in found.items()}
+    phrases = ", ".join(phrase.decode() for phrase in case.phrases)
+    distances = [distance(found[method], found[EXACT]) for method in COMPARED]
+    return [case.name, phrases, 1 - leaks[NOTHING], *distances, *(leaks[method] for method in LEAKY)]
+
+
+def main(
+    n: Annotated[int, typer.Option(help="Draws of each method of this package in each named case.")] = 10_000,
+    laws: Annotated[int, typer.Option(help="Random laws.")] = 300,
+    top_k: Annotated[int, typer.Option(help="Of the bundled model's tokens.")] = 8,
+) -> None:
+    """Enumerate and write ``ban_laws.json`` and ``ban_random_laws.json``."""
+    torch.set_num_threads(1)
+    report = Report("ban_laws", "Ways to ban phrases: distance from the conditioned law, and leaks", COLUMNS)
+    for case in track([tactics(9.0), tactics(1.2e10), roles(top_k)], description="named cases"):
+        for row in rows(case, n):
+            report.add(*row)
+    report.write(n=n, top_k=top_k, candidates=CANDIDATES)
+    columns = ["law", "phrases", "Phi", *COMPARED, *(f"leak of {method}" for method in LEAKY)]
+    report = Report("ban_random_laws", "Random laws: TV to mu*, and leaks", columns)
+    for seed in track(range(laws), description="random laws"):
+        report.add(*random_row(random_case(seed)))
+    report.write(laws=laws, candidates=CANDIDATES)
+
+
+if __name__ == "__main__":
+    typer.run(main)

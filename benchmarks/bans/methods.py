@@ -1,0 +1,189 @@
+"""What ways to ban phrases do to a model's law: each law summed over every text, nothing sampled.
+
+A law may sum to less than 1: what is missing is the probability of coming to a place where every token is ruled out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from transformers.generation.logits_process import NoBadWordsLogitsProcessor
+
+from .texts import Ids, Text
+
+Law: TypeAlias = dict[Ids, float]
+Ends: TypeAlias = Callable[[Text, Text], bool]
+"""Whether the window that began at the first text ends at the second."""
+
+
+def unconstrained(root: Text) -> Law:
+    """Return the law of the model itself."""
+    return stepwise(root, lambda text: True)
+
+
+def conditioned(root: Text) -> Law:
+    """Return ``mu*``: the law of the model, given that no phrase occurs."""
+    law = {text.ids: p for text, p in _ends(root, lambda text: True) if not text.banned}
+    phi = math.fsum(law.values())
+    return {ids: p / phi for ids, p in law.items()}
+
+
+def masked(root: Text) -> Law:
+    """Return the law of masking each token that completes a phrase."""
+    return stepwise(root, lambda text: not text.banned)
+
+
+def bad_words(root: Text, spellings: Sequence[Ids], prompt: Ids, size: int) -> Law:
+    """Return the law under the logits processor of ``bad_words_ids=``, run as it is: ``size`` ids, phrases as ``spellings``."""
+    processor = NoBadWordsLogitsProcessor([list(ids) for ids in spellings])
+    allowed: set[Text] = set()
+    level = [root]
+    while level:
+        scores = processor(torch.tensor([[*prompt, *text.ids] for text in level]), torch.zeros(len(level), size))
+        for text, row in zip(level, scores.isfinite().tolist(), strict=True):
+            allowed.update(longer for longer in text.longer if row[longer.ids[-1]])
+        level = [longer for text in level for longer in text.longer if not longer.over]
+    return stepwise(root, allowed.__contains__)
+
+
+def stepwise(root: Text, allowed: Callable[[Text], bool]) -> Law:
+    """Return the law of drawing each token by its probability among those that are allowed."""
+    return {text.ids: q for text, q in _ends(root, allowed)}
+
+
+def renewed(begun: Text, text: Text) -> bool:
+    """Return whether nothing waits; the clauses for long windows are left out, for texts shorter than those."""
+    return text.waits == 0
+
+
+def released(begun: Text, text: Text) -> bool:
+    """Return whether nothing of a window's first token waits."""
+    return text.waits <= sum(map(len, text.spelled[len(begun.ids) + 1 :]))
+
+
+def windows(root: Text) -> tuple[Law, Law]:
+    """Return the law of the look-ahead that commits windows, and the weight ``prod_j Psi(r_j)`` of each text."""
+    law, weight = {}, {}
+    stack = [(root, root, 1.0, reach(renewed, root, root))]
+    while stack:
+        text, begun, p, w = stack.pop()
+        if text.over:
+            law[text.ids], weight[text.ids] = p / w, w
+            continue
+        for longer in text.longer:
+            if longer.banned:
+                continue
+            if not longer.over and renewed(begun, longer):
+                psi = reach(renewed, longer, longer)
+                if psi > 0:
+                    stack.append((longer, longer, p * longer.p, w * psi))
+            elif reach(renewed, begun, longer) > 0:
+                stack.append((longer, begun, p * longer.p, w))
+    return law, weight
+
+
+def early(root: Text) -> Law:
+    """Return the law of the look-ahead that releases each token as soon as nothing of it waits."""
+    law, stack = {}, [(root, 1.0)]
+    while stack:
+        text, q = stack.pop()
+        if text.over:
+            law[text.ids] = q
+            continue
+        ahead = [(longer, longer.p * reach(released, text, longer)) for longer in text.longer]
+        total = math.fsum(p for _, p in ahead)
+        stack += [(longer, q * p / total) for longer, p in ahead if p > 0]
+    return law
+
+
+def reach(ends: Ends, begun: Text, text: Text) -> float:
+    """Return the probability that the window which began at ``begun`` ends without a phrase, from ``text`` on."""
+    if text.banned:
+        return 0.0
+    if text.over or (text is not begun and ends(begun, text)):
+        return 1.0
+    return math.fsum(longer.p * reach(ends, begun, longer) for longer in text.longer)
+
+
+def resampled(law: Law, weight: Law, draws: int, *, repeats: int = 4_000, seed: int = 0) -> Law:
+    """Return the law of one of ``draws`` weighted draws, picked by the weights: what self-normalised means are means of.
+
+    That is ``draws * q(y) w(y) E[1 / (w(y) + W)]`` with ``W`` the sum of the other weights, of which ``repeats`` are drawn.
+    """
+    q, w = np.array(list(law.values())), np.array([weight[ids] for ids in law])
+    levels, place = np.unique(w, return_inverse=True)
+    others = np.random.default_rng(seed).multinomial(draws - 1, np.bincount(place, q) / q.sum(), size=repeats) @ levels
+    inverse = np.array([np.mean(1 / (level + others)) for level in levels])
+    picked = q * w * inverse[place]
+    return dict(zip(law, (picked / picked.sum()).tolist(), strict=True))
+
+
+def rewound(root: Text, phrases: Collection[bytes]) -> Law:
+    """Return the law of rewinding: at a phrase, go back to the token in which it begins, ban that one there, and go on from there.
+
+    A ban holds as long as the text before it stands. With ``a(v)`` the expected number of times that ``v`` is drawn at a place
+    while it stands, the law of what follows is ``sum_v a(v) law_v``, and ``law_v`` also says how often ``v`` comes to be banned.
+    """
+    ends, _ = _rewound(root, phrases)
+    return ends
+
+
+def _rewound(text: Text, phrases: Collection[bytes]) -> tuple[Law, dict[int, float]]:
+    """Return the probabilities of the texts that come out from ``text`` on, and of going back to each place before it."""
+    if text.over:
+        return {text.ids: 1.0}, {}
+    place, below = len(text.ids), {}
+    for longer in text.longer:
+        below[longer] = ({}, {_beginning(longer, phrases): 1.0}) if longer.banned else _rewound(longer, phrases)
+    again = {longer: back.get(place, 0.0) for longer, (_, back) in below.items()}
+    ends: Law = {}
+    backs: dict[int, float] = {}
+    for longer, visits in _visits(text.longer, again).items():
+        for ids, q in below[longer][0].items():
+            ends[ids] = ends.get(ids, 0.0) + visits * q
+        for earlier, q in below[longer][1].items():
+            if earlier < place:
+                backs[earlier] = backs.get(earlier, 0.0) + visits * q
+    return ends, backs
+
+
+def _visits(children: Sequence[Text], again: dict[Text, float]) -> dict[Text, float]:
+    """Return how often each child is drawn on average, where it is drawn and banned again with the probability ``again``."""
+    visits = dict.fromkeys(children, 0.0)
+    level = {frozenset[Text](): 1.0}
+    while level:
+        more: dict[frozenset[Text], float] = {}
+        for banned, reached in level.items():
+            left = [child for child in children if child not in banned]
+            total = math.fsum(child.p for child in left)
+            for child in left:
+                drawn = reached * child.p / total
+                visits[child] += drawn
+                if again[child] > 0:
+                    more[banned | {child}] = more.get(banned | {child}, 0.0) + drawn * again[child]
+        level = more
+    return visits
+
+
+def _beginning(text: Text, phrases: Collection[bytes]) -> int:
+    """Return the place of the token in which the first phrase of a text begins."""
+    written = b"".join(text.spelled)
+    byte = min(written.index(phrase) for phrase in phrases if phrase in written)
+    return int(np.searchsorted(np.cumsum([len(token) for token in text.spelled]), byte, side="right"))
+
+
+def _ends(root: Text, allowed: Callable[[Text], bool]) -> Iterator[tuple[Text, float]]:
+    """Yield each text that comes out where tokens are drawn among those that are allowed, and how probable that is."""
+    stack = [(root, 1.0)]
+    while stack:
+        text, q = stack.pop()
+        if text.over:
+            yield text, q
+            continue
+        left = list(filter(allowed, text.longer))
+        total = math.fsum(longer.p for longer in left)
+        stack += [(longer, q * longer.p / total) for longer in left]

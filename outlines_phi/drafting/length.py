@@ -1,0 +1,159 @@
+"""How many tokens to draft."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from ..errors import UnsupportedError
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+
+FORGETTING = 0.95
+"""What a tested token counts for one test later: the last twenty or so make the rate."""
+
+HITS, TESTS = 3.0, 4.0
+"""What the rate starts from, as if so many of so many tokens had been accepted."""
+
+REMEMBERED = 4096
+"""Sites whose drafts wait for their outcome."""
+
+NONE: tuple[int, list[tuple[int, ...]]] = (0, [])
+"""No drafts, of no round."""
+
+
+def check_length(length: object) -> int:
+    """Return ``length`` if it is the length of a draft.
+
+    Raises
+    ------
+    UnsupportedError
+        It is not a positive whole number.
+    """
+    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+        raise UnsupportedError(
+            f"A draft length of {length!r} was given; expected a whole number of at least 1. Leave draft= out for none."
+        )
+    return int(length)
+
+
+def best_length(acceptance: float, cost: float, most: int) -> int:
+    """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
+
+    ``E(k) = 1 + a + ... + a^k`` tokens are expected of a call with ``k`` drafts that are accepted with probability ``a`` each
+    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without. At least
+    1 where ``most`` allows it, because what is not tried is never found to have become better.
+    """
+    lengths = np.arange(1, most + 1)
+    expected = 1 + np.cumsum(acceptance**lengths)
+    return 1 + int((expected / (1 + cost * lengths)).argmax()) if most > 0 else 0
+
+
+@final
+@dataclass(frozen=True)
+class AdaptedLength(Drafter):
+    """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`).
+
+    What became of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
+    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own.
+
+    Attributes
+    ----------
+    drafter
+        The drafter.
+    cost
+        What one more token adds to the time of a model call, in times of a call with one token.
+
+    Raises
+    ------
+    UnsupportedError
+        ``drafter`` is no drafter, or ``cost`` is negative or no number.
+    """
+
+    drafter: Drafter
+    cost: float = 0.05
+    name: ClassVar[str] = "adapted_length"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drafter, Drafter):
+            raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
+        if isinstance(self.cost, bool) or not isinstance(self.cost, (int, float)) or not 0 <= self.cost < np.inf:
+            raise UnsupportedError(f"AdaptedLength(cost={self.cost!r}) was given; expected a number of at least 0.")
+
+    @property
+    def sampled(self) -> bool:
+        """See :attr:`Drafter.sampled`."""
+        return self.drafter.sampled
+
+    def begin(self, run: DraftRun) -> Drafting:
+        """See :meth:`Drafter.begin`."""
+        return _Adapted(Proposer(self.drafter, run), self.cost)
+
+
+@final
+class Acceptance:
+    """The share of tested tokens that were accepted; old tests are forgotten little by little."""
+
+    def __init__(self) -> None:
+        self._hits, self._tests = HITS, TESTS
+
+    @property
+    def rate(self) -> float:
+        """The share."""
+        return self._hits / self._tests
+
+    def observe(self, accepted: int, rejected: int) -> None:
+        """Take note of a chain: tokens that were accepted, and one or none that was rejected."""
+        for hit in [1.0] * accepted + [0.0] * rejected:
+            self._hits = FORGETTING * self._hits + hit
+            self._tests = FORGETTING * self._tests + 1.0
+
+
+@final
+class _Adapted(Drafting):
+    def __init__(self, proposer: Proposer, cost: float) -> None:
+        self._proposer, self._cost = proposer, cost
+        self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)
+        # Per site, the round of its last drafts, and these: several where they are drawn.
+        self._waiting: OrderedDict[tuple[int, tuple[int, ...]], tuple[int, list[tuple[int, ...]]]] = OrderedDict()
+        self._round = self._longest = 0
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        self._round += 1
+        for site in sites:
+            self._learn(site)
+        best = [
+            best_length(self._acceptance[site.row].rate, self._cost, length)
+            for site, length in zip(sites, lengths, strict=True)
+        ]
+        drafts = self._proposer.propose(sites, best, streams)
+        for site, draft in zip(sites, drafts, strict=True):
+            self._remember(site, draft.tokens)
+        return drafts
+
+    def _learn(self, site: Site) -> None:
+        """Compare the text with the drafts that were made on its way, each once."""
+        written = len(site.tokens)
+        for at in range(max(0, written - self._longest - 1), written):
+            _, drafts = self._waiting.get((site.row, site.tokens[:at]), NONE)
+            if drafts:
+                draft = drafts.pop(0)
+                pairs = zip(draft, site.tokens[at:], strict=False)
+                agrees = [drafted == taken for drafted, taken in pairs]
+                accepted = agrees.index(False) if False in agrees else len(agrees)
+                self._acceptance[site.row].observe(accepted, int(accepted < len(agrees)))
+
+    def _remember(self, site: Site, tokens: tuple[int, ...]) -> None:
+        if tokens:
+            key = site.row, site.tokens
+            if self._waiting.get(key, NONE)[0] < self._round:
+                self._waiting[key] = self._round, []
+            self._waiting[key][1].append(tokens)
+            self._longest = max(self._longest, len(tokens))
+        while len(self._waiting) > REMEMBERED:
+            self._waiting.popitem(last=False)

@@ -1,0 +1,265 @@
+"""A smaller language model over the same vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ModelError, UnsupportedError, VocabularyError
+from ..guides.guide import DEAD, DONE
+from ..lm.model import LanguageModel
+from ..vocabulary import Vocabulary
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+
+WASTE = 1024
+"""Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
+
+SHOWN = 5
+"""How many tokens a message names."""
+
+
+@final
+@dataclass(frozen=True)
+class ModelDrafter(Drafter):
+    """Draws ``d_i ~ r_i``, the law of a smaller model: under the settings of the call, masked by the guide.
+
+    ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it has
+    read before. Where truncation leaves no token that the guide allows, a chain ends.
+
+    Attributes
+    ----------
+    model
+        The smaller model; its tokens are those of the model that is drafted for, up to rows that neither has a token for.
+    greedy
+        Propose the likeliest tokens of ``r_i`` instead: a deterministic draft, which walks can share.
+
+    Raises
+    ------
+    UnsupportedError
+        ``model`` is not a :class:`~outlines_phi.LanguageModel`, or ``greedy`` is no truth value.
+    VocabularyError
+        From :meth:`begin`: the two models differ in a token, or the smaller one lacks it; says which.
+    ModelError
+        From :meth:`begin`: a prompt is longer than the context of the smaller model.
+    """
+
+    model: LanguageModel
+    greedy: bool = False
+    name: ClassVar[str] = "model"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, LanguageModel):
+            raise UnsupportedError(
+                f"ModelDrafter({type(self.model).__name__}) was given; expected a LanguageModel, such as "
+                "TransformersModel.with_tokenizer(model, tokenizer)."
+            )
+        if not isinstance(self.greedy, bool):
+            raise UnsupportedError(f"ModelDrafter(greedy={self.greedy!r}) was given; expected True or False.")
+
+    @property
+    def sampled(self) -> bool:
+        """See :attr:`Drafter.sampled`."""
+        return not self.greedy
+
+    def begin(self, run: DraftRun) -> ModelDrafting:
+        """See :meth:`Drafter.begin`."""
+        check_vocabularies(self.model.vocabulary, run.vocabulary)
+        context = self.model.max_length
+        for row, prompt in enumerate(run.prompts):
+            if context is not None and len(prompt) > context:
+                raise ModelError(
+                    f"Prompt {row} has {len(prompt)} tokens and the context of the model that drafts is {context}; shorten it, or "
+                    "draft with a model of a longer context."
+                )
+        return ModelDrafting(self, run)
+
+
+@dataclass(eq=False)
+class _Chain:
+    """A draft in the making: where it has arrived, the node there, and its tokens with their laws."""
+
+    site: Site
+    length: int
+    rng: np.random.Generator
+    node: int = -1
+    tokens: list[int] = field(default_factory=list)
+    log_r: list[Tensor] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.tokens) >= self.length or self.site.state in (DEAD, DONE)
+
+    def draft(self) -> Draft:
+        return Draft(tuple(self.tokens), torch.stack(self.log_r) if self.log_r else None)
+
+
+@final
+class ModelDrafting(Drafting):
+    """A smaller model at work in one call.
+
+    Attributes
+    ----------
+    trees
+        Its token trees, and what they have cost.
+    """
+
+    def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
+        self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
+        self.trees = drafter.model.trees(run.prompts)
+        self._roots: Tensor | None = None
+        self._nodes: dict[tuple[int, int], int] = {}  # by parent and token
+        self._logits: dict[int, Tensor] = {}  # of the prompts, and of what this round has read
+        self._queue: list[tuple[int, int]] = []  # the nodes of the next call
+        self._compacted = 0
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        rooms = [self._room(site, length) for site, length in zip(sites, lengths, strict=True)]
+        chains = [_Chain(*asked) for asked in zip(sites, rooms, streams, strict=True)]
+        growing = [chain for chain in chains if not chain.finished]
+        self._tidy(growing)
+        for chain in growing:
+            chain.node = chain.site.row
+            for i, token in enumerate(chain.site.tokens, 1):
+                chain.node = self._node(chain.node, token, wanted=i == len(chain.site.tokens))
+        while growing:
+            self._evaluate()
+            growing = self._draw(growing)
+            for chain in growing:
+                chain.node = self._node(chain.node, chain.tokens[-1], wanted=True)
+        self._logits = {} if self._roots is None else dict(enumerate(self._roots))
+        return [chain.draft() for chain in chains]
+
+    def _room(self, site: Site, length: int) -> int:
+        """Return how many tokens the model's context leaves for a draft: the last of them is drawn, never read."""
+        context = self._model.max_length
+        return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
+
+    def _node(self, parent: int, token: int, *, wanted: bool) -> int:
+        """Return the node of ``token`` after ``parent``: one of the next call if new, or if its law is wanted and was not kept."""
+        node = self._nodes.get((parent, token))
+        first = self._next
+        if node is None or (wanted and node < first and node not in self._logits):
+            node = self._nodes[parent, token] = first + len(self._queue)
+            self._queue.append((parent, token))
+        return node
+
+    @property
+    def _next(self) -> int:
+        """The handle of the first node of the next call."""
+        return len(self._run.prompts) if self._roots is None else self.trees.next_node
+
+    def _evaluate(self) -> None:
+        """Read what is queued, in one call; the prompts with the first."""
+        parents, tokens = [parent for parent, _ in self._queue], [token for _, token in self._queue]
+        self._queue = []
+        if self._roots is None:
+            evaluation = self.trees.roots(parents, tokens)
+            self._roots = evaluation.logits[: len(self._run.prompts)].clone()
+        elif parents:
+            evaluation = self.trees.extend(parents, tokens)
+        else:
+            return
+        self._logits.update(zip(evaluation.nodes, evaluation.logits, strict=True))
+
+    def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
+        """Take every chain one token further; return those that go on."""
+        log_r = self._laws(chains)
+        if self._greedy:
+            tokens = log_r.argmax(-1)
+        else:
+            # Summed in double precision; below the total, so that rounding never leads beyond the last token that has any mass.
+            cumulative = log_r.double().exp_().cumsum_(-1)
+            uniform = torch.tensor([chain.rng.random() for chain in chains], dtype=torch.float64, device=log_r.device)
+            total = cumulative[:, -1:]
+            masses = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+            tokens = torch.searchsorted(cumulative, masses, right=True).clamp_(max=log_r.shape[-1] - 1)[:, 0]
+        chosen = torch.stack([tokens.double(), log_r.gather(-1, tokens[:, None])[:, 0].double()])
+        growing = []
+        for chain, law, token, log_r_v in zip(chains, log_r, *chosen.tolist(), strict=True):
+            if not log_r_v > -math.inf:  # truncation leaves nothing that the guide allows
+                continue
+            chain.tokens.append(int(token))
+            if not self._greedy:
+                chain.log_r.append(law)
+            chain.site = chain.site.after(int(token), self._run.table)
+            if not chain.finished:
+                growing.append(chain)
+        return growing
+
+    def _laws(self, chains: Sequence[_Chain]) -> Tensor:
+        """Return ``log r`` after each chain, ``[n, V]``: one law for those at the same node; ``nan`` where there is none."""
+        place: dict[int, int] = {}
+        for chain in chains:
+            place.setdefault(chain.node, len(place))
+        heads = {place[chain.node]: chain.site for chain in reversed(chains)}
+        sites = [heads[i] for i in range(len(place))]
+        logits = _resized(torch.stack([self._logits[node] for node in place]), len(self._run.vocabulary))
+        contexts = ((*site.prompt, *site.tokens) for site in sites)
+        log_p = self._run.settings.log_p(logits, self._run.vocabulary, contexts)
+        bias = [self._run.table.bias(site.state, site.remaining, log_p.device) for site in sites]
+        log_r = torch.log_softmax(log_p + torch.stack(bias), -1)
+        return log_r if len(place) == len(chains) else log_r[[place[chain.node] for chain in chains]]
+
+    def _tidy(self, chains: Sequence[_Chain]) -> None:
+        """Give back what is not on the way to a text, where that outweighs the texts."""
+        if self._roots is None or self.trees.next_node - self._compacted <= WASTE:
+            return
+        kept: set[int] = set()
+        for chain in chains:
+            node: int | None = chain.site.row
+            for token in chain.site.tokens:
+                node = None if node is None else self._nodes.get((node, token))
+                if node is None:
+                    break
+                kept.add(node)
+        if self.trees.next_node - self._compacted > max(WASTE, len(kept)):
+            self.trees.compact(sorted(kept))
+            self._nodes = {pair: node for pair, node in self._nodes.items() if node in kept}
+            self._compacted = self.trees.next_node
+
+
+def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
+    """Raise unless every token of ``target`` is that of the same id in ``drafts``; says which are not.
+
+    Raises
+    ------
+    VocabularyError
+        Tokens differ, or are missing.
+    """
+    if drafts.fingerprint == target.fingerprint:
+        return
+    common = min(len(drafts), len(target))
+    missing = [v for v in np.flatnonzero(target.real).tolist() if v >= common or not drafts.real[v]]
+    if missing:
+        raise VocabularyError(
+            f"The model that drafts has no row for {len(missing)} tokens of the model that it drafts for: "
+            f"{_named(missing, target)}. Draft with a model of the same tokenizer."
+        )
+    # Ids that only the drafting model has a token for are left out of its laws.
+    pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
+    different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
+    if different:
+        raise VocabularyError(
+            f"The model that drafts writes {len(different)} tokens otherwise than the model that it drafts for: "
+            f"{_named(different, drafts)}, for {_named(different, target)}. Draft with a model of the same tokenizer."
+        )
+
+
+def _named(ids: Sequence[int], vocabulary: Vocabulary) -> str:
+    """List the first few of ``ids``."""
+    rest = len(ids) - SHOWN
+    return ", ".join(f"{v} ({vocabulary.tokens[v]!r})" for v in ids[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _resized(logits: Tensor, size: int) -> Tensor:
+    """Return ``logits`` with ``size`` columns: models of one tokenizer may pad their output differently."""
+    logits = logits[:, :size]
+    return torch.nn.functional.pad(logits, (0, size - logits.shape[1]), value=-math.inf)

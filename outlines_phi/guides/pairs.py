@@ -1,0 +1,246 @@
+"""What a guide allows, without certain phrases: the product of the two, state by state."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from functools import lru_cache
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UnsupportedError, VocabularyError
+from ..lift import FIRST
+from ..partition import EOS, NEVER, Partition, refine
+from .banning import BanningGuide
+from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .phrases import PhraseGuide
+from .shortest import ShortestTexts
+
+SEARCHED = 5_000
+"""How many pairs of states are looked at to find an end from one pair before that is given up."""
+
+_UNKNOWN, _BLOCKED = -1, -2
+"""``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
+
+_ROWS, _BASES, _PARTITIONS = 32, 128, 16
+"""How many rows, transitions of left states, and refined partitions are kept."""
+
+
+class _Base(NamedTuple):
+    """The transitions of a left state beside the start of a text on the right.
+
+    Attributes
+    ----------
+    partition
+        The classes of both.
+    counts
+        ``int64[G]``: how many tokens each has.
+    left_targets, targets
+        The next left state of each left class, and ``int32[G]``, the next pair of each class; that of EOS is left out.
+    """
+
+    partition: Partition
+    counts: NDArray[np.int64]
+    left_targets: NDArray[np.int32]
+    targets: NDArray[np.int32]
+
+
+@final
+class ProductGuide(BanningGuide):
+    """The token sequences of a guide whose bytes hold no banned phrase, whatever the size of both.
+
+    A state is a pair, numbered when a row first leads to it, so memory grows with the pairs that were met. Of a row, all that does
+    not depend on what is pending is shared by the pairs with the same left state. A pair is live if and only if an end can be
+    reached from it; so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
+    looked for along a shortest one of the left guide first, which nearly always holds no phrase, and else best first with the
+    left guide's ``min_tokens`` as the bound (A*; Hart, Nilsson, Raphael 1968).
+
+    Parameters
+    ----------
+    left
+        What is allowed.
+    right
+        Free text without the phrases, over the same vocabulary.
+
+    Raises
+    ------
+    VocabularyError
+        The two are of different vocabularies.
+    UnsupportedError
+        From what needs ``min_tokens``: :data:`SEARCHED` pairs did not tell whether a text can be finished.
+    """
+
+    def __init__(self, left: Guide, right: PhraseGuide) -> None:
+        if left.vocabulary.fingerprint != right.vocabulary.fingerprint:
+            raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
+        self.left, self.right = left, right
+        self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
+        self._number: dict[int, int] = {}
+        # The pairs by number, and min_tokens of each as far as it is known.
+        self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int32)
+        self._shortest = ShortestTexts(left)
+        self._lock = threading.RLock()
+        self._recent_row = lru_cache(_ROWS)(self._row)
+        self._recent_base = lru_cache(_BASES)(self._base)
+        self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.root))
+        self.start = self._pair(left.start, right.start)
+
+    def row(self, state: int) -> Row:
+        """Return the transitions of ``state``."""
+        with self._lock:
+            return self._recent_row(state)
+
+    def advance(self, state: int, token: int) -> int:
+        """See :meth:`Guide.advance`, without the whole row."""
+        with self._lock:
+            left, right = self._pairs[state, :2].tolist()
+            after = self.left.advance(left, token), self.right.advance(right, token)
+            target = self._pair(*after)
+            return target if self.min_tokens(target) < UNREACHABLE else DEAD
+
+    def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens, end of sequence included, from ``state`` to DONE (open: to where a text may end)."""
+        return int(self.min_tokens_of(np.array([state]))[0])
+
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        with self._lock:
+            self._follow(states)
+            for state in np.unique(states[self._pairs[states, 2] == _BLOCKED]).tolist():
+                if self._pairs[state, 2] == _BLOCKED:  # the search from another may have met it
+                    self._search(state)
+            return self._pairs[states, 2].astype(np.int64)
+
+    def start_after(self, prompt: bytes) -> int:
+        """See :meth:`Guide.start_after`."""
+        with self._lock:
+            return self._pair(self.left.start_after(prompt), self.right.start_after(prompt))
+
+    def pending(self, state: int) -> int:
+        """See :meth:`BanningGuide.pending`."""
+        return self.right.pending(int(self._pairs[state, 1]))
+
+    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`BanningGuide.phrases_at`; of tokens that the left guide allows."""
+        left, right = self._pairs[state, :2].tolist()
+        row = self.left.row(left)
+        allowed = row.targets[row.partition.class_of[tokens]] != DEAD
+        return np.where(allowed, self.right.phrases_at(right, tokens), -1)
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``: that of both."""
+        left, right = self._pairs[state, :2].tolist()
+        return f"{self.left.describe(left)} and {self.right.describe(right)}"
+
+    def _row(self, state: int) -> Row:
+        left, right = self._pairs[state, :2].tolist()
+        if state in (DEAD, DONE):
+            return Row(self.right.root, np.full(self.right.root.size, DEAD, dtype=np.int32))
+        tokens, classes, partition, targets = self._moves(left, right)
+        targets = np.where(self.min_tokens_of(targets) < UNREACHABLE, targets, DEAD).astype(np.int32)
+        if not len(tokens):
+            return Row(partition, targets)
+        class_of = partition.class_of.copy()
+        class_of[tokens] = classes
+        return Row(Partition(class_of, len(targets)), targets)
+
+    def _moves(
+        self, left: int, right: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Partition, NDArray[np.int32]]:
+        """Return a pair's transitions, those into dead ends as well, as changes to a partition that it shares with others.
+
+        The tokens that are in another class than there, the class of each, the partition, and the target of each class.
+        """
+        base, changes = self._recent_base(left), self.right.changes(right)
+        left_class_of = self.left.partition_of(left).class_of
+        relevant = base.left_targets[left_class_of[changes.tokens]] != DEAD
+        tokens, right_classes = changes.tokens[relevant], changes.classes[relevant]
+        left_classes = left_class_of[tokens].astype(np.int64)
+        width = len(changes.targets)
+        spelled = right_classes != NEVER
+        both, which = np.unique((left_classes * width + right_classes)[spelled], return_inverse=True)
+        classes = np.full(len(tokens), NEVER, dtype=np.int32)
+        classes[spelled] = base.partition.size + which
+        on_left, on_right = np.divmod(both, width)
+        added = self._intern(base.left_targets[on_left], changes.targets[on_right])
+        occupied = base.counts > np.bincount(base.partition.class_of[tokens], minlength=base.partition.size)
+        targets = np.concatenate([np.where(occupied, base.targets, DEAD), added]).astype(np.int32)
+        ends = base.left_targets[EOS] == DONE and changes.targets[EOS] == DONE
+        targets[EOS] = DONE if ends else DEAD
+        return tokens, classes, base.partition, targets
+
+    def _base(self, left: int) -> _Base:
+        row = self.left.row(left)
+        partition, on_left, on_right = self._refined(row.partition)
+        targets = self._intern(row.targets[on_left], self.right.changes(self.right.start).targets[on_right])
+        targets[:FIRST] = DEAD
+        counts = np.bincount(partition.class_of, minlength=partition.size)
+        return _Base(partition, counts, row.targets, targets)
+
+    def _pair(self, left: int, right: int) -> int:
+        return int(self._intern(np.array([left]), np.array([right]))[0])
+
+    def _intern(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the numbers of pairs, DEAD where either is; new ones get the next."""
+        states = np.full(len(left), DEAD, dtype=np.int32)
+        states[(left == DONE) & (right == DONE)] = DONE
+        texts = (left > DONE) & (right > DONE)
+        codes, which = np.unique(left[texts].astype(np.int64) << 32 | right[texts], return_inverse=True)
+        before = len(self._number)
+        numbers = np.array(
+            [self._number.setdefault(code, len(self._number)) for code in codes.tolist()], dtype=np.int64
+        )
+        self._add(codes[numbers >= before], before + DONE + 1)
+        states[texts] = (numbers + DONE + 1)[which]
+        return states
+
+    def _add(self, codes: NDArray[np.int64], first: int) -> None:
+        """Store new pairs from number ``first`` on."""
+        end = first + len(codes)
+        if end > len(self._pairs):
+            grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int32)
+            grown[: len(self._pairs)] = self._pairs
+            self._pairs = grown
+        self._pairs[first:end, 0] = codes >> 32
+        self._pairs[first:end, 1] = codes & 0xFFFFFFFF
+
+    def _follow(self, states: NDArray[np.integer]) -> None:
+        """Set ``min_tokens`` of the pairs for which a shortest sequence of the left guide holds no phrase."""
+        unknown = np.unique(states[self._pairs[states, 2] == _UNKNOWN])
+        for left in np.unique(self._pairs[unknown, 0]).tolist():
+            here = unknown[self._pairs[unknown, 0] == left]
+            after = self.right.after_text(self._pairs[here, 1], self._shortest.text(left))
+            free = self.right.min_tokens_of(after) == 0
+            self._pairs[here, 2] = np.where(free, self.left.min_tokens(left), _BLOCKED)
+
+    def _search(self, state: int) -> None:
+        """Set ``min_tokens`` of ``state`` and of the pairs on the way to the end, or of all met if there is none."""
+        steps, before = {state: 0}, {state: DEAD}
+        queue, met = [(0, 0, state)], set[int]()
+        while queue:
+            bound, _, here = heapq.heappop(queue)
+            if self._pairs[here, 2] >= 0:
+                while here != DEAD:
+                    self._pairs[here, 2] = bound - steps[here]
+                    here = before[here]
+                return
+            if here in met:
+                continue
+            met.add(here)
+            if len(met) > SEARCHED:
+                shortest = self._shortest.text(int(self._pairs[state, 0])).decode(errors="replace")
+                raise UnsupportedError(
+                    f"{SEARCHED} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
+                    f"{shortest!r}, holds one, and so do all others that were tried. Ban less, or change the output type"
+                )
+            targets = np.unique(self._moves(*self._pairs[here, :2].tolist())[3])
+            self._follow(targets)
+            known = self._pairs[targets, 2]
+            least = np.where(known >= 0, known, self.left.min_tokens_of(self._pairs[targets, 0]))
+            for target, rest in zip(targets.tolist(), least.tolist(), strict=True):
+                if rest < UNREACHABLE and steps[here] + 1 < steps.get(target, UNREACHABLE):
+                    steps[target], before[target] = steps[here] + 1, here
+                    heapq.heappush(queue, (steps[target] + rest, -steps[target], target))
+        self._pairs[list(met), 2] = UNREACHABLE

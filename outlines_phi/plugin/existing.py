@@ -1,0 +1,176 @@
+"""A ban for what an application has already: one line, and its type stays what it is."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from outlines.generator import SteerableGenerator
+from outlines.models.transformers import Transformers
+from outlines.processors import OutlinesLogitsProcessor
+
+from ..errors import UnsupportedError
+from ..guides.banned import BannedPhrases
+from .bans import Ban, resolve_ban
+from .classic import ClassicGenerator
+from .compiled import CompiledTypes
+from .generator import PhiGenerator
+from .keywords import refuse_unknown
+from .loading import wrap
+from .loop import check_budget
+from .model import PhiTransformers
+from .phi_processor import PhiLogitsProcessor, compiled_for
+from .processor import MaskLogitsProcessor, TableLogitsProcessor
+
+OPTIONS = tuple(field.name for field in fields(BannedPhrases) if field.name != "phrases")
+"""The options of :class:`BannedPhrases`."""
+
+
+def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int | None = None, **options: Any) -> Any:
+    """Return what writes as ``thing`` does, but for banned phrases; ``thing`` itself stays as it is.
+
+    ==============================================================  ===========================================================
+    thing                                                           what comes back
+    ==============================================================  ===========================================================
+    an Outlines model (stock, or of this package)                   a model of this package, whose calls all keep the ban
+    a generator of this package, also of ``generate.json``, ...     the same with the ban
+    an ``outlines.Generator(model, T)``                             the same with a processor that masks
+    a logits processor whose language can be read                   a logits processor that masks
+    a Hugging Face model (with ``tokenizer``), a tokenizer          a logits processor that masks, for free text
+    ==============================================================  ===========================================================
+
+    What masks runs in the host's own loop, for instance ``hf_model.generate(**inputs, logits_processor=[processor])``: level
+    ``"mask"``. It never lets a phrase through, but a text that was on the way to one is bent away at the last token. Models and
+    generators of this package do better (``level=``).
+
+    Parameters
+    ----------
+    thing
+        As in the table. Where it bans phrases already, these are added.
+    phrases
+        A list of phrases, or a :class:`BannedPhrases`.
+    tokenizer
+        The tokenizer of a Hugging Face model, or of the model that a stock logits processor was made for.
+    max_new_tokens
+        For what masks: the most tokens that the host's loop will write. It has to be known for whole words, so that no text is cut
+        after one that would have had to go on.
+    **options
+        ``ignore_case``, ``whole_word``, ``across_prompt`` and ``level`` of :class:`BannedPhrases`.
+
+    Raises
+    ------
+    UnsupportedError
+        A thing that cannot be read, an option that has no use for it, or nothing to ban; says what to give.
+    EmptyLanguageError
+        The phrases leave nothing of what ``thing`` writes.
+    """
+    banned = _read(phrases, options)
+    if isinstance(thing, PhiGenerator | ClassicGenerator | Transformers):
+        _refuse_of_loops(thing, tokenizer, max_new_tokens)
+        return _corrected(thing, banned)
+    if isinstance(thing, SteerableGenerator) and isinstance(thing.model, PhiTransformers):
+        _refuse_of_loops(thing, tokenizer, max_new_tokens)
+        processor = thing.logits_processor
+        joined = _joined(getattr(processor, "ban", None), banned)
+        masking = MaskLogitsProcessor(thing.model.table(processor, joined), ban=joined)
+        return type(thing).from_processor(thing.model, masking)
+    if isinstance(thing, PhiLogitsProcessor):
+        _check_masked(banned, thing.budget)
+        return _weighted(thing, banned, max_new_tokens)
+    _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
+    match thing:
+        case SteerableGenerator(model=Transformers()):
+            masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
+            return type(thing).from_processor(thing.model, masking)
+        case TableLogitsProcessor():
+            return _masking(CompiledTypes(thing.table.vocabulary), thing, banned, max_new_tokens)
+        case OutlinesLogitsProcessor():
+            if tokenizer is None:
+                raise UnsupportedError(
+                    f"A {type(thing).__name__} was given to ban() without the tokenizer of its model, which knows what tokens "
+                    "write; add tokenizer=tokenizer."
+                )
+            return _masking(compiled_for(tokenizer), thing, banned, max_new_tokens)
+    return _masking(compiled_for(thing, tokenizer), None, banned, max_new_tokens)
+
+
+def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
+    refuse_unknown(options, OPTIONS, {})
+    if isinstance(phrases, BannedPhrases) and options:
+        raise UnsupportedError(
+            f"{', '.join(options)} was given to ban() beside a BannedPhrases, which has options of its own; give one of the two."
+        )
+    banned = (
+        resolve_ban(phrases) if isinstance(phrases, BannedPhrases) or not options else BannedPhrases(phrases, **options)
+    )
+    if banned is None:
+        raise UnsupportedError("ban() was given no phrases; give at least one, such as ['linarith'].")
+    return banned
+
+
+def _corrected(thing: Any, banned: BannedPhrases) -> Any:
+    """Return a model or generator that this package draws for."""
+    joined = _joined(getattr(thing, "banned_phrases", None), banned)
+    return wrap(thing, banned_phrases=joined) if isinstance(thing, Transformers) else thing.banning(joined)
+
+
+def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:
+    """Return what is banned where some is already."""
+    if own is None:
+        return banned
+    then, now = ({name: getattr(each, name) for name in OPTIONS} for each in (own, banned))
+    if banned.level is None:
+        now["level"] = own.level
+    if then != now:
+        different = ", ".join(f"{name}={then[name]!r}" for name in OPTIONS if then[name] != now[name])
+        raise UnsupportedError(
+            f"ban() was given something that bans phrases already, with {different}. Give the same options, or all phrases at once."
+        )
+    return BannedPhrases((*own.phrases, *banned.phrases), **then)
+
+
+def _masking(compiled: CompiledTypes, processor: Any, banned: BannedPhrases, budget: int | None) -> MaskLogitsProcessor:
+    """Return the processor for what another one allows; ``None`` is free text."""
+    joined = _joined(getattr(processor, "ban", None), banned)
+    budget = getattr(processor, "budget", None) if budget is None else budget
+    table = compiled.without(processor, joined)
+    if budget is not None:
+        check_budget(table, budget)
+    return MaskLogitsProcessor(table, ban=joined, budget=budget)
+
+
+def _weighted(processor: PhiLogitsProcessor, banned: BannedPhrases, budget: int | None) -> PhiLogitsProcessor:
+    return PhiLogitsProcessor(
+        processor.table.vocabulary,
+        processor.table,
+        phi=processor.phi,
+        temperature=processor.settings.temperature,
+        top_k=processor.settings.top_k,
+        max_new_tokens=processor.budget if budget is None else budget,
+        tensor_library_name=processor.tensor_library_name,
+        banned_phrases=_joined(processor.ban, banned),
+    )
+
+
+def _refuse_of_loops(thing: Any, tokenizer: Any, max_new_tokens: int | None) -> None:
+    for name, value in (("tokenizer", tokenizer), ("max_new_tokens", max_new_tokens)):
+        if value is not None:
+            raise UnsupportedError(
+                f"{name}= was given to ban() beside a {type(thing).__name__}, which does not need it: its model has a tokenizer, "
+                "and its calls take max_new_tokens=. Leave it out."
+            )
+
+
+def _check_masked(banned: BannedPhrases, max_new_tokens: int | None) -> None:
+    """Refuse what a processor in the host's loop cannot keep."""
+    if banned.level not in (None, "mask"):
+        raise UnsupportedError(
+            f"level={banned.level!r} was given to ban() for the host's own loop, where a token that is written stays: it masks. "
+            "Leave level out, or draw with outlines_phi.ban(outlines_model, phrases, level=...), or give custom_generate="
+            "outlines_phi.custom_generate and banned_phrases= to a call of generate."
+        )
+    if banned.whole_word and max_new_tokens is None:
+        raise UnsupportedError(
+            "whole_word=True was given to ban() for the host's own loop without max_new_tokens: a text that the loop cuts after "
+            "'cat' on the way to 'catalog' ends in the word 'cat'. Give ban(..., max_new_tokens=N), and the loop the same."
+        )

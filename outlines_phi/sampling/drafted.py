@@ -1,0 +1,230 @@
+"""One round of walks that follow drafts: several tokens of each from one model call (mathematics.md, section 7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..drafting.drafter import DRAFT_STREAM, Draft, Drafter, DraftRun, Proposer, Site
+from ..phi.estimator import ProposalPhi
+from .growth import Chain, Growth
+from .sampler import Request
+from .trajectory import Trajectory, Walks
+from .verify import AT_ONCE, Chains, Laws, Proposals, verify
+
+
+@dataclass(eq=False)
+class Pen:
+    """What a walk keeps between rounds.
+
+    Attributes
+    ----------
+    stream
+        The random stream of its drafts, apart from its own.
+    ahead
+        Numbers of the walk's own stream that no token has used yet. Token ``i`` of a walk uses number ``i`` and no other, so a walk
+        that follows deterministic drafts writes, token for token, what it would have written without.
+    drafted, followed, turns
+        Tokens that were drafted, those that were kept, and the rounds it took part in.
+    """
+
+    stream: np.random.Generator
+    ahead: list[float] = field(default_factory=list)
+    drafted: int = 0
+    followed: int = 0
+    turns: int = 0
+
+    def uniforms(self, walk: Trajectory, n: int) -> list[float]:
+        """Return the next ``n`` numbers of the stream of ``walk``; they stay its next ones until it writes tokens."""
+        if len(self.ahead) < n:
+            self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
+        return self.ahead[:n]
+
+
+@final
+class DraftedStepper:
+    """Takes walks further by as many tokens as their drafts hold good for, and one more.
+
+    A round evaluates where every walk stands and the chain that was drafted for it, in one model call, and the laws ``q_h`` of all
+    positions, in one call of the estimator; :func:`~outlines_phi.sampling.verify.verify` then tells how far each walk goes. The law
+    of a position depends on the text before it and on what was known before the round: an estimator learns between rounds of walks,
+    and only from where walks have been.
+
+    Parameters
+    ----------
+    request
+        The call.
+    phi
+        The estimator, ``h``.
+    drafter
+        What proposes the drafts.
+    length
+        The most tokens of a draft.
+    encode
+        What the drafter may tokenise texts with.
+
+    Attributes
+    ----------
+    branches
+        The prefixes of the run.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        phi: ProposalPhi,
+        drafter: Drafter,
+        length: int,
+        encode: Callable[[str], Sequence[int]] | None = None,
+    ) -> None:
+        self._request, self._length, self._sampled = request, length, drafter.sampled
+        self._walks = Walks(request, phi)
+        self.branches = self._walks.branches
+        run = DraftRun(table=request.table, settings=request.settings, prompts=request.prompts, encode=encode)
+        self._proposer = Proposer(drafter, run)
+        self._pens: dict[Trajectory, Pen] = {}
+
+    def launch(self, n: int) -> list[Trajectory]:
+        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
+        walks = self._walks.launch(n)
+        for walk in walks:
+            self._pens[walk] = Pen(self._request.stream(walk.row, DRAFT_STREAM + walk.number))
+        return walks
+
+    def pen(self, walk: Trajectory) -> Pen:
+        """Return what ``walk`` keeps between rounds."""
+        return self._pens[walk]
+
+    def first(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate the prompts with the first drafts, and take every walk from the start."""
+        self._round(walks)
+
+    def advance(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
+        self._round(walks)
+
+    def _round(self, walks: Sequence[Trajectory]) -> None:
+        growth = Growth(self._request.table)
+        sites = self._sites(walks)
+        standing = [growth.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
+        drafts = self._drafts(walks, sites)
+        chains = [growth.chain(law, draft.tokens) for law, draft in zip(standing, drafts, strict=True)]
+        nodes, logits = self.branches.reach(growth.parents, growth.tokens)
+        if growth.roots:
+            logits = torch.cat([self.branches.plant()[1][growth.roots], logits])
+        prefixes = growth.prefixes(nodes)
+        log_p, scores = self._walks.laws(logits, prefixes)
+        came = self._decide(walks, chains, drafts, prefixes.nodes, log_p, Laws.of(scores))
+        self._walks.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
+        self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
+
+    def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
+        """Return where each walk stands; one object for all that stand on one prefix."""
+        found: dict[tuple[int, int], Site] = {}
+        for walk in walks:
+            key = walk.node, walk.tokens[-1] if walk.tokens else -1
+            if key not in found:
+                prompt = self._request.prompts[walk.row]
+                found[key] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
+        return [found[walk.node, walk.tokens[-1] if walk.tokens else -1] for walk in walks]
+
+    def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
+        """Return a draft per walk. Drafts that are drawn are so many chains: where memory has no room some walks go without."""
+        lengths = [self._length] * len(walks)
+        if self._sampled:
+            room = max(1, AT_ONCE // (len(self._request.table.vocabulary) * (self._length + 1)))
+            lengths[room:] = [0] * (len(walks) - room)
+        return self._proposer.propose(sites, lengths, [self._pens[walk].stream for walk in walks])
+
+    def _decide(
+        self,
+        walks: Sequence[Trajectory],
+        chains: Sequence[Chain],
+        drafts: Sequence[Draft],
+        nodes: Sequence[int],
+        log_p: Tensor,
+        laws: Laws,
+    ) -> set[int]:
+        """Let every walk write what it keeps of its draft and the token after it; return the laws that walks have come to."""
+        drafted = self._tensors(walks, chains, log_p.device)
+        verdict = verify(laws, drafted, _proposals(drafts, drafted.tokens))
+        own = verdict.tokens.clamp_min(0)[:, None]
+        tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
+        rows = drafted.laws.clamp_min(0)
+        log_p_v = log_p[rows, tokens].double()
+        log_s = laws.log_s[rows.gather(1, verdict.accepted[:, None])]
+        columns = [
+            verdict.accepted[:, None],
+            verdict.tokens[:, None],
+            log_s,
+            log_p_v,
+            log_p_v - laws.log_q(rows, tokens),
+        ]
+        came: set[int] = set()
+        found = (
+            torch.cat([column.double() for column in columns], 1).cpu().tolist()
+        )  # the one synchronisation of a round
+        for walk, chain, (accepted, token, log_s_y, *accounts) in zip(walks, chains, found, strict=True):
+            self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts)
+            came.update(chain.laws[: int(accepted) + 1])
+        return came - {-1}
+
+    def _tensors(self, walks: Sequence[Trajectory], chains: Sequence[Chain], device: torch.device) -> Chains:
+        longest = max(len(chain.tokens) for chain in chains)
+        laws = np.full((len(walks), longest + 1), -1)
+        tokens = np.zeros((len(walks), longest), dtype=np.int64)
+        uniforms = np.zeros((len(walks), longest + 1))
+        for i, (walk, chain) in enumerate(zip(walks, chains, strict=True)):
+            size = len(chain.tokens)
+            laws[i, : size + 1], tokens[i, :size] = chain.laws, chain.tokens
+            uniforms[i, : size + 1] = self._pens[walk].uniforms(walk, size + 1)
+        lengths = np.array([len(chain.tokens) for chain in chains])
+        return Chains(*(torch.from_numpy(array).to(device) for array in (laws, tokens, lengths, uniforms)))
+
+    def _write(
+        self,
+        walk: Trajectory,
+        chain: Chain,
+        nodes: Sequence[int],
+        accepted: int,
+        token: int,
+        allowed: bool,
+        accounts: Sequence[float],
+    ) -> None:
+        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
+        pen, half = self._pens[walk], len(accounts) // 2
+        pen.turns, pen.drafted, pen.followed = (
+            pen.turns + 1,
+            pen.drafted + len(chain.tokens),
+            pen.followed + accepted,
+        )
+        last = chain.laws[accepted]
+        written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
+        del pen.ahead[: len(written)]
+        for place, one in enumerate(written):
+            self._walks.take(walk, one, accounts[place], accounts[half + place])
+        if last >= 0:
+            walk.node = nodes[last]
+            walk.log_w = walk.log_w if allowed else -math.inf
+
+
+def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:
+    """Return what the drafts that were drawn were drawn from; ``None`` where there are none."""
+    drawn = [(i, draft.log_r) for i, draft in enumerate(drafts) if draft.log_r is not None]
+    if not drawn:
+        return None
+    rows, first = np.zeros((len(drawn), like.shape[1]), dtype=np.int64), 0
+    for place, (_, log_r) in enumerate(drawn):
+        rows[place, : len(log_r)] = range(first, first + len(log_r))
+        first += len(log_r)
+    return Proposals(
+        torch.tensor([i for i, _ in drawn], device=like.device),
+        torch.from_numpy(rows).to(like.device),
+        torch.cat([log_r for _, log_r in drawn]).to(like.device),
+    )

@@ -1,0 +1,119 @@
+"""Walks that draw token by token: what one is, and what all those of a call stand on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from torch import Tensor
+
+from ..guides.guide import DONE
+from ..phi.branches import Branches
+from ..phi.estimator import ProposalPhi
+from ..phi.run import Prefixes, Run
+from .sampler import Request
+
+ESTIMATE_STREAM = 2**46
+"""Estimators that draw take their random stream from here, out of the reach of the draws."""
+
+
+@dataclass(eq=False)
+class Trajectory:
+    """One draw in the making.
+
+    Attributes
+    ----------
+    row, number
+        Its prompt, and its number among those of the prompt.
+    rng
+        Its random stream.
+    node
+        The node it stands on, in the run's branches.
+    state, remaining
+        The guide state, and the tokens that may still be written.
+    tokens
+        What it has written.
+    log_p, log_w
+        ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
+    """
+
+    row: int
+    number: int
+    rng: np.random.Generator
+    node: int
+    state: int
+    remaining: int
+    tokens: list[int] = field(default_factory=list)
+    log_p: float = 0.0
+    log_w: float = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of sequence was written, or no token was allowed."""
+        return self.state == DONE or self.failed
+
+    @property
+    def failed(self) -> bool:
+        """Whether no token that guide and constraint allow had any probability: a draw of weight 0."""
+        return self.log_w == -math.inf
+
+
+@final
+class Walks:
+    """The walks of a call: their launch, the laws of where they stand, and their accounts.
+
+    Parameters
+    ----------
+    request
+        The call.
+    phi
+        The estimator, ``h``.
+
+    Attributes
+    ----------
+    branches
+        The prefixes of the run.
+    estimate
+        The estimator at work.
+    """
+
+    def __init__(self, request: Request, phi: ProposalPhi) -> None:
+        self._request = request
+        self.branches = Branches(request.lm.trees(request.prompts))
+        self._run = Run(
+            lm=request.lm,
+            table=request.table,
+            settings=request.settings,
+            prompts=request.prompts,
+            budgets=request.budgets,
+            branches=self.branches,
+            stream=lambda row: request.stream(row, ESTIMATE_STREAM),
+        )
+        self.estimate = phi.begin(self._run)
+        self._launched = 0
+
+    def launch(self, n: int) -> list[Trajectory]:
+        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
+        request = self._request
+        self.estimate.learn()
+        numbers = range(self._launched, self._launched + n)
+        self._launched += n
+        return [
+            Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row])
+            for row in range(len(request.prompts))
+            for i in numbers
+        ]
+
+    def laws(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
+        """Return ``log p`` and ``log p + log h``, ``[n, V]``, of raw ``logits`` after ``prefixes``."""
+        log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
+        return log_p, self.estimate.add_log_h(log_p.clone(), prefixes)
+
+    def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
+        """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
+        walk.log_p, walk.log_w = walk.log_p + log_p, walk.log_w + log_w
+        walk.tokens.append(token)
+        walk.state = self._request.table.advance(walk.state, token, walk.remaining)
+        walk.remaining -= 1

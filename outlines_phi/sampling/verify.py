@@ -1,0 +1,219 @@
+"""How much of a draft is kept, and what follows it (mathematics.md, section 7): pure torch, all rows at once, on any device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+BLOCK = 256
+"""Tokens that are summed together: a draw reads the sums of a law, then one block of it."""
+
+CACHED = 2**17
+"""Elements that are exponentiated at a time on a processor: what fits its cache. An accelerator takes :data:`AT_ONCE`."""
+
+AT_ONCE = 2**26
+"""Elements that are held beside the laws, at most: 256 MiB in single precision."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Laws:
+    """Laws ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each.
+
+    Attributes
+    ----------
+    scores
+        ``[L, V]``: ``log p + log h``, or any other log of a law, normalised or not.
+    log_s
+        ``[L]`` float64: ``log S``, ``-inf`` where a row allows nothing.
+    masses
+        ``[L, V / BLOCK]`` float64: the mass of each block and of all before it; 0 where a row allows nothing.
+    """
+
+    scores: Tensor
+    log_s: Tensor
+    masses: Tensor
+
+    @classmethod
+    def of(cls, scores: Tensor) -> Laws:
+        """Return the laws of ``scores``, ``[L, V]``: one exponential and one sum of each element."""
+        parts = [_sums(part) for part in scores.split(_together(scores))]
+        log_s, sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+        return cls(scores, log_s, sums.cumsum(-1))
+
+    def log_q(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Return ``log q`` of ``tokens`` in ``rows``, float64; means nothing in a row that allows nothing."""
+        return self.scores[rows, tokens].double() - self.log_s[rows]
+
+    def draw(self, rows: Tensor, uniforms: Tensor) -> Tensor:
+        """Return one token per entry of ``rows``, ``[n]``, at the quantile that ``uniforms``, ``[n]`` in [0, 1), names.
+
+        The token of a row that allows nothing means nothing.
+        """
+        masses, target = self.masses[rows], self._targets(rows, uniforms)
+        block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
+        before, inner = self._inside(rows, block)
+        # Below the block's mass, so that rounding never leads beyond the last token that has any.
+        target = torch.minimum(target - before, torch.nextafter(inner[:, -1], torch.zeros_like(target)))
+        found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
+        return (block * BLOCK + found).clamp_(max=self.scores.shape[-1] - 1)
+
+    def draws(self, rows: Tensor, uniforms: Tensor, tokens: Tensor) -> Tensor:
+        """Return whether :meth:`draw` returns ``tokens``, ``bool[n]``: a prefix sum of a block instead of a search."""
+        block, place = tokens // BLOCK, (tokens % BLOCK)[:, None]
+        before, inner = self._inside(rows, block)
+        above = inner.gather(-1, place)[:, 0]
+        below = torch.where(place[:, 0] > 0, inner.gather(-1, (place - 1).clamp_min(0))[:, 0], 0.0)
+        target = self._targets(rows, uniforms)
+        return (before + below <= target) & (target < before + above)
+
+    def _targets(self, rows: Tensor, uniforms: Tensor) -> Tensor:
+        total = self.masses[rows, -1]
+        return torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
+
+    def _inside(self, rows: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mass before a block of each row, ``[n]``, and the masses up to each of its tokens, ``[n, BLOCK]``."""
+        size = self.scores.shape[-1]
+        columns = block[:, None] * BLOCK + torch.arange(min(BLOCK, size), device=block.device)
+        scores = self.scores[rows[:, None], columns.clamp(max=size - 1)].double()
+        share = (scores - self.log_s[rows, None]).exp_().masked_fill_(columns >= size, 0.0)
+        inner = (share.nan_to_num_(nan=0.0) * self.masses[rows, -1:]).cumsum(-1)
+        before = torch.where(block > 0, self.masses[rows, (block - 1).clamp_min(0)], 0.0)
+        return before, inner
+
+
+def _together(scores: Tensor) -> int:
+    """Return how many rows of ``scores`` are read at a time."""
+    return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
+
+
+def _sums(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``log S`` of each row of ``scores``, and the masses of its blocks, which add up to 1 but for rounding."""
+    q = scores.softmax(-1)  # in place of exp: half the time on a CPU
+    whole = q.shape[-1] // BLOCK * BLOCK
+    sums = [q[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1, dtype=torch.float64)] if whole else []
+    if whole < q.shape[-1]:
+        sums.append(q[:, whole:].sum(-1, keepdim=True, dtype=torch.float64))
+    masses = torch.cat(sums, -1)
+    # softmax has divided by its own sum, which the largest element still knows; what the division left is summed in float64.
+    log_s = scores.amax(-1).double() - q.amax(-1).double().log() + masses.sum(-1).log()
+    return log_s.nan_to_num(nan=-math.inf, neginf=-math.inf), masses.nan_to_num(nan=0.0)
+
+
+@final
+class Chains(NamedTuple):
+    """The drafts of ``B`` walks, ragged, of at most ``K`` tokens.
+
+    Attributes
+    ----------
+    laws
+        ``[B, K + 1]``: which of the laws the token of each position has; -1 where there is no further token, after the end of
+        sequence. What stands beyond the position after a draft means nothing.
+    tokens
+        ``[B, K]``: the drafted tokens; what stands beyond a draft means nothing.
+    lengths
+        ``[B]``: how many tokens were drafted.
+    uniforms
+        ``[B, K + 1]`` float64 in [0, 1): one per position. Those of positions that are not reached are not used.
+    """
+
+    laws: Tensor
+    tokens: Tensor
+    lengths: Tensor
+    uniforms: Tensor
+
+
+@final
+class Proposals(NamedTuple):
+    """What ``S`` of the drafts were drawn from.
+
+    Attributes
+    ----------
+    walks
+        ``[S]``: whose drafts.
+    rows
+        ``[S, K]``: which row of ``log_r`` each token was drawn from; what stands beyond a draft means nothing.
+    log_r
+        ``[R, V]`` log probabilities.
+    """
+
+    walks: Tensor
+    rows: Tensor
+    log_r: Tensor
+
+
+@final
+class Verdict(NamedTuple):
+    """What becomes of some drafts.
+
+    Attributes
+    ----------
+    accepted
+        ``[B]``: how many tokens of each are kept.
+    tokens
+        ``[B]``: the token after those, -1 where the draft has led to the end of sequence.
+    """
+
+    accepted: Tensor
+    tokens: Tensor
+
+
+def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Verdict:
+    """Return how much of each draft is kept, and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
+
+    A draft that was not drawn is followed as long as it is what the walk draws by itself: token for token the walk without a
+    draft. A draft ``d ~ r`` is kept with probability ``min(1, q(d) / r(d))``; else a token is drawn from the positive part of
+    ``q - r`` (Leviathan et al., arXiv 2211.17192), from ``q`` where rounding leaves nothing of it. One uniform serves both: given
+    that it rejects, what is above the acceptance is uniform again. Nothing is read back from the device.
+    """
+    batch, longest = chains.tokens.shape
+    rows = chains.laws[:, :longest].clamp_min(0)
+    flat = (rows.reshape(-1), chains.uniforms[:, :longest].reshape(-1), chains.tokens.reshape(-1))
+    follows = laws.draws(*flat).view(batch, longest)
+    keeps = None
+    if proposals is not None:
+        keeps = _keeps(laws, chains, proposals)
+        follows[proposals.walks] = chains.uniforms[proposals.walks, :longest] < keeps
+    follows &= torch.arange(longest, device=follows.device) < chains.lengths[:, None]
+    accepted = follows.long().cumprod(-1).sum(-1)
+    here = torch.arange(batch, device=accepted.device)
+    last, uniforms = chains.laws[here, accepted], chains.uniforms[here, accepted]
+    tokens = laws.draw(last.clamp_min(0), uniforms)
+    if proposals is not None and keeps is not None:
+        own = proposals.walks
+        place = accepted[own].clamp_max(longest - 1)
+        rejected = accepted[own] < chains.lengths[own]
+        there = torch.arange(len(own), device=own.device)
+        kept = torch.where(rejected, keeps[there, place], 0.0)
+        above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)
+        drawn_from = torch.where(rejected, proposals.rows[there, place], -1)
+        tokens[own] = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
+    return Verdict(accepted, torch.where(last < 0, -1, tokens))
+
+
+def _keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
+    """Return ``min(1, q(d) / r(d))``, ``[S, K]``; 0 where ``q(d) = 0``, whatever ``r(d)`` has come to by rounding."""
+    tokens = chains.tokens[proposals.walks]
+    rows = chains.laws[proposals.walks, : tokens.shape[-1]].clamp_min(0)
+    log_q = laws.log_q(rows, tokens)
+    log_r = proposals.log_r[proposals.rows.clamp_min(0), tokens].double()
+    return (log_q - log_r).exp().nan_to_num(nan=0.0, posinf=1.0).clamp_max(1.0)
+
+
+def _draw_rest(laws: Laws, rows: Tensor, log_r: Tensor, drawn_from: Tensor, uniforms: Tensor) -> Tensor:
+    """Return a token per row from the positive part of ``q - r``, from ``q`` where ``drawn_from`` is -1 or nothing is left."""
+    found = []
+    for part in torch.arange(len(rows), device=rows.device).split(_together(laws.scores)):
+        own = rows[part]
+        q = (laws.scores[own] - laws.log_s[own, None].to(laws.scores.dtype)).exp_().nan_to_num_(nan=0.0)
+        r = log_r[drawn_from[part].clamp_min(0)].to(q.dtype).exp_().mul_((drawn_from[part] >= 0)[:, None])
+        rest = (q - r).clamp_min_(0.0)
+        rest = torch.where(rest.amax(-1, keepdim=True) > 0, rest, q)
+        # Most of the rest is 0, whose log takes ten times as long as others on a CPU.
+        scores = torch.where(rest > 0, rest.clamp_min(torch.finfo(rest.dtype).tiny).log_(), -math.inf)
+        found.append(Laws.of(scores).draw(torch.arange(len(part), device=part.device), uniforms[part]))
+    return torch.cat(found)

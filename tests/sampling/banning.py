@@ -1,0 +1,224 @@
+"""A guide that bans phrases, and the laws of look-aheads, by plain Python: slow, small, and independent of the package's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlines_phi.guides.banned import BannedPhrases
+from outlines_phi.guides.banning import BanningGuide
+from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
+from outlines_phi.guides.table import Table
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.partition import EOS, NEVER, Partition
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary import Vocabulary
+
+VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
+PROMPT = (1, 5)
+
+Ids = tuple[int, ...]
+
+
+def waiting(text: bytes, phrases: tuple[bytes, ...]) -> int:
+    """How many bytes at the end of a text begin a phrase."""
+    return max(
+        k for k in range(len(text) + 1) if k == 0 or any(p != text[-k:] and p.startswith(text[-k:]) for p in phrases)
+    )
+
+
+@final
+class SlowGuide(BanningGuide):
+    """Free text without some phrases; a state is the end of the text that may begin one. Every token is a class."""
+
+    open: ClassVar[bool] = True
+
+    def __init__(self, vocabulary: Vocabulary, phrases: tuple[bytes, ...]) -> None:
+        self.vocabulary, self.phrases, self.start = vocabulary, BannedPhrases(phrases), 2
+        self._banned = phrases
+        self._ends = [b""]
+        classes = np.arange(len(vocabulary), dtype=np.int32) + EOS + 1
+        for token, spelled in enumerate(vocabulary.tokens):
+            classes[token] = classes[token] if spelled else NEVER
+        classes[vocabulary.eos_ids[0]] = EOS
+        self._partition = Partition(classes, len(vocabulary) + EOS + 1)
+        self._rows: dict[int, Row] = {}
+
+    def row(self, state: int) -> Row:
+        if state not in self._rows:
+            targets = np.full(self._partition.size, DEAD, dtype=np.int32)
+            if state not in (DEAD, DONE):
+                targets[EOS] = DONE
+                for token, spelled in enumerate(self.vocabulary.tokens):
+                    if spelled and not self._completed(state, token):
+                        targets[self._partition.class_of[token]] = self._state(self._ends[state - 2] + spelled)
+            self._rows[state] = Row(self._partition, targets)
+        return self._rows[state]
+
+    def _completed(self, state: int, token: int) -> list[int]:
+        text = self._ends[state - 2] + self.vocabulary.tokens[token]
+        return [i for i, phrase in enumerate(self._banned) if phrase in text]
+
+    def _state(self, text: bytes) -> int:
+        end = text[len(text) - waiting(text, self._banned) :]
+        if end not in self._ends:
+            self._ends.append(end)
+        return self._ends.index(end) + 2
+
+    def min_tokens(self, state: int) -> int:
+        return UNREACHABLE if state == DEAD else 0
+
+    def describe(self, state: int) -> str:
+        return repr(self._ends[state - 2])
+
+    def pending(self, state: int) -> int:
+        return len(self._ends[state - 2])
+
+    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        completed = [self._completed(state, int(token)) if self.vocabulary.tokens[token] else [] for token in tokens]
+        return np.array([found[0] if found else -1 for found in completed])
+
+
+Ends = Callable[[tuple[bytes, ...], int, float], bool]
+"""Whether a window ends: its tokens, how many bytes wait, and the share of walks that would have come before the last token."""
+
+
+def renewed(length: int) -> Ends:
+    """Windows that end where nothing waits, with the clauses for long ones."""
+
+    def ends(written: tuple[bytes, ...], waits: int, survival: float) -> bool:
+        inside = len(written) >= length and waits < len(written[-1])
+        return waits == 0 or inside or len(written) >= 4 * length or survival < 1 / 8
+
+    return ends
+
+
+def never(written: tuple[bytes, ...], waits: int, survival: float) -> bool:
+    """One window."""
+    return False
+
+
+def released(written: tuple[bytes, ...], waits: int, survival: float) -> bool:
+    """Windows that end where nothing of their first token waits."""
+    return waits <= sum(map(len, written[1:]))
+
+
+@dataclass(frozen=True)
+class Banned:
+    """Phrases under a random law, and what the samplers' laws are, by enumeration."""
+
+    phrases: tuple[bytes, ...]
+    budget: int
+    seed: int
+    scale: float = 1.5
+    prompt: Ids = PROMPT
+
+    def __str__(self) -> str:
+        return "+".join(phrase.decode() for phrase in self.phrases)
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(SlowGuide(VOCABULARY, self.phrases))
+
+    @cached_property
+    def lm(self) -> TableModel:
+        return TableModel.random(VOCABULARY, seed=self.seed, scale=self.scale)
+
+    def request(self, n: int, seed: int | None, *, rows: int = 1, **options: object) -> Request:
+        settings = SamplingSettings(max_new_tokens=self.budget, seed=seed, **options)  # type: ignore[arg-type]
+        return Request(lm=self.lm, table=self.table, prompts=[self.prompt] * rows, settings=settings, n=n)
+
+    @cache  # noqa: B019 - a handful of module-level languages
+    def p(self, ids: Ids) -> NDArray[np.float64]:
+        logits = self.lm.logits((*self.prompt, *ids))
+        return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+
+    def text(self, ids: Ids) -> bytes:
+        return b"".join(VOCABULARY.tokens[token] for token in ids)
+
+    def over(self, ids: Ids) -> bool:
+        return len(ids) == self.budget or (bool(ids) and ids[-1] == 0)
+
+    def bad(self, ids: Ids) -> bool:
+        return any(phrase in self.text(ids) for phrase in self.phrases)
+
+    def ended(self, ends: Ends, root: Ids, ids: Ids) -> bool:
+        written = tuple(VOCABULARY.tokens[token] for token in ids[len(root) :])
+        survival = math.prod(self.live(ids[:i]) for i in range(len(root), len(ids) - 1))
+        return len(ids) > len(root) and ends(written, waiting(self.text(ids), self.phrases), survival)
+
+    @cache  # noqa: B019
+    def live(self, ids: Ids) -> float:
+        """The probability that the next token completes no phrase."""
+        return float(sum(p for token, p in enumerate(self.p(ids)) if not self.bad((*ids, token))))
+
+    def reach(self, ends: Ends, root: Ids, ids: Ids) -> float:
+        """The probability that the window that began at ``root`` ends without a phrase, from ``ids`` on."""
+        if self.bad(ids):
+            return 0.0
+        if self.over(ids) or self.ended(ends, root, ids):
+            return 1.0
+        return sum(p * self.reach(ends, root, (*ids, token)) for token, p in enumerate(self.p(ids)))
+
+    @cache  # noqa: B019
+    def mu(self) -> dict[Ids, float]:
+        """The law of the model given that no phrase occurs."""
+        found = self.windows(never)[0]
+        return {ids: q / sum(found.values()) for ids, q in found.items()}
+
+    @cache  # noqa: B019
+    def phi(self) -> float:
+        return self.reach(never, (), ())
+
+    @cache  # noqa: B019
+    def windows(self, ends: Ends) -> tuple[dict[Ids, float], dict[Ids, float]]:
+        """The law of a look-ahead that commits windows, and each member's weight."""
+        law, weight = {}, {}
+        stack: list[tuple[Ids, Ids, float, float]] = [((), (), 1.0, self.reach(ends, (), ()))]
+        while stack:
+            ids, root, p, w = stack.pop()
+            if self.over(ids):
+                law[ids], weight[ids] = p / w, w
+                continue
+            for token, share in enumerate(self.p(ids)):
+                longer = (*ids, token)
+                if self.bad(longer):
+                    continue
+                if not self.over(longer) and self.ended(ends, root, longer):
+                    stack.append((longer, longer, p * share, w * self.reach(ends, longer, longer)))
+                else:
+                    stack.append((longer, root, p * share, w))
+        return law, weight
+
+    @cache  # noqa: B019
+    def early(self) -> dict[Ids, float]:
+        """The law of a look-ahead that releases every token as soon as nothing of it waits."""
+        law = {}
+        stack: list[tuple[Ids, float]] = [((), 1.0)]
+        while stack:
+            ids, q = stack.pop()
+            if self.over(ids):
+                law[ids] = q
+                continue
+            total = self.reach(released, ids, ids)
+            for token, share in enumerate(self.p(ids)):
+                after = self.reach(released, ids, (*ids, token))
+                if after > 0:
+                    stack.append(((*ids, token), q * share * after / total))
+        return law
+
+    def mask(self) -> dict[Ids, float]:
+        """The law of masking the last token of every spelling: windows of one token."""
+        return self.windows(lambda *_: True)[0]
+
+
+def normal(law: dict[Ids, float]) -> dict[Ids, float]:
+    assert math.isclose(sum(law.values()), 1.0, rel_tol=1e-9), sum(law.values())
+    return law
