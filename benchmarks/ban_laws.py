@@ -3,8 +3,8 @@
     python -m benchmarks.ban_laws
 
 Every text within the budget is enumerated, so a method's law is known and TV and leak are exact. What this package draws is
-compared with the law that its method should have, beside the noise floor of as many draws. The page of banned phrases shows the
-result: ``python -m benchmarks.ban_page``.
+compared with the law that its method should have, beside the limit under which 95 of 100 such sets of draws of the law itself
+stay. The page of banned phrases shows the result: ``python -m benchmarks.ban_page``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.bans import methods
 from benchmarks.bans.cases import Case, random_case, roles, tactics
 from benchmarks.bans.methods import Law
 from benchmarks.report import Report
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_variation
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.lookahead import LookaheadPhi
@@ -32,6 +32,9 @@ from outlines_phi.sampling.resolve import sampler_for
 
 CANDIDATES = 100
 """Weighted draws of which one is picked."""
+
+REPEATS = 400
+"""Sets of draws of a law by which its noise is measured."""
 
 NOTHING, ONE_SPELLING, EVERY_SPELLING, MASK, REWIND, EARLY, WINDOWS, WEIGHTED, EXACT = (
     "nothing banned",
@@ -68,16 +71,16 @@ COLUMNS = [
     "innocent texts",
     "of mu*",
     "TV of draws",
-    "noise floor",
+    "noise limit",
     "mean w / Phi",
 ]
 
 
 class Checked(NamedTuple):
-    """What draws say: their TV to the law they should have, what noise alone would say, and ``mean(w) / Phi``, where known."""
+    """What draws say: their TV to the law they should have, the limit of noise, and ``mean(w) / Phi``, where known."""
 
     tv: float | str = ""
-    floor: float | str = ""
+    limit: float | str = ""
     mean: float | str = ""
 
 
@@ -110,12 +113,14 @@ def check(case: Case, method: str, found: dict[str, Law], phi: float, n: int) ->
     (draws,) = sampler_for(OURS[method], TreeStore()).sample(case.request(n, seed=1))
     ids = [draw.token_ids for draw in draws]
     if method == WEIGHTED:
-        floor = noise_floor(found[EXACT], round(draws.ess))
-        return Checked(total_variation(frequencies(ids, draws.weights), found[EXACT]), floor, mean_weight(draws) / phi)
+        limit = noise_limit(found[EXACT], round(draws.ess), repeats=REPEATS)
+        return Checked(total_variation(frequencies(ids, draws.weights), found[EXACT]), limit, mean_weight(draws) / phi)
     stuck = [()] * draws.failures  # no text has no tokens
     law = found[method] | {(): max(0.0, 1 - math.fsum(found[method].values()))}
     mean = mean_weight(draws) / phi if method == MASK else ""
-    return Checked(total_variation(frequencies(ids + stuck), law), noise_floor(law, len(ids) + len(stuck)), mean)
+    return Checked(
+        total_variation(frequencies(ids + stuck), law), noise_limit(law, len(ids) + len(stuck), repeats=REPEATS), mean
+    )
 
 
 def mean_weight(draws: Draws) -> float:

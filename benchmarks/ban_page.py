@@ -88,9 +88,9 @@ def checks(named: Rows) -> list[str]:
         for rows in by_case.values():
             row = rows[method]
             mean = f", mean w / Phi {row['mean w / Phi']:.3f}" if method == WEIGHTED else ""
-            cells.append(f"{number(row['TV of draws'])} ({number(row['noise floor'])}){mean}")
+            cells.append(f"{number(row['TV of draws'])} ({number(row['noise limit'])}){mean}")
         lines.append([method, *cells])
-    return table(["TV of draws (noise floor)", *by_case], lines)
+    return table(["TV of draws (limit of noise, 95 %)", *by_case], lines)
 
 
 def figure(named: Rows, random: Rows) -> Any:

@@ -80,6 +80,12 @@ class CanonicalTokenization:
             count += 1
         return list(tokens[:count]) == ids[:count]
 
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text`` as the tokenizer writes them, after other text and without anything added."""
+        before = self._ids(self._anchor or "")
+        ids = self._ids((self._anchor or "") + text)
+        return ids[len(before) :] if ids[: len(before)] == before else []
+
     def __str__(self) -> str:
         return "tokenization='canonical'"
 
@@ -96,12 +102,6 @@ class CanonicalTokenization:
         """Return whether no beginning of the canonical tokenization of ``text`` is given up: some splittings look far ahead."""
         ids = self.encode(text)
         return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text`` as the tokenizer writes them, after other text and without anything added."""
-        before = self._ids(self._anchor or "")
-        ids = self._ids((self._anchor or "") + text)
-        return ids[len(before) :] if ids[: len(before)] == before else []
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []

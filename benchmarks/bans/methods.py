@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from transformers.generation.logits_process import NoBadWordsLogitsProcessor
 
+from outlines_phi.phi.window import LEAST_SURVIVAL
+
 from .texts import Ids, Text
 
 Law: TypeAlias = dict[Ids, float]
-Ends: TypeAlias = Callable[[Text, Text], bool]
-"""Whether the window that began at the first text ends at the second."""
+Ends: TypeAlias = Callable[[Text, Text, float], bool]
+"""Whether the window that began at the first text ends at the second; the number is the product of the probabilities that its
+tokens before the last, each at its turn, completed no phrase."""
 
 
 def unconstrained(root: Text) -> Law:
@@ -55,12 +58,12 @@ def stepwise(root: Text, allowed: Callable[[Text], bool]) -> Law:
     return {text.ids: q for text, q in _ends(root, allowed)}
 
 
-def renewed(begun: Text, text: Text) -> bool:
-    """Return whether nothing waits; the clauses for long windows are left out, for texts shorter than those."""
-    return text.waits == 0
+def renewed(begun: Text, text: Text, survival: float) -> bool:
+    """Return whether nothing waits, or few would have come so far; the clauses for windows longer than the texts are left out."""
+    return text.waits == 0 or survival < LEAST_SURVIVAL
 
 
-def released(begun: Text, text: Text) -> bool:
+def released(begun: Text, text: Text, survival: float) -> bool:
     """Return whether nothing of a window's first token waits."""
     return text.waits <= sum(map(len, text.spelled[len(begun.ids) + 1 :]))
 
@@ -68,21 +71,18 @@ def released(begun: Text, text: Text) -> bool:
 def windows(root: Text) -> tuple[Law, Law]:
     """Return the law of the look-ahead that commits windows, and the weight ``prod_j Psi(r_j)`` of each text."""
     law, weight = {}, {}
-    stack = [(root, root, 1.0, reach(renewed, root, root))]
+    stack = [(root, root, 1.0, 1.0, reach(renewed, root, root))]
     while stack:
-        text, begun, p, w = stack.pop()
-        if text.over:
-            law[text.ids], weight[text.ids] = p / w, w
-            continue
+        text, begun, survival, p, w = stack.pop()
         for longer in text.longer:
             if longer.banned:
                 continue
-            if not longer.over and renewed(begun, longer):
-                psi = reach(renewed, longer, longer)
-                if psi > 0:
-                    stack.append((longer, longer, p * longer.p, w * psi))
-            elif reach(renewed, begun, longer) > 0:
-                stack.append((longer, begun, p * longer.p, w))
+            if longer.over:
+                law[longer.ids], weight[longer.ids] = p * longer.p / w, w
+            elif not renewed(begun, longer, survival):
+                stack.append((longer, begun, survival * live(text), p * longer.p, w))
+            elif (psi := reach(renewed, longer, longer)) > 0:
+                stack.append((longer, longer, 1.0, p * longer.p, w * psi))
     return law, weight
 
 
@@ -91,22 +91,35 @@ def early(root: Text) -> Law:
     law, stack = {}, [(root, 1.0)]
     while stack:
         text, q = stack.pop()
-        if text.over:
-            law[text.ids] = q
-            continue
-        ahead = [(longer, longer.p * reach(released, text, longer)) for longer in text.longer]
+        ahead = [(longer, longer.p * onward(released, text, longer, 1.0, live(text))) for longer in text.longer]
         total = math.fsum(p for _, p in ahead)
-        stack += [(longer, q * p / total) for longer, p in ahead if p > 0]
+        for longer, p in ahead:
+            if longer.over and p > 0:
+                law[longer.ids] = q * p / total
+            elif p > 0:
+                stack.append((longer, q * p / total))
     return law
 
 
-def reach(ends: Ends, begun: Text, text: Text) -> float:
-    """Return the probability that the window which began at ``begun`` ends without a phrase, from ``text`` on."""
+def live(text: Text) -> float:
+    """Return the probability that the next token completes no phrase."""
+    return math.fsum(longer.p for longer in text.longer if not longer.banned)
+
+
+def reach(ends: Ends, begun: Text, text: Text, survival: float = 1.0) -> float:
+    """Return the probability that the window from ``begun`` ends without a phrase, from ``text`` on, at which it does not end."""
+    below = survival * live(text)
+    return math.fsum(longer.p * onward(ends, begun, longer, survival, below) for longer in text.longer)
+
+
+def onward(ends: Ends, begun: Text, text: Text, survival: float, below: float) -> float:
+    """Return the probability of :func:`reach` from ``text`` on, whether or not the window ends there.
+
+    ``survival`` is that of ``text``, ``below`` that of what is longer.
+    """
     if text.banned:
         return 0.0
-    if text.over or (text is not begun and ends(begun, text)):
-        return 1.0
-    return math.fsum(longer.p * reach(ends, begun, longer) for longer in text.longer)
+    return 1.0 if text.over or ends(begun, text, survival) else reach(ends, begun, text, below)
 
 
 def resampled(law: Law, weight: Law, draws: int, *, repeats: int = 4_000, seed: int = 0) -> Law:

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, final
 
-import numpy as np
-
-from ..trie import Trie
-from ..vocabulary import Vocabulary
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site
-from .forced_texts import BLANK, forced_texts
-
-CONTEXT = 4
-"""Tokens before the forced text that are encoded together with it: what the tokenizer writes depends on them."""
-
-CONTINUATIONS = 16
-"""Texts that may follow the forced one, on which it is tried out whether the tokenizer would merge them with it."""
-
-BYTES = 16
-"""Bytes of forced text that are followed for each token that is asked for."""
-
-SEPARATORS = b",:"
-"""What a space is written after, where it may be, until a text does otherwise: the habit of ``json.dumps``, and of prose."""
-
-KEPT = 4096
-"""Drafts that are kept: the same places of a format come back in every text."""
-
-BYTES_KEPT = 2**20
-"""The memory that these take, about."""
+from .drafter import Drafter, Drafting, DraftRun
+from .forced_texts import ForcedTexts
+from .spelled import spelled
 
 
 @final
@@ -46,77 +23,9 @@ class ForcedDrafter(Drafter):
     name: ClassVar[str] = "forced"
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`: what is forced is found out once per table."""
-        return run.table.keep(("forced", run.encode), run.table.start, lambda: _Forced(run), lambda _: BYTES_KEPT)
+        """See :meth:`Drafter.begin`."""
+        return spelled(run, _after)
 
 
-@final
-class _Forced(Drafting):
-    def __init__(self, run: DraftRun) -> None:
-        self._vocabulary, self._encode = run.vocabulary, run.encode
-        self._texts = forced_texts(run.table.guide)
-        self._draft = lru_cache(KEPT)(self._make)
-
-    def propose(
-        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
-    ) -> list[Draft]:
-        return [
-            Draft(self._draft(site.state, site.tokens[-CONTEXT:], self._habit(site), length))
-            for site, length in zip(sites, lengths, strict=True)
-        ]
-
-    def _habit(self, site: Site) -> bytes:
-        """Return the separators that the text, where it last had one, wrote a space after."""
-        written = self._vocabulary.decode(site.tokens)
-        ends = ((sign, written.rfind(sign, 0, -1) + 1) for sign in SEPARATORS)
-        return bytes(sign for sign, end in ends if not end or written[end] == BLANK)
-
-    def _make(self, state: int, before: tuple[int, ...], spaced: bytes, length: int) -> tuple[int, ...]:
-        """Return the tokens of the text that is forced in ``state``, after the tokens ``before``."""
-        last = self._vocabulary.decode(before)[-1:]
-        text, end = self._texts.after(state, last, spaced, BYTES * (length + 1))
-        tokens = self._spell(before, text)
-        longer = [self._spell(before, text + more) for more in self._texts.continuations(end, spaced, CONTINUATIONS)]
-        while tokens and 2 * sum(other[: len(tokens)] == tokens for other in longer) < len(longer):
-            tokens = tokens[:-1]
-        return tokens[:length]
-
-    def _spell(self, before: tuple[int, ...], text: bytes) -> tuple[int, ...]:
-        """Return the tokens of ``text`` after ``before``: as both are encoded together, else as it is encoded by itself."""
-        if self._encode is None or not text:
-            return longest_tokens(self._vocabulary, text)
-        for context in (before, ()):
-            written = _characters(self._vocabulary.decode(context) + text)
-            ids = tuple(self._encode(written)) if written else ()
-            if ids[: len(context)] == context:
-                return ids[len(context) :]
-        return ()
-
-
-def _characters(text: bytes) -> str:
-    """Return the characters that ``text`` begins with: none if it begins within one, all but the last if it ends within one."""
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        return text[: error.start].decode()
-
-
-def longest_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
-    """Return the longest token at every place of ``text``, as far as there is one: a guess where no tokenizer is known."""
-    trie = Trie.of(vocabulary)
-    tokens: list[int] = []
-    at = 0
-    while at < len(text):
-        node, ends = np.zeros(1, dtype=np.int64), at
-        for end in range(at, len(text)):
-            children, _ = trie.below(node)
-            node = children[trie.byte[children] == text[end]]
-            if not len(node):
-                break
-            if trie.is_end[node[0]]:
-                ends, token = end + 1, int(trie.ending(node)[0][0])
-        if ends == at:
-            break
-        tokens.append(token)
-        at = ends
-    return tuple(tokens)
+def _after(texts: ForcedTexts, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+    return texts.after(state, last, spaced, most)

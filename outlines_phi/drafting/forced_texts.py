@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..automaton import DEAD, ByteAutomaton
 from ..guides.fsm import FSMGuide
-from ..guides.guide import DONE, Guide
+from ..guides.guide import DONE, UNREACHABLE, Guide
 from ..trie import Trie
 
 BLANKS = b" \t\n\r"
@@ -40,6 +40,13 @@ class ForcedTexts(ABC):
 
         ``last`` is the byte before, if there is one. The text has about ``most`` bytes at most. The budget is not looked at: one
         that forces something is too short for drafts to save much.
+        """
+
+    @abstractmethod
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        """Return the one way out of a value and what is forced after it, as :meth:`after` does; nothing where no value has begun.
+
+        A value has begun where its last byte may be repeated, and the way out is the one byte that leads nearest to an end.
         """
 
     @abstractmethod
@@ -72,6 +79,16 @@ class _ByBytes(ForcedTexts):
     def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
         text, at = self._follow(state - 1, last, spaced, most)
         return text, at + 1
+
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        targets = self._automaton.targets[state - 1, self._automaton.byte_class]
+        distances = self._automaton.distances[targets]
+        ways = np.flatnonzero(distances == distances.min())
+        if not last or last in BLANKS or targets[last[0]] == DEAD or len(ways) != 1 or ways[0] == last[0]:
+            return b"", state
+        way = bytes([int(ways[0])])
+        text, at = self._follow(int(targets[ways[0]]), way, spaced, most)
+        return way + text, at + 1
 
     def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
         targets = self._automaton.targets[state - 1, self._automaton.byte_class]
@@ -113,6 +130,21 @@ class _ByTokens(ForcedTexts):
             text, state = text + self._tokens[token], self._guide.advance(state, token)
             last = text[-1:]
         return text, state
+
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        live = self._live(state)
+        row = self._guide.row(state)
+        distances = self._guide.min_tokens_of(row.targets[row.partition.class_of[live]])
+        bytes_of = self._trie.byte[self._first[self._trie.node_of[live]]]
+        ways = np.unique(bytes_of[distances == distances.min(initial=UNREACHABLE)])
+        if not last or last in BLANKS or last[0] not in bytes_of or len(ways) != 1 or ways[0] == last[0]:
+            return b"", state
+        token = self._common(state, np.unique(self._trie.node_of[live[bytes_of == ways[0]]]))
+        if token < 0:
+            return b"", state
+        way = self._tokens[token]
+        text, end = self.after(self._guide.advance(state, token), way[-1:], spaced, most)
+        return way + text, end
 
     def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
         return [self._tokens[token] for token in _spread(self._live(state), most)]

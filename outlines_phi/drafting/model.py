@@ -176,7 +176,7 @@ class ModelDrafting(Drafting):
             tokens = log_r.argmax(-1)
         else:
             # Summed in double precision; below the total, so that rounding never leads beyond the last token that has any mass.
-            cumulative = log_r.double().exp_().cumsum_(-1)
+            cumulative = log_r.double().exp().cumsum_(-1)
             uniform = torch.tensor([chain.rng.random() for chain in chains], dtype=torch.float64, device=log_r.device)
             total = cumulative[:, -1:]
             masses = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
@@ -239,24 +239,26 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     common = min(len(drafts), len(target))
     missing = [v for v in np.flatnonzero(target.real).tolist() if v >= common or not drafts.real[v]]
     if missing:
+        shown = [f"{v} ({target.tokens[v]!r})" for v in missing[:SHOWN]]
         raise VocabularyError(
             f"The model that drafts has no row for {len(missing)} tokens of the model that it drafts for: "
-            f"{_named(missing, target)}. Draft with a model of the same tokenizer."
+            f"{_listed(shown, len(missing))}. Draft with a model of the same tokenizer."
         )
     # Ids that only the drafting model has a token for are left out of its laws.
     pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
     different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
     if different:
+        shown = [f"{v} as {drafts.tokens[v]!r} for {target.tokens[v]!r}" for v in different[:SHOWN]]
         raise VocabularyError(
             f"The model that drafts writes {len(different)} tokens otherwise than the model that it drafts for: "
-            f"{_named(different, drafts)}, for {_named(different, target)}. Draft with a model of the same tokenizer."
+            f"{_listed(shown, len(different))}. Draft with a model of the same tokenizer."
         )
 
 
-def _named(ids: Sequence[int], vocabulary: Vocabulary) -> str:
-    """List the first few of ``ids``."""
-    rest = len(ids) - SHOWN
-    return ", ".join(f"{v} ({vocabulary.tokens[v]!r})" for v in ids[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+def _listed(shown: Sequence[str], count: int) -> str:
+    """List the first few of ``count`` tokens."""
+    rest = count - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
 def _resized(logits: Tensor, size: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
 from ..errors import UnsupportedError
@@ -15,6 +15,9 @@ ReleaseRule = Literal["window", "early"]
 
 WINDOW = 16
 """The default of ``LookaheadPhi(window=...)``."""
+
+WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
+"""The default of ``LookaheadPhi(effort=...)``: the laws of so many texts of one window may be in memory at once."""
 
 
 @final
@@ -56,7 +59,7 @@ class LookaheadPhi(Phi):
     weights: bool = False
     window: int | None = None
     release: ReleaseRule = "window"
-    effort: Effort = field(default_factory=Effort)
+    effort: Effort = WINDOW_EFFORT
     width: int = 4
     name: ClassVar[str] = "lookahead"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})

@@ -119,7 +119,7 @@ class CommittingWalk:
         """
         waiting = []
         for weighing in list(self._weighings):
-            if nodes := weighing.advance():
+            if nodes := weighing.ground.grow(weighing):
                 waiting += [(weighing.ground, node) for node in nodes]
             else:
                 self._weighings.remove(weighing)

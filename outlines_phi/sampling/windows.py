@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
+from ..guides.guide import DONE
 from ..phi.exact import Effort
 from ..phi.frontier import Growth
 from ..phi.tree import BoundsTree, Node
 from .attempts import Attempt, Attempts
 from .rejection import descend
-from .residual import ResidualAttempts
 from .stems import Stem
 
 WINDOW_BYTES = 2**28
@@ -129,11 +129,13 @@ class WindowAttempts(Attempts):
 
 @final
 class Weighing:
-    """An unbiased estimate of ``Psi(r)`` of a window, from one residual attempt after the accepted one.
+    """An unbiased estimate of ``Psi(r)`` of a window, from one walk that is launched after the accepted attempt.
 
-    The attempt fails with probability ``(U - Psi) / (U - Lo)`` (:class:`~outlines_phi.sampling.residual.ResidualAttempts`), so
-    ``U - (U - Lo) 1[it fails]`` has mean ``Psi``. Where little is undecided it is launched with the probability ``s`` alone and a
-    failure counts ``1 / s`` times, ``s`` such that the estimate stays above ``(1 - COARSENESS) U``.
+    As a residual attempt (:class:`~outlines_phi.sampling.residual.ResidualAttempts`) it goes down in proportion to ``p (U - Lo)``
+    to a prefix that was unexpanded at the launch. From there on it is drawn by ``p`` of the live tokens, and the product ``s`` of
+    their masses stands for its success: ``Lo + (U - Lo) s`` has mean ``Psi``, with less noise than a success or a failure would
+    give. Where little is undecided the walk is launched with the probability ``c`` alone and what it takes from the upper bound
+    counts ``1 / c`` times, ``c`` such that the estimate is never below ``(1 - COARSENESS) U``.
 
     Parameters
     ----------
@@ -141,23 +143,45 @@ class Weighing:
         The window.
     rng
         The random stream.
+
+    Attributes
+    ----------
+    ground
+        As given.
+    tree
+        Its bounds.
     """
 
     def __init__(self, ground: Ground, rng: np.random.Generator) -> None:
+        self.ground, self.tree = ground, ground.tree
+        self._rng = rng
         root = ground.tree.root
-        self.ground = ground
-        self._upper, self._gap = root.upper, root.gap
-        self._share = min(1.0, root.gap / (COARSENESS * root.upper))
-        launched = rng.random() < self._share
-        self._attempt = ResidualAttempts(ground.tree, [rng] if launched else [], width=1)
-        self._launched = launched
+        self._lower, self._gap = root.lower, root.gap
+        self._chance = min(1.0, root.gap / (COARSENESS * root.upper))
+        self._node: Node | None = root if rng.random() < self._chance else None
+        self._descending = True
+        self._success = 1.0
 
     def advance(self) -> list[Node]:
-        """Go on as far as known laws lead; return the nodes that the walk waits for, none when the estimate is there."""
-        return self.ground.grow(self._attempt)
+        """Walk as far as laws are known; return the node that the walk waits for, none when the estimate is there."""
+        node = self._node
+        while node is not None and node.state != DONE and node.law is not None:
+            if self._descending and node.expanded:
+                node = self.tree.choose_undecided(node, self._rng)
+                self._descending = node.expanded
+                continue
+            live = node.rest + sum(child.p for child in node.children.values())
+            self._success *= live
+            node = self.tree.choose(node, _one, self._rng) if live > 0 else None
+        self._node = node if node is not None and node.state != DONE else None
+        return [] if self._node is None else [self._node]
 
     @property
     def estimate(self) -> float:
         """``Psi_hat``."""
-        failed = self._launched and not self._attempt.successes
-        return self._upper - self._gap / self._share if failed else self._upper
+        missed = (1 - self._success) / self._chance if self._success < 1 else 0.0
+        return self._lower + self._gap * (1 - missed)
+
+
+def _one(node: Node) -> float:
+    return 1.0

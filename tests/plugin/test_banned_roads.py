@@ -14,6 +14,7 @@ import numpy as np
 import outlines
 import pytest
 import torch
+from scipy import stats
 
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
@@ -187,32 +188,34 @@ def test_unbanned_texts_hold_the_phrase(model: PhiTransformers, texts: dict[str,
     assert p_value(drawn, texts) > ALPHA and any(BAN[0] in text for text in drawn)
 
 
-def shares(texts: list[str]) -> dict[str, float]:
-    return {text: count / len(texts) for text, count in Counter(texts).items()}
-
-
-def distance(one: dict[str, float], other: dict[str, float]) -> float:
-    """Return the total variation of two laws."""
-    return sum(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other}) / 2
+def same_law(one: list[str], other: list[str]) -> float:
+    """Return the p-value of "both are draws of one law", rare texts pooled."""
+    counts = Counter(one), Counter(other)
+    common = [text for text, n in counts[1].most_common() if n * len(one) >= 5 * len(other)]
+    table = [[found[text] for text in common] for found in counts]
+    rest = [len(one) - sum(table[0]), len(other) - sum(table[1])]
+    rows = [[*row, n] for row, n in zip(table, rest, strict=True)] if sum(rest) else table
+    return float(stats.chi2_contingency(rows).pvalue)
 
 
 @pytest.fixture(scope="module")
-def ahead(model: PhiTransformers) -> dict[str, float]:
-    """Return the law of look-ahead draws, from many of them."""
+def ahead(model: PhiTransformers) -> list[str]:
+    """Return many draws of a look-ahead, whose law is tested with its sampler."""
     generator = outlines_phi.Generator(model, None, banned_phrases=BAN)
-    return shares(generator.sample(PROMPT, 10 * N, seed=3, **LAW).texts)
+    return generator.sample(PROMPT, 10 * N, seed=3, **LAW).texts
 
 
 @pytest.mark.parametrize("road", [road for name, road in ROADS.items() if name != "levelled"], ids=lambda r: r.__name__)
-def test_a_look_ahead_is_the_same_on_every_road(road: Draw, model: PhiTransformers, ahead: dict[str, float]) -> None:
-    """Its law is tested with its sampler; here, that it runs on every road. The noise is about 0.03."""
+def test_a_look_ahead_is_the_same_on_every_road(road: Draw, model: PhiTransformers, ahead: list[str]) -> None:
     drawn = road(model, "lookahead")
     assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN)
-    assert distance(shares(drawn), ahead) < 0.09
+    assert same_law(drawn, ahead) > ALPHA
 
 
-def test_masked_texts_are_far_from_it(model: PhiTransformers, ahead: dict[str, float]) -> None:
-    assert distance(shares(stock_call(model, "local")), ahead) > 0.12
+def test_masked_texts_and_exact_ones_have_other_laws(model: PhiTransformers, ahead: list[str]) -> None:
+    for phi in ("local", "exact"):
+        drawn = model(PROMPT, banned_phrases=BAN, phi=phi, num_return_sequences=5 * N, **LAW)
+        assert same_law(drawn, ahead) < 1e-6, phi
 
 
 def test_weighted_draws_have_the_law_in_expectation(

@@ -17,6 +17,7 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.partition import EOS, NEVER, Partition
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary import Vocabulary
@@ -222,3 +223,16 @@ class Banned:
 def normal(law: dict[Ids, float]) -> dict[Ids, float]:
     assert math.isclose(sum(law.values()), 1.0, rel_tol=1e-9), sum(law.values())
     return law
+
+
+def ids(draws: Draws) -> list[Ids]:
+    return [draw.token_ids for draw in draws]
+
+
+SHORT, NESTED = (
+    Banned((b"abc", b"bb"), 4, seed=9, scale=2.5),
+    Banned((b"aba", b"abbc", b"ca"), 4, seed=20, scale=2.5),
+)
+"""Laws that like phrases so much that every variant of a look-ahead is told from the others by a few thousand draws."""
+
+WHOLE = renewed(16)

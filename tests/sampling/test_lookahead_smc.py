@@ -18,13 +18,13 @@ from outlines_phi.sampling.particles import Particles
 from outlines_phi.sampling.pimh import PIMH
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.smc import SMC
-from tests.sampling.test_lookahead import NESTED, SHORT, ids
+from tests.sampling.banning import NESTED, SHORT, ids
 
 WEIGHTED = LookaheadPhi(weights=True)
 OPTIONS = {
     "never": SMC(particles=4),
     "always": SMC(particles=4, resample="ess", threshold=1.0),
-    "residual": SMC(particles=3, resample="ess", scheme="residual"),
+    "residual": SMC(particles=3, resample="ess", scheme="residual", threshold=0.95),
     "boundary": SMC(particles=4, resample="boundary", boundaries="b"),
 }
 

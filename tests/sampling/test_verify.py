@@ -18,6 +18,14 @@ from outlines_phi.sampling.verify import BLOCK, Chains, Laws, Proposals, verify
 GRID = 20_000
 """Quantiles that the uniforms run through: the law of what comes out is known to a few in so many."""
 
+SMALL = 4
+"""The size of a block where laws are integrated: few tokens are several blocks then."""
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "BLOCK", SMALL)
+
 
 def law(size: int, seed: int, scale: float = 2.0) -> Tensor:
     return (scale * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).log_softmax(
@@ -51,7 +59,7 @@ PAIRS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
     "one possible": lambda size: (point(size, 1), law(size, 1)),
 }
 pairs = pytest.mark.parametrize("name", PAIRS)
-sizes = pytest.mark.parametrize("size", [5, BLOCK, BLOCK + 1, 3 * BLOCK + 44])
+sizes = pytest.mark.parametrize("size", [SMALL - 1, SMALL, SMALL + 1, 3 * SMALL + 2])
 
 
 def run(q: Tensor, token: int, uniforms: Tensor, log_r: Tensor | None = None, shift: float = 0.0) -> Tensor:
@@ -81,6 +89,7 @@ def output_law(q: Tensor, r: Tensor) -> Tensor:
     return found
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @sizes
 @pairs
@@ -95,6 +104,7 @@ WRONG = {
 }
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("rule", WRONG)
 @pytest.mark.parametrize("name", ["far", "wide draft", "narrow draft"])
 def test_ignoring_what_drafts_were_drawn_from_fails_the_same_test(
@@ -105,10 +115,11 @@ def test_ignoring_what_drafts_were_drawn_from_fails_the_same_test(
         return WRONG[rule](laws.log_q(rows, tokens), proposals.log_r[proposals.rows, tokens])
 
     monkeypatch.setattr(kernel, "_keeps", keeps)
-    q, r = PAIRS[name](BLOCK)
+    q, r = PAIRS[name](3 * SMALL + 2)
     assert (output_law(q, r) - q.exp()).abs().sum() / 2 > 0.02
 
 
+@pytest.mark.usefixtures("small_blocks")
 @sizes
 @pairs
 def test_a_deterministic_draft_changes_no_token(name: str, size: int) -> None:

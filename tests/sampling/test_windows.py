@@ -23,17 +23,15 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.stems import WASTE, Stem
 from outlines_phi.sampling.windows import Ground, Weighing, WindowAttempts
 from outlines_phi.settings import SamplingSettings
-from tests.sampling.banning import VOCABULARY, Banned, SlowGuide, renewed
-from tests.sampling.test_lookahead import NESTED, SHORT
+from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
 cases = pytest.mark.parametrize("case", [SHORT, NESTED], ids=str)
 
 
 def run(ground: Ground, walks: WindowAttempts | Weighing, case: Banned) -> None:
     """Take walks to their ends."""
-    advance = walks.advance if isinstance(walks, Weighing) else (lambda: ground.grow(walks))
     handle = 1
-    while nodes := advance():
+    while nodes := ground.grow(walks):
         for node in nodes:
             stem = ground.stem_of(node)
             stem.handle, stem.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
@@ -49,7 +47,7 @@ def ground(case: Banned) -> Ground:
 def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its walk is launched always or by chance, and whatever the attempts before it have found."""
     monkeypatch.setattr(windows, "COARSENESS", coarseness)
-    psi, estimates = case.reach(renewed(16), (), ()), []
+    psi, estimates = case.reach(WHOLE, (), ()), []
     rng = np.random.default_rng(0)
     for _ in range(3000):
         here = ground(case)
@@ -71,7 +69,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     for _ in range(2000):
         here = Ground(Windows(case.table, Renewal(16)).tree(2, 3), Stem(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort()))
-        launched.append(bool(Weighing(here, rng).advance()))
+        launched.append(bool(here.grow(Weighing(here, rng))))
     assert here.tree.root.gap == pytest.approx(0.0015)
     assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
 

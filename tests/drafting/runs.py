@@ -1,0 +1,67 @@
+"""Runs, sites and bad drafters for the tests of drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.table import Table
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary import Vocabulary
+from tests.languages import PROMPT, VOCABULARY
+
+
+def table_of(pattern: str, vocabulary: Vocabulary = VOCABULARY) -> Table:
+    return Table(FSMGuide.from_automaton(compile_regex(pattern), vocabulary))
+
+
+def run_of(table: Table, *, prompts: Sequence[tuple[int, ...]] = (PROMPT,), **options: Any) -> DraftRun:
+    settings = options.pop("settings", SamplingSettings())
+    return DraftRun(table, settings, tuple(prompts), **options)
+
+
+def site_of(run: DraftRun, tokens: Sequence[int] = (), *, row: int = 0, budget: int = 20) -> Site:
+    """Return the site after ``tokens``."""
+    site = Site(row, run.prompts[row], (), run.table.start, budget)
+    for token in tokens:
+        site = site.after(token, run.table)
+    return site
+
+
+def propose(drafter: Drafter, run: DraftRun, sites: Sequence[Site], length: int = 4, seed: int = 0) -> list[Draft]:
+    """Return what ``drafter`` proposes in a first round, checked and cut."""
+    streams = [np.random.default_rng((seed, i)) for i in range(len(sites))]
+    return Proposer(drafter, run).propose(sites, [length] * len(sites), streams)
+
+
+@dataclass(frozen=True)
+class Scripted(Drafter):
+    """Proposes what a function says of every site, and counts what it was asked."""
+
+    answer: Callable[[Site, int], Any]
+    drawn: bool = False
+    name: ClassVar[str] = "scripted"
+
+    @property
+    def sampled(self) -> bool:
+        return self.drawn
+
+    def begin(self, run: DraftRun) -> ScriptedDrafting:
+        return ScriptedDrafting(self.answer)
+
+
+class ScriptedDrafting(Drafting):
+    def __init__(self, answer: Callable[[Site, int], Any]) -> None:
+        self.answer, self.asked = answer, list[tuple[Site, int]]()
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        self.asked += zip(sites, lengths, strict=True)
+        return [self.answer(site, length) for site, length in zip(sites, lengths, strict=True)]

@@ -1,0 +1,143 @@
+"""The length of drafts follows what became of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from outlines_phi.drafting.drafter import Draft, Proposer, Site
+from outlines_phi.drafting.length import HITS, TESTS, Acceptance, AdaptedLength, best_length, check_length
+from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
+from outlines_phi.errors import UnsupportedError
+from tests.drafting.runs import Scripted, run_of, site_of, table_of
+from tests.languages import VOCABULARY
+
+A, B, C = 1, 2, 5
+SIZE = len(VOCABULARY)
+TABLE = table_of("[abcx]{400}")
+
+
+@pytest.mark.parametrize("length", [0, -3, 1.5, True, "4", None])
+def test_lengths_that_are_none(length: object) -> None:
+    with pytest.raises(UnsupportedError, match="draft length of .* at least 1"):
+        check_length(length)
+    assert check_length(np.int64(4)) == 4
+
+
+def per_time(length: int, acceptance: float, cost: float) -> float:
+    """Return the tokens per time of a call, by summing over outcomes."""
+    outcomes = [(acceptance**k * (1 - acceptance), k + 1) for k in range(length)]
+    outcomes.append((acceptance**length, length + 1))
+    return sum(p * tokens for p, tokens in outcomes) / (1 + cost * length)
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.02, 0.05, 0.3, 2.0])
+@pytest.mark.parametrize("acceptance", [0.0, 0.1, 0.5, 0.8, 0.95, 1.0])
+def test_the_best_length_is_the_best(cost: float, acceptance: float) -> None:
+    best = best_length(acceptance, cost, 12)
+    assert per_time(best, acceptance, cost) == pytest.approx(max(per_time(k, acceptance, cost) for k in range(1, 13)))
+    assert 1 <= best <= 12 and best_length(acceptance, cost, 0) == 0
+
+
+def test_the_rate_forgets() -> None:
+    acceptance = Acceptance()
+    assert acceptance.rate == HITS / TESTS
+    for _ in range(60):
+        acceptance.observe(0, 1)
+    assert acceptance.rate < 0.05
+    for _ in range(20):
+        acceptance.observe(3, 0)
+    assert acceptance.rate > 0.9
+
+
+def lengths(right: float, *, drawn: bool = False, rows: int = 1, rounds: int = 60, most: int = 8) -> list[list[int]]:
+    """Return the lengths proposed to walks that accept each token with a probability of their own, round by round."""
+    run = run_of(TABLE, prompts=[(1, 2)] * rows)
+
+    def answer(site: Site, length: int) -> Draft:
+        law = torch.full((length, SIZE), -math.log(SIZE)) if drawn else None
+        return Draft((C,) * length, law)
+
+    proposer = Proposer(AdaptedLength(Scripted(answer, drawn)), run)
+    rng = np.random.default_rng(0)
+    sites = [site_of(run, row=row, budget=401) for row in range(rows)]
+    found = []
+    for _ in range(rounds):
+        drafts = proposer.propose(sites, [most] * rows, [np.random.default_rng(0)] * rows)
+        found.append([len(draft.tokens) for draft in drafts])
+        sites = [
+            site if site.remaining < 20 else walked(site, draft, right, rng)
+            for site, draft in zip(sites, drafts, strict=True)
+        ]
+    return found
+
+
+def walked(site: Site, draft: Draft, right: float, rng: np.random.Generator) -> Site:
+    for token in draft.tokens:
+        if rng.random() >= right:
+            return site.after(A, TABLE)
+        site = site.after(token, TABLE)
+    return site.after(B, TABLE)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_lengths_follow_the_acceptance(drawn: bool) -> None:
+    assert max(lengths(1.0, drawn=drawn))[0] == 8
+    assert set(sum(lengths(0.0, drawn=drawn)[20:], [])) == {1}  # one token is always tried
+    middle = np.mean(lengths(0.6, drawn=drawn)[10:])
+    assert 1.5 < middle < 6
+
+
+def test_prompts_have_rates_of_their_own() -> None:
+    run = run_of(TABLE, prompts=[(1, 2), (1, 2)])
+    proposer = Proposer(AdaptedLength(Scripted(lambda site, length: Draft((C,) * length))), run)
+    sites = [site_of(run, row=row, budget=401) for row in range(2)]
+    for _ in range(20):
+        drafts = proposer.propose(sites, [8, 8], [np.random.default_rng(0)] * 2)
+        good, bad = drafts
+        for token in (*good.tokens, B):
+            sites[0] = sites[0].after(token, TABLE)
+        sites[1] = sites[1].after(A, TABLE)
+    assert len(good.tokens) == 8 and len(bad.tokens) == 1
+
+
+def test_a_round_does_not_see_its_own_outcome() -> None:
+    """The length that a site gets depends on the sites alone: not on streams, nor on what its draft will turn out to be."""
+    run = run_of(TABLE)
+    found = []
+    for seed in range(3):
+        drafter = AdaptedLength(Scripted(lambda site, length: Draft((C,) * length)))
+        proposer, site = Proposer(drafter, run), site_of(run, budget=401)
+        shown = []
+        for turn in range(10):
+            (draft,) = proposer.propose([site], [6], [np.random.default_rng(seed)])
+            shown.append(len(draft.tokens))
+            for token in (*draft.tokens[: turn % 3], A):
+                site = site.after(token, TABLE)
+        found.append(shown)
+    assert found[0] == found[1] == found[2] and len(set(found[0])) > 1
+
+
+def test_each_draft_is_tested_once() -> None:
+    run = run_of(TABLE)
+    drafter = AdaptedLength(Scripted(lambda site, length: Draft((C,) * length if not site.tokens else ())))
+    proposer, site = Proposer(drafter, run), site_of(run, budget=401)
+    stream = [np.random.default_rng(0)]
+    proposer.propose([site], [5], stream)
+    site = site_of(run, (C, C, A), budget=401)
+    for _ in range(3):
+        proposer.propose([site], [5], stream)
+    tested = Acceptance()
+    tested.observe(2, 1)
+    assert proposer._drafting._acceptance[0].rate == tested.rate  # type: ignore[attr-defined]
+
+
+def test_options_and_names() -> None:
+    inner = PromptLookupDrafter()
+    assert AdaptedLength(inner) == AdaptedLength(inner) and not AdaptedLength(inner).sampled
+    for bad in ({"drafter": "forced"}, {"drafter": inner, "cost": -1}, {"drafter": inner, "cost": math.nan}):
+        with pytest.raises(UnsupportedError, match="AdaptedLength"):
+            AdaptedLength(**bad)  # type: ignore[arg-type]

@@ -1,0 +1,502 @@
+"""``banned_phrases=``: where it is given, lifted and replaced, its levels, the host's own loops, streams and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import outlines
+import pytest
+import torch
+from outlines.generator import SteerableGenerator
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import (
+    BannedPhrases,
+    BudgetError,
+    Effort,
+    EmptyLanguageError,
+    ExactPhi,
+    Guarantee,
+    LookaheadPhi,
+    PhiLogitsProcessor,
+    PhiTransformers,
+    UnsupportedError,
+    generate,
+    samplers,
+)
+from outlines_phi.lm import bundled
+from outlines_phi.plugin import compiled
+from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.plugin.gate import Gate
+from tests.plugin.oracle import free_texts, p_value, without
+from tests.plugin.test_banned_roads import BAN, PROMPT
+from tests.plugin.test_banned_roads import LAW as TRUNCATED
+
+ANSWER = Literal["yes", "not now", "nobody", "no"]
+SHORT: dict[str, Any] = {"max_new_tokens": 12}
+WORD = re.compile(r"(?<!\w)no(?!\w)")
+
+
+@pytest.fixture(autouse=True)
+def randomness() -> Iterator[None]:
+    before = torch.get_rng_state()
+    torch.manual_seed(5)
+    yield
+    torch.set_rng_state(before)
+
+
+def holds(texts: list[str], phrase: str = BAN[0]) -> bool:
+    return any(phrase in text for text in texts)
+
+
+class TestPlaces:
+    def test_a_model_bans_by_default_and_a_call_lifts_it(self, model: PhiTransformers) -> None:
+        banning = outlines_phi.wrap(model, banned_phrases=BAN)
+        many: dict[str, Any] = {"num_return_sequences": 100, "do_sample": True, **SHORT}
+        assert not holds(banning(PROMPT, **many)) and model.banned_phrases is None
+        lifts: list[Any] = [None, (), []]
+        for lifted in lifts:
+            assert holds(banning(PROMPT, banned_phrases=lifted, **many))
+        assert not holds(banning(PROMPT, banned_phrases=["yes"], **many), "yes")
+        assert not holds([text for row in banning.batch([PROMPT] * 2, **many) for text in row])
+        assert "".join(banning.stream(PROMPT, seed=1, **SHORT)) == banning(PROMPT, seed=1, **SHORT)
+
+    def test_generators_over_it_inherit(self, model: PhiTransformers) -> None:
+        banning = outlines_phi.wrap(model, banned_phrases=["now"])
+        for generator in (outlines_phi.Generator(banning, ANSWER), generate.format(banning, ANSWER)):
+            assert generator.banned_phrases == BannedPhrases(["now"])
+            assert not holds([generator(PROMPT) for _ in range(30)], "now")
+            assert holds([generator(PROMPT, banned_phrases=None) for _ in range(60)], "now")
+        assert not holds([outlines.Generator(banning, ANSWER)(PROMPT, phi="exact") for _ in range(30)], "now")
+
+    def test_wrapping_again_keeps_it(self, model: PhiTransformers) -> None:
+        banning = outlines_phi.wrap(model, banned_phrases=BAN)
+        assert outlines_phi.wrap(banning).banned_phrases == BannedPhrases(BAN)
+        assert outlines_phi.wrap(banning, banned_phrases=None).banned_phrases is None
+
+    def test_every_method_of_a_generator_knows_it(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, ANSWER, banned_phrases=["now"])
+        whole = generator.probabilities(PROMPT, banned_phrases=None)
+        law = generator.probabilities(PROMPT)
+        assert "not now" in whole and "not now" not in law
+        assert law["no"].p == pytest.approx(whole["no"].p / (1 - whole["not now"].p), rel=1e-3)
+        assert "not now" not in generator.mode(PROMPT, top=9).texts
+        assert "not now" in generator.mode(PROMPT, top=9, banned_phrases=()).texts
+        assert generator(PROMPT, do_sample=False, phi="exact", banned_phrases=["yes"]) != "yes"
+        report, unbanned = generator.audit(PROMPT, 50), generator.audit(PROMPT, 50, banned_phrases=None)
+        assert report.pooled.bias.log_phi.value < unbanned.pooled.bias.log_phi.value - 0.05
+        assert outlines_phi.audit(generator, PROMPT, 50, banned_phrases=()).pooled.bias.phi.value > 0.3
+        assert generator.sample(PROMPT, 5, banned_phrases=["y"]).values
+
+    def test_free_text_is_audited(self, model: PhiTransformers) -> None:
+        report = outlines_phi.audit((model, None), PROMPT, 50, banned_phrases=BAN, seed=1, bounds_tokens=200, **SHORT)
+        own = outlines_phi.Generator(model, None, banned_phrases=BAN).audit(PROMPT, 50, seed=1, **SHORT)
+        for found in (report, own):
+            assert -2 < found.pooled.bias.log_phi.value < -0.01
+        with pytest.raises(UnsupportedError, match=r"Free text was given to audit.*banned_phrases="):
+            outlines_phi.audit((model, None), PROMPT)
+
+    def test_installed(self) -> None:
+        stock = outlines.from_transformers(*bundled.load())
+        outlines_phi.install()
+        try:
+            masked = outlines.Generator(stock, ANSWER, banned_phrases=["now"])
+            assert masked.phi is None and not holds([masked(PROMPT, do_sample=True, **SHORT) for _ in range(30)], "now")
+            assert outlines.Generator(stock, ANSWER, banned_phrases=["now"], phi="exact").phi == ExactPhi()
+            free = outlines.Generator(stock, banned_phrases=BAN)
+            assert free.sample(PROMPT, 3, **SHORT).guarantee == Guarantee.APPROXIMATE
+            assert not holds(outlines.generate.text(stock, samplers.multinomial(50), banned_phrases=BAN)(PROMPT, 12))
+        finally:
+            outlines_phi.uninstall()
+
+
+class TestLevels:
+    LEVELS = [
+        ("mask", Guarantee.WEIGHTED),
+        ("lookahead", Guarantee.APPROXIMATE),
+        ("weighted", Guarantee.WEIGHTED),
+        ("exact", Guarantee.EXACT),
+    ]
+
+    @pytest.mark.parametrize(("level", "guarantee"), LEVELS)
+    @pytest.mark.parametrize("output_type", [None, ANSWER], ids=["free text", "choice"])
+    def test_each_has_its_guarantee(
+        self, output_type: Any, level: str, guarantee: Guarantee, model: PhiTransformers
+    ) -> None:
+        ban = BannedPhrases(["not"], level=level)
+        generator = outlines_phi.Generator(model, output_type, banned_phrases=ban)
+        draws = generator.sample(PROMPT, 20, **SHORT)
+        assert draws.guarantee == guarantee and not holds(draws.texts, "not")
+        assert bool(draws.rejections) <= (level in ("lookahead", "weighted"))
+        assert np.isnan(draws.log_w).all() == (level == "lookahead")
+
+    def test_the_nearest_place_decides(self, model: PhiTransformers) -> None:
+        weighted = BannedPhrases(BAN, level="weighted")
+        generator = outlines_phi.Generator(model, None, banned_phrases=weighted)
+        assert generator.phi == LookaheadPhi(weights=True)
+        assert generator.sample(PROMPT, 2, phi="exact", **SHORT).guarantee == Guarantee.EXACT
+        other = generator.sample(PROMPT, 2, banned_phrases=["yes"], **SHORT)
+        assert other.guarantee == Guarantee.APPROXIMATE
+        exact = outlines_phi.Generator(model, None, phi="exact", banned_phrases=BAN)
+        assert exact.sample(PROMPT, 2, banned_phrases=["yes"], **SHORT).guarantee == Guarantee.EXACT
+        masked = exact.sample(PROMPT, 2, banned_phrases=BannedPhrases(BAN, level="mask"), **SHORT)
+        assert masked.guarantee == Guarantee.WEIGHTED
+        by_model = outlines_phi.Generator(outlines_phi.wrap(model, phi="local"), None, banned_phrases=BAN)
+        assert by_model.phi is not None and by_model.phi.name == "local"
+
+    @pytest.mark.parametrize("phi", ["local", None, ExactPhi(tolerance=0.1), LookaheadPhi()], ids=str)
+    def test_a_level_and_another_phi_conflict(self, phi: Any, model: PhiTransformers) -> None:
+        level = "exact" if phi != LookaheadPhi() else "weighted"
+        ban = BannedPhrases(BAN, level=level)
+        for call in (
+            lambda: model(PROMPT, banned_phrases=ban, phi=phi),
+            lambda: outlines_phi.Generator(model, None, banned_phrases=ban, phi=phi),
+            lambda: generate.text(model, banned_phrases=ban, phi=phi),
+        ):
+            with pytest.raises(UnsupportedError, match=rf"level='{level}', which stands for phi='\w+'"):
+                call()
+
+    def test_a_level_and_its_phi_agree(self, model: PhiTransformers) -> None:
+        effort = ExactPhi(effort=Effort(attempts=7))
+        ban = BannedPhrases(BAN, level="exact")
+        assert outlines_phi.Generator(model, None, phi=effort, banned_phrases=ban).phi == effort
+        assert not holds([model(PROMPT, banned_phrases=BannedPhrases(BAN, level="mask"), phi=None, **SHORT)])
+
+    def test_rejections_are_counted_by_phrase(self, model: PhiTransformers) -> None:
+        draws = outlines_phi.Generator(model, None, banned_phrases=[*BAN, "never"]).sample(PROMPT, 100, **SHORT)
+        assert set(draws.rejections) == {"'it is'"} and draws.rejections["'it is'"] > 10
+        assert f"{draws.rejections[repr(BAN[0])]} attempts upon banned phrases" in repr(draws)
+
+    def test_particles_follow_the_mask(self, model: PhiTransformers) -> None:
+        smc = outlines_phi.SMC(particles=8)
+        draws = outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 5, sampler=smc, **SHORT)
+        assert draws.populations and not holds(draws.texts)
+
+
+class TestHostLoops:
+    """``phi=None`` and processors: masks that never leak."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def masked(cls, model: PhiTransformers) -> dict[str, float]:
+        options: dict[str, Any] = {"k": TRUNCATED["top_k"], "budget": TRUNCATED["max_new_tokens"]}
+        return free_texts(model, PROMPT, allowed=lambda text: BAN[0] not in PROMPT + text, **options)
+
+    def roads(self, model: PhiTransformers) -> dict[str, Callable[[], list[str]]]:
+        hf_model, tokenizer = model.model, model.hf_tokenizer
+        stock = outlines.from_transformers(hf_model, tokenizer)
+        inputs = tokenizer([PROMPT], return_tensors="pt")
+        many: dict[str, Any] = {"do_sample": True, "num_return_sequences": 400, **TRUNCATED}
+
+        def generated(processor: Any) -> list[str]:
+            rows = hf_model.generate(**inputs, logits_processor=[processor], **many)
+            return tokenizer.batch_decode(rows[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+
+        return {
+            "call": lambda: model(PROMPT, phi=None, banned_phrases=BAN, **many),
+            "generator": lambda: outlines_phi.Generator(model, None, phi=None, banned_phrases=BAN)(PROMPT, **many),
+            "stock generator": lambda: outlines_phi.ban(outlines.Generator(stock), BAN)(PROMPT, **many),
+            "model": lambda: generated(outlines_phi.ban(hf_model, BAN, tokenizer=tokenizer)),
+            "tokenizer": lambda: generated(outlines_phi.ban(tokenizer, BAN)),
+            "vocabulary": lambda: generated(outlines_phi.ban(model.lm.vocabulary, BAN)),
+        }
+
+    def test_free_text_is_masked(self, model: PhiTransformers, masked: dict[str, float]) -> None:
+        truth = without(free_texts(model, PROMPT, k=4, budget=8), BAN, PROMPT)
+        for name, road in self.roads(model).items():
+            drawn = road()
+            assert p_value(drawn, masked) > 1e-4, name
+            assert p_value(drawn, truth) < 1e-6, name  # the control: it is not the conditioned law
+
+    def test_every_keyword_of_the_host_works(self, model: PhiTransformers) -> None:
+        options: dict[str, Any] = {"phi": None, "banned_phrases": BAN, **SHORT}
+        assert BAN[0] not in model(PROMPT, do_sample=False, **options)
+        assert not holds(model(PROMPT, num_beams=4, num_return_sequences=4, **options))
+        assert BAN[0] not in model(PROMPT, do_sample=True, no_repeat_ngram_size=2, typical_p=0.9, **options)
+        torch.manual_seed(1)
+        text = model(PROMPT, do_sample=True, **options)
+        torch.manual_seed(1)
+        assert "".join(model.stream(PROMPT, do_sample=True, **options)) == text
+
+    def test_free_text_has_the_default_budget_there(self, model: PhiTransformers) -> None:
+        ban = ["</", "<e"]
+        options: dict[str, Any] = {"do_sample": True, "temperature": 9.0, "top_k": 0}
+        texts = [model(PROMPT, phi=None, banned_phrases=ban, **options) for _ in range(3)]
+        assert max(map(len, texts)) > 150  # far more than the 20 tokens of the host
+
+    @pytest.mark.parametrize("budget", [1, 2, 3, 4])
+    def test_a_whole_word_is_not_cut_off_at_the_end(self, budget: int, model: PhiTransformers) -> None:
+        ban = BannedPhrases(["no"], whole_word=True)
+        many: dict[str, Any] = {"do_sample": True, "num_return_sequences": 200, "max_new_tokens": budget}
+        for phi in (None, "local", "lookahead", "exact"):
+            texts = model(PROMPT, banned_phrases=ban, phi=phi, **many)
+            assert not any(WORD.search(text) for text in texts), phi
+        processor = outlines_phi.ban(model.hf_tokenizer, ban, max_new_tokens=budget)
+        inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")
+        rows = model.model.generate(**inputs, logits_processor=[processor], **many)
+        texts = model.hf_tokenizer.batch_decode(rows[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert not any(WORD.search(text) for text in texts)
+
+    def test_it_is_where_the_budget_is_not_known(self, model: PhiTransformers) -> None:
+        """The control."""
+        ban = BannedPhrases(["no"], whole_word=True)
+        processor = MaskLogitsProcessor(model.table(None, ban), ban=ban)
+        many: dict[str, Any] = {"do_sample": True, "num_return_sequences": 200, "max_new_tokens": 1}
+        inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")
+        rows = model.model.generate(**inputs, logits_processor=[processor], **many)
+        texts = model.hf_tokenizer.batch_decode(rows[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert any(WORD.search(text) for text in texts)
+
+    def test_what_would_cut_a_whole_word_is_refused(self, model: PhiTransformers) -> None:
+        ban = BannedPhrases(["cat"], whole_word=True)
+        with pytest.raises(UnsupportedError, match=r"stop_strings= was given with whole words"):
+            model(PROMPT, phi=None, banned_phrases=ban, stop_strings=["dog"], tokenizer=model.hf_tokenizer)
+        with pytest.raises(UnsupportedError, match=r"whole_word=True was given to ban\(\).*max_new_tokens"):
+            outlines_phi.ban(model.hf_tokenizer, ban)
+
+    @pytest.mark.parametrize("temperature", [1.0, 0.7])
+    def test_weights_of_a_processor_count_the_end_of_the_budget(
+        self, temperature: float, model: PhiTransformers
+    ) -> None:
+        inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")
+        processor = PhiLogitsProcessor(
+            model, None, banned_phrases=BAN, temperature=temperature, top_k=4, max_new_tokens=5
+        )
+        rows = model.model.generate(
+            **inputs, logits_processor=[processor], num_return_sequences=2000, **processor.host_options
+        )
+        w = np.exp(processor.log_w(rows))
+        assert np.array_equal(np.exp(processor.log_w()), w) and (w > 0).all()
+        exact = outlines_phi.Generator(model, None, banned_phrases=BAN).sample(
+            PROMPT, 4, phi="exact", temperature=temperature, top_k=4, max_new_tokens=5
+        )
+        low, high = np.exp(exact.log_z_bounds)
+        error = 4 * w.std() / np.sqrt(len(w))
+        assert low - error < w.mean() < high + error and high < 0.9
+        texts = model.hf_tokenizer.batch_decode(rows[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert not holds(texts) and max(map(len, texts)) > 12
+
+    def test_a_processor_takes_no_other_level(self, model: PhiTransformers) -> None:
+        ban = BannedPhrases(BAN, level="lookahead")
+        with pytest.raises(UnsupportedError, match=r"needs the .*model"):
+            PhiLogitsProcessor(model, None, banned_phrases=ban, max_new_tokens=9)
+        with pytest.raises(UnsupportedError, match=r"level='lookahead' was given to ban\(\) for the host's own loop"):
+            outlines_phi.ban(model.hf_tokenizer, ban)
+
+
+class TestBan:
+    def test_kinds_stay_what_they_are(self, model: PhiTransformers, stock: Any) -> None:
+        own = outlines_phi.ban(outlines_phi.Generator(model, ANSWER, phi="exact"), ["now"])
+        assert type(own) is type(outlines_phi.Generator(model, ANSWER)) and own.phi == ExactPhi()
+        classic = outlines_phi.ban(generate.choice(model, ["yes", "not now"], phi="exact"), ["now"])
+        assert classic(PROMPT) == "yes"
+        for existing in (outlines.Generator(model, ANSWER), outlines.Generator(stock, ANSWER)):
+            banned = outlines_phi.ban(existing, ["now", "yes"])
+            assert type(banned) is SteerableGenerator and banned.model is existing.model
+            assert not holds([banned(PROMPT, do_sample=True, **SHORT) for _ in range(30)], "yes")
+        processor = outlines.Generator(stock, ANSWER).logits_processor
+        masking = outlines_phi.ban(processor, ["now"], tokenizer=stock.hf_tokenizer)
+        assert isinstance(masking, MaskLogitsProcessor)
+        again = outlines_phi.ban(masking, ["yes"])
+        assert again.ban == BannedPhrases(["now", "yes"])
+        weighted = PhiLogitsProcessor(model, ANSWER, max_new_tokens=9, phi="local", temperature=0.7)
+        both = outlines_phi.ban(weighted, ["now"])
+        assert isinstance(both, PhiLogitsProcessor) and both.host_options == weighted.host_options
+        assert isinstance(outlines_phi.ban(stock, BAN), PhiTransformers)
+        assert outlines_phi.ban(outlines_phi.wrap(model, phi="local"), BAN).phi is not None
+
+    def test_a_level_is_kept_by_stock_generators_over_wrapped_models(
+        self, model: PhiTransformers, drawn: list[Any]
+    ) -> None:
+        outlines_phi.ban(outlines.Generator(model), BAN, level="exact")(PROMPT, **SHORT)
+        outlines_phi.ban(outlines.Generator(model), BAN)(PROMPT, **SHORT)
+        outlines_phi.ban(outlines.Generator(model, ANSWER), ["now"], level="lookahead")(PROMPT)
+        assert [draws.guarantee for draws in drawn] == [Guarantee.EXACT, Guarantee.APPROXIMATE, Guarantee.APPROXIMATE]
+
+    def test_bans_add_up(self, model: PhiTransformers) -> None:
+        twice = outlines_phi.ban(outlines_phi.ban(model, ["a"], ignore_case=True), ["b"], ignore_case=True)
+        assert twice.banned_phrases == BannedPhrases(["a", "b"], ignore_case=True)
+        with pytest.raises(UnsupportedError, match=r"bans phrases already, with ignore_case=True"):
+            outlines_phi.ban(twice, ["c"])
+
+    WRONG = [
+        (lambda m: outlines_phi.ban(m, []), r"was given no phrases"),
+        (lambda m: outlines_phi.ban(m, BAN, ignorecase=True), r"did you mean ignore_case=\?"),
+        (lambda m: outlines_phi.ban(m, BannedPhrases(BAN), whole_word=True), r"beside a BannedPhrases"),
+        (lambda m: outlines_phi.ban(m, BAN, max_new_tokens=9), r"max_new_tokens= was given to ban\(\) beside"),
+        (lambda m: outlines_phi.ban(m.model, BAN), r"without its tokenizer"),
+        (lambda m: outlines_phi.ban(7, BAN), r"A int was given as model"),
+        (
+            lambda m: outlines_phi.ban(
+                outlines.Generator(outlines.from_transformers(m.model, m.hf_tokenizer), ANSWER).logits_processor, BAN
+            ),
+            r"without the tokenizer of its model",
+        ),
+    ]
+
+    @pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
+    def test_what_cannot_be_banned(self, call: Any, message: str, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match=message):
+            call(model)
+
+
+class TestStreams:
+    @pytest.mark.parametrize("phi", ["lookahead", "local", "exact", LookaheadPhi(release="early")], ids=str)
+    @pytest.mark.parametrize("seed", range(4))
+    def test_pieces_are_the_text_of_a_call(self, phi: Any, seed: int, model: PhiTransformers) -> None:
+        options: dict[str, Any] = {"banned_phrases": BAN, "phi": phi, "seed": seed, **SHORT}
+        pieces = list(model.stream(PROMPT, **options))
+        assert "".join(pieces) == model(PROMPT, **options) and all(pieces)
+
+    def test_text_comes_before_the_end(self, model: PhiTransformers) -> None:
+        lengths = [len(list(model.stream("Story: ", banned_phrases=["elf"], seed=i, **SHORT))) for i in range(5)]
+        assert max(lengths) > 3
+
+    def test_what_is_released_may_not_be_the_beginning_of_a_phrase(self, model: PhiTransformers) -> None:
+        """Whole windows: where a piece ends in what a phrase begins with, the next one was decided with it."""
+        began = 0
+        for seed in range(20):
+            text, calls = "", -1
+            with Gate(model.model) as gate:
+                for piece in model.stream(PROMPT, banned_phrases=[" it is"], seed=seed, **SHORT):
+                    assert calls in (-1, gate.calls), (seed, text)
+                    text += piece
+                    pending = any(text.endswith(" it is"[:n]) for n in range(1, 6))
+                    calls, began = gate.calls if pending else -1, began + pending
+        assert began > 3
+
+    def test_an_error_comes_after_what_was_released(self, model: PhiTransformers) -> None:
+        hasty = LookaheadPhi(effort=Effort(attempts=1, tokens=1), width=1)
+        failed = 0
+        for seed in range(20):
+            released: list[str] = []
+            try:
+                for piece in model.stream(PROMPT, banned_phrases=[" it", "yes", " not"], phi=hasty, seed=seed, **SHORT):
+                    released.append(piece)
+            except BudgetError:
+                failed += bool(released)
+            assert not holds(released, " it")
+        assert failed
+
+    def test_asynchronous(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, None, banned_phrases=BAN)
+
+        async def both() -> tuple[str, str, list[str]]:
+            stream = [piece async for piece in generator.astream(PROMPT, seed=2, **SHORT)]
+            batch = await generator.abatch([PROMPT, "Story: "], seed=2, **SHORT)
+            return "".join(stream), await generator.agenerate(PROMPT, seed=2, **SHORT), batch
+
+        stream, call, batch = asyncio.run(both())
+        assert stream == call == generator(PROMPT, seed=2, **SHORT) == batch[0] and len(batch) == 2
+
+    def test_a_predicate_cannot_be_streamed(self, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match="stream of a step estimator or a look-ahead"):
+            model.stream(PROMPT, banned_phrases=BAN, phi="lookahead", constraint=lambda text: True)
+
+
+class TestKept:
+    def test_equal_bans_share_a_table_and_its_trees(self, fresh: PhiTransformers) -> None:
+        table = fresh.table(ANSWER, BannedPhrases(["now"]))
+        assert fresh.table(ANSWER, BannedPhrases((word for word in ["now", "now"]), level="exact")) is table
+        assert fresh.table(ANSWER, BannedPhrases(["now"], across_prompt=False)) is not table
+        assert fresh.table(None, BannedPhrases(["now"])) is fresh.table(None, BannedPhrases([b"now"]))
+        generator = outlines_phi.Generator(fresh, ANSWER, phi="exact", banned_phrases=["now"])
+        generator.sample(PROMPT, 20)
+        with Gate(fresh.model) as gate:
+            fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
+            assert gate.calls == 0
+
+    def test_they_are_few_and_can_be_forgotten(self, fresh: PhiTransformers) -> None:
+        for i in range(compiled.KEPT + 5):
+            fresh.table(ANSWER, BannedPhrases([f"phrase {i}"]))
+        assert len(fresh.compiled._by_ban) == compiled.KEPT
+        fresh.clear_cache()
+        assert not fresh.compiled._by_ban
+
+
+UNREADABLE = object()
+WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("one phrase", {"banned_phrases": "it is"}, UnsupportedError, r"is one phrase; expected a list of phrases: \['it is'\]"),
+    ("empty phrase", {"banned_phrases": ["a", ""]}, UnsupportedError, r"a banned phrase is empty"),
+    ("a dict", {"banned_phrases": {"a": 1}}, UnsupportedError, r"is a dict; expected a list of phrases"),
+    ("a number", {"banned_phrases": 7}, UnsupportedError, r"expected a list of phrases"),
+    ("unbounded", {"banned_phrases": [re.compile("a+")]}, UnsupportedError, r"unbounded"),
+    ("level", {"banned_phrases": BannedPhrases(BAN, level="mask"), "phi": "exact"}, UnsupportedError, r"stands for phi="),
+    ("argmax", {"banned_phrases": BAN, "do_sample": False}, UnsupportedError, r"do_sample=False was asked of free text"),
+    ("beams", {"banned_phrases": BAN, "num_beams": 3}, UnsupportedError, r"num_beams=3 was given"),
+    ("unknown", {"bannedphrases": BAN, "phi": "exact"}, UnsupportedError, r"did you mean banned_phrases=\?"),
+    ("foreign", {"bad_words": BAN, "phi": "exact"}, UnsupportedError, r"give banned_phrases="),
+    ("ids", {"banned_phrases": BAN, "bad_words_ids": [[5]]}, UnsupportedError, r"in all their spellings, give banned_phrases="),
+    ("predicate", {"banned_phrases": BAN, "constraint": str.islower}, UnsupportedError, r"constraint"),
+]  # fmt: skip
+
+
+class TestErrors:
+    @pytest.mark.parametrize(("keywords", "kind", "message"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+    def test_before_any_model_call(
+        self, keywords: dict[str, Any], kind: type[Exception], message: str, model: PhiTransformers
+    ) -> None:
+        output_type = None if "banned_phrases" in keywords else ANSWER
+        with Gate(model.model) as gate:
+            for call in (
+                lambda: model(PROMPT, output_type, **keywords),
+                lambda: model.batch([PROMPT], output_type, **keywords),
+                lambda: outlines.Generator(model, output_type)(PROMPT, **keywords),
+            ):
+                with pytest.raises(kind, match=message):
+                    call()
+            assert gate.calls == 0
+
+    def test_phrases_that_leave_nothing(self, model: PhiTransformers) -> None:
+        stock = outlines.from_transformers(model.model, model.hf_tokenizer)
+        ban = ["o", "z", "es"]
+        calls: list[Callable[[], Any]] = [
+            lambda: model(PROMPT, ANSWER, banned_phrases=ban),
+            lambda: outlines_phi.Generator(model, ANSWER, banned_phrases=ban),
+            lambda: generate.format(model, ANSWER, banned_phrases=ban),
+            lambda: outlines_phi.audit((model, ANSWER), PROMPT, banned_phrases=ban),
+            lambda: outlines_phi.ban(outlines.Generator(model, ANSWER), ban),
+            lambda: outlines_phi.ban(outlines.Generator(stock, ANSWER), ban),
+            lambda: PhiLogitsProcessor(model, ANSWER, banned_phrases=ban, max_new_tokens=9),
+        ]
+        for call in calls:
+            with pytest.raises(EmptyLanguageError, match=r"leave nothing of the output type: 'o', 'es'"):
+                call()
+
+    def test_free_text_has_no_mode_and_no_ranking(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, None, banned_phrases=BAN)
+        for call in (generator.mode, generator.probabilities):
+            with pytest.raises(UnsupportedError, match=r"was asked of free text"):
+                call(PROMPT)
+        with pytest.raises(UnsupportedError, match=r"free text has nothing to correct"):
+            generator(PROMPT, banned_phrases=None, phi="exact")
+        with pytest.raises(UnsupportedError, match=r"output_type=None was given.*or banned_phrases="):
+            outlines_phi.Generator(model, None)
+
+    def test_a_look_ahead_without_phrases(self, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match=r"phi='lookahead' was given.*Give banned_phrases="):
+            model(PROMPT, ANSWER, phi="lookahead")
+
+    @pytest.mark.parametrize("backend", ["llguidance", "xgrammar"])
+    def test_a_language_that_cannot_be_read(self, backend: str, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match=rf"banned_phrases= cannot read the language of backend='{backend}'"):
+            model(PROMPT, regex("[ab]"), backend, banned_phrases=BAN)
+
+    def test_tokens_whose_text_is_not_known(self, model: PhiTransformers, stock: Any) -> None:
+        inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")
+        call: dict[str, Any] = {"custom_generate": outlines_phi.custom_generate, "banned_phrases": BAN, **SHORT}
+        with pytest.raises(UnsupportedError, match=r"vocabulary=tokenizer"):
+            model.model.generate(**inputs, **call)
+        with pytest.raises(UnsupportedError, match=r"what the tokens write is not known"):
+            outlines.Generator(stock, ANSWER)(PROMPT, **call)
+
+    def test_a_stop_in_the_classic_api(self, model: PhiTransformers) -> None:
+        text = generate.text(model, banned_phrases=BAN)
+        with pytest.raises(UnsupportedError, match=r"stop_at='x' was given for free text under a correction"):
+            text(PROMPT, 12, stop_at="x")
+        assert isinstance(generate.text(model, banned_phrases=BAN, phi=None)(PROMPT, 12, stop_at="x"), str)
