@@ -20,16 +20,15 @@ BANNED = ["closed"]
 
 
 def main(n: int = 200) -> None:
-    """Draw ``n`` answers before and after each ban."""
+    """Draw ``n`` answers on each road."""
     hf_model, tokenizer = bundled.load()
     torch.manual_seed(1)
     options = {"do_sample": True, "max_new_tokens": 20, "num_return_sequences": n}
 
     # A stock generator: the same class, which masks in the same loop.
     generator = outlines.Generator(outlines.from_transformers(hf_model, tokenizer), ANSWER)
-    before = generator(PROMPT, **options)
     generator = outlines_phi.ban(generator, BANNED)
-    show("outlines.Generator", before, generator(PROMPT, **options))
+    show("outlines.Generator, banned", generator(PROMPT, **options))
 
     # Hugging Face's generate: one processor more.
     inputs = tokenizer([PROMPT], return_tensors="pt")
@@ -39,23 +38,24 @@ def main(n: int = 200) -> None:
         return tokenizer.batch_decode(rows, skip_special_tokens=True)
 
     processor = outlines_phi.ban(hf_model, BANNED, tokenizer=tokenizer)
-    show("generate, free text", answers(), answers(logits_processor=[processor]))
+    show("generate, free text", answers())
+    show("generate, banned", answers(logits_processor=[processor]))
 
     # An Outlines model: wrapped, so that free text is drawn with a look-ahead instead of a mask.
     model = outlines.from_transformers(hf_model, tokenizer)
-    before = model(PROMPT, **options)
+    show("Outlines model, free text", model(PROMPT, **options))
     model = outlines_phi.ban(model, BANNED)
-    show("Outlines model, free text", before, model(PROMPT, **options))
+    show("Outlines model, banned", model(PROMPT, **options))
 
     # A generator of this package, with what it cost.
     draws = outlines_phi.Generator(model, ANSWER, phi="exact").sample(PROMPT, n)
-    print(draws, "closed" in " ".join(draws.texts))
+    show("outlines_phi.Generator", draws.texts)
+    print(draws)
 
 
-def show(road: str, before: list[str], after: list[str]) -> None:
+def show(road: str, texts: list[str]) -> None:
     """Print how often the phrase was written."""
-    counts = [sum("closed" in text for text in texts) for texts in (before, after)]
-    print(f"{road:28}banned phrase in {counts[0]:4} of {len(before)} before, {counts[1]} after")
+    print(f"{road:28}with the phrase: {sum('closed' in text for text in texts)} of {len(texts)}")
 
 
 if __name__ == "__main__":

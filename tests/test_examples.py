@@ -15,7 +15,7 @@ TRAINING = FOLDER / "train_bundled_model.py"  # takes half an hour
 EXPECTED = {
     "audit.py": "Where legal mass is lost",
     "auto.py": "Person: EXACT",
-    "ban_existing_app.py": "0 after",
+    "ban_existing_app.py": "with the phrase: 0 of 20",
     "character.py": "ranger captain",
     "choice.py": "noise floor",
     "classic_generate.py": "installed:",

@@ -210,11 +210,11 @@ def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None
     estimator = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
     assert estimator is not None  # no name stands for it
     phi = estimator.name if given is None else given
-    if sampler is not None and not isinstance(estimator, ProposalPhi):
+    if sampler is not None and not (isinstance(estimator, ProposalPhi) or estimator == LookaheadPhi(weights=True)):
         names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
         raise UnsupportedError(
-            f"--phi {phi} was given with --particles, and draws in a way of its own. Give one that particles can follow ({names}), "
-            "or leave one of the two out."
+            f"--phi {phi} was given with --particles, and draws in a way of its own. Give one that particles can follow ({names}; "
+            "--ban-level weighted), or leave one of the two out."
         )
     return estimator
 

@@ -154,15 +154,26 @@ class _ByTokens(ForcedTexts):
         if self._guide.advance(state, self._guide.vocabulary.eos_ids[0]) == DONE:
             return -1
         nodes = np.unique(self._trie.node_of[self._live(state)])
-        first = self._first[nodes]
-        blank = np.isin(self._trie.byte[first], list(BLANKS))
-        ways = np.unique(first[~blank])
-        if len(ways) == 1:
-            space = blank & (self._trie.byte[first] == BLANK)
-            nodes = nodes[space if spaced and space.any() else ~blank]
-        elif len(ways) or len(np.unique(first)) != 1:
-            return -1
-        return self._common(state, nodes)
+        first = self._trie.byte[self._first[nodes]]
+        blank, space = np.isin(first, list(BLANKS)), first == BLANK
+        ways = len(np.unique(first[~blank]))
+        if spaced and space.any() and (ways == 1 or self._spaceable(state, self._common(state, nodes[space]))):
+            return self._common(state, nodes[space])
+        if ways == 1 or (not ways and len(np.unique(first)) == 1):
+            return self._common(state, nodes[~blank] if ways else nodes)
+        return -1
+
+    def _spaceable(self, state: int, blank: int) -> bool:
+        """Return whether ``blank`` leads to another state with the same ways on, but for blanks."""
+        after = self._guide.advance(state, blank) if blank >= 0 else state
+        (here, targets), (there, others) = self._signs(state), self._signs(after)
+        return after != state and np.array_equal(here, there) and np.array_equal(targets, others)
+
+    def _signs(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the live tokens that do not begin with a blank, and where they lead."""
+        live, row = self._live(state), self._guide.row(state)
+        live = live[~np.isin(self._trie.byte[self._first[self._trie.node_of[live]]], list(BLANKS))]
+        return live, row.targets[row.partition.class_of[live]]
 
     def _common(self, state: int, nodes: NDArray[np.integer]) -> int:
         """Return the longest live token that the tokens of ``nodes`` all begin with."""

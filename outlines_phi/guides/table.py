@@ -28,6 +28,12 @@ class Moves(NamedTuple):
     tokens: NDArray[np.int64]
     targets: NDArray[np.int32]
 
+    def target(self, token: int) -> int:
+        """Return the state that ``token`` leads to, :data:`DEAD` where it is not live."""
+        index = int(self.tokens.searchsorted(token))
+        live = index < self.tokens.size and self.tokens[index] == token
+        return int(self.targets[index]) if live else DEAD
+
 
 class Destinations(NamedTuple):
     """The distinct targets of a state's live tokens, ``states[k]``, and which of them each token has, ``places[live]``."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..guides.guide import DEAD, DONE
 from ..lm.model import Evaluation, LanguageModel, ModelCounts
 from ..settings import SamplingSettings
 from .branches import Branches
 from .estimator import Estimate, ProposalPhi
 from .law import UNKNOWN
 from .run import Prefixes, Run
-from .tree import BoundsTree, Node
+from .tree import AHEAD, BoundsTree, Node
+
+Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[int]]]
+"""Tells of each node that walks wait for what will probably follow: a chain of tokens, which may be wrong, or none."""
 
 
 @final
@@ -63,6 +68,10 @@ class Evaluator:
         self._planted = False
         self._branches = Branches(self._forest)
         self._looked_at = 0  # nodes that an estimator has asked for
+        self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
+        self._unheard: list[
+            tuple[int, Node]
+        ] = []  # nodes ahead of the last call that the estimator has seen, by their places
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
@@ -82,29 +91,61 @@ class Evaluator:
         """What the model calls have cost so far."""
         return self._forest.counts
 
-    def expand(self, wanted: Iterable[tuple[BoundsTree, Node]]) -> None:
+    def drafted(self, tree: BoundsTree) -> tuple[int, int]:
+        """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
+        nodes = self._ahead[tree]
+        return len(nodes), sum(node.touched != AHEAD for node in nodes)
+
+    def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
         """Give every wanted node its law and bring all bounds up to date.
 
         A node that is wanted below another wanted one (a plan made before its parent's law is known) is fine. The prompts
         themselves are evaluated in the first call.
+
+        ``foresight`` has the nodes of the chains that it tells of expanded in the same call. A walk that then chooses by random
+        numbers of its own, of which foresight knows nothing, and finds itself at one of them needs no further call. Those that no
+        walk comes to are expanded nodes like others, and bounds may be refreshed at any time where walks have a coin for it
+        (mathematics.md, sections 5 and 7). It is for walks alone: a search that keeps a list of what is open has to be told of
+        every node that is expanded.
         """
         pairs = list(dict.fromkeys(wanted))
         if not pairs:
             return
+        ahead = [] if foresight is None else self._foreseen(pairs, foresight)
         if not self._planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
+        pairs += ahead
+        for tree, node in ahead:
+            self._ahead[tree].append(node)
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
         if new or not self._planted:
-            self._evaluate(pairs, new)
+            self._evaluate(pairs, new, {node for _, node in ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
             changed.setdefault(tree, []).append(node)
         for tree, nodes in changed.items():
             tree.propagate(nodes)
 
-    def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node]) -> None:
+    def _foreseen(
+        self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
+    ) -> list[tuple[BoundsTree, Node]]:
+        """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
+        waiting = [(tree, node) for tree, node in wanted if node.law is None]
+        found: dict[tuple[BoundsTree, Node], None] = {}
+        for (tree, node), chain in zip(waiting, foresight(waiting), strict=True):
+            for token in chain:
+                below = _below(tree, node, token)
+                if below is None:
+                    break
+                node = below
+                if node.law is None:
+                    found[tree, node] = None
+        asked_for = set(wanted)
+        return [pair for pair in found if pair not in asked_for]
+
+    def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
         first = self._forest.next_node
         self._handles.update((node, first + i) for i, node in enumerate(new))
@@ -113,22 +154,30 @@ class Evaluator:
         evaluation = self._forest.extend(parents, tokens) if self._planted else self._forest.roots(parents, tokens)
         evaluated = new if self._planted else [*self._row, *new]
         self._planted = True
-        self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)})
+        self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
 
-    def _learn(self, pairs: Iterable[tuple[BoundsTree, Node]], evaluation: Evaluation, index: dict[Node, int]) -> None:
+    def _learn(
+        self,
+        pairs: Iterable[tuple[BoundsTree, Node]],
+        evaluation: Evaluation,
+        index: dict[Node, int],
+        ahead: Set[Node],
+    ) -> None:
         contexts = (self._context(node) for node in index)
         on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
-        hopes = self._hopes(on_device, list(index))
+        hopes = self._hopes(on_device, list(index), ahead)
         log_p = on_device.cpu().numpy()
         # Parents before children: a planned child learns its probability from its parent's law.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
             if node.law is None and node in index:
-                tree.expand(node, log_p[index[node]], hopes[index[node]])
+                tree.expand(node, log_p[index[node]], hopes[index[node]], ahead=node in ahead)
 
-    def _hopes(self, log_p: Tensor, nodes: Sequence[Node]) -> Sequence[NDArray[np.floating]]:
+    def _hopes(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
         """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
         if self._estimate is None:
             return [UNKNOWN] * len(nodes)
+        self._estimate.reached([place for place, node in self._unheard if node.touched != AHEAD])
+        self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]
         prefixes = Prefixes(
             rows=[self._prompt(node, path) for node, path in zip(nodes, paths, strict=True)],
@@ -136,6 +185,7 @@ class Evaluator:
             states=[node.state for node in nodes],
             remaining=[node.remaining for node in nodes],
             tokens=[[below.token for below in path] for path in paths],
+            drafted=[node in ahead for node in nodes],
         )
         before = self._forest.next_node
         log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
@@ -174,3 +224,20 @@ class Evaluator:
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
         self._looked_at = 0
         return True
+
+
+def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
+    """Return the node of a chain after ``node``; ``None`` where it ends.
+
+    A node that was expanded before has only lost its law, and its children have the probabilities that they had: below it, laws
+    that were lost as well are learned again and nothing else, so that its bounds stay as they are. Walks rely on that.
+    """
+    if node.expanded:
+        child = node.children.get(token)
+        known = child is not None and child.expanded and child.state not in (DEAD, DONE)
+        return child if known else None
+    target = tree.target(node, token)
+    if target in (DEAD, DONE):
+        return None
+    child = tree.child(node, token, target)
+    return None if child.expanded else child

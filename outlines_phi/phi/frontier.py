@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE
-from .evaluator import Evaluator
+from .evaluator import Evaluator, Foresight
 from .tree import BoundsTree, Node
 
 SHORT_LIST = 256
@@ -146,7 +146,11 @@ class Growth(Protocol):
         """Return the nodes to expand next, after those returned before have been expanded; none when it is finished."""
 
 
-def grow(rows: Sequence[Growth], evaluator: Evaluator) -> None:
-    """Run ``rows`` to their ends, each on a tree of its own, in shared model calls."""
+def grow(rows: Sequence[Growth], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
+    """Run ``rows`` to their ends, each on a tree of its own, in shared model calls.
+
+    With ``foresight``, which only walks may have, see :meth:`Evaluator.expand`.
+    """
     while any(waiting := [row.advance() for row in rows]):
-        evaluator.expand((row.tree, node) for row, nodes in zip(rows, waiting, strict=True) for node in nodes)
+        wanted = ((row.tree, node) for row, nodes in zip(rows, waiting, strict=True) for node in nodes)
+        evaluator.expand(wanted, foresight)

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..guides.guide import DEAD, DONE
+from ..guides.guide import DONE
 from ..guides.table import Moves
 
 UNKNOWN: NDArray[np.floating] = np.ones(())
@@ -103,6 +103,4 @@ class Law:
 
     def target(self, token: int) -> int:
         """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""
-        index = int(self.moves.tokens.searchsorted(token))
-        live = index < self.moves.tokens.size and self.moves.tokens[index] == token
-        return int(self.moves.targets[index]) if live else DEAD
+        return self.moves.target(token)

@@ -8,8 +8,11 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from ..errors import UnsupportedError
+from ..guides.banning import BanningGuide
 from ..guides.table import Table
-from .estimator import Need, StepPhi, floored
+from ..settings import SamplingSettings
+from .estimator import Estimate, Need, StepPhi, floored
+from .run import Run
 
 
 @final
@@ -35,6 +38,19 @@ class OneStepPhi(StepPhi):
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1:
             raise UnsupportedError(f"floor={self.floor!r} was given to OneStepPhi; expected a number in (0, 1].")
+
+    def check(self, table: Table, settings: SamplingSettings) -> None:
+        """See :meth:`StepPhi.check`: the classes of a state have to be those of the next one, too."""
+        if isinstance(table.guide, BanningGuide):
+            raise UnsupportedError(
+                f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "
+                "one step cannot be looked ahead by classes. Give phi='local', 'lookahead1' or another proposal, or 'lookahead'."
+            )
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`."""
+        self.check(run.table, run.settings)
+        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""

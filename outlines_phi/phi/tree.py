@@ -18,6 +18,9 @@ from .law import UNKNOWN, Law
 NODE_BYTES = 600
 """Measured footprint of a node without its law, on CPython 3.11."""
 
+AHEAD = -1
+"""When a node was last visited whose law was learned for a draft, and that no walk has come to since."""
+
 
 @final
 class Node:
@@ -44,7 +47,7 @@ class Node:
     law
         ``None`` before the first evaluation, and after its eviction.
     touched
-        When the node was last visited, in the tree's own clock.
+        When the node was last visited, in the tree's own clock; :data:`AHEAD` where a draft was first.
     """
 
     __slots__ = (
@@ -120,7 +123,8 @@ class BoundsTree:
     Attributes
     ----------
     expansions
-        Laws learned so far: the model tokens that the tree has used.
+        Laws learned so far: the model tokens that the tree has used. Those that were learned for drafts count when a walk comes
+        to them, so an effort allows with any draft what it allows without.
     """
 
     def __init__(
@@ -151,6 +155,15 @@ class BoundsTree:
         """``(lower, upper)`` bounds of ``Phi`` of the prompt, as reported: they only ever tighten."""
         return self._lower, self._upper
 
+    def target(self, node: Node, token: int) -> int:
+        """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
+        return self._moves(node).target(token)
+
+    def visit(self, node: Node) -> None:
+        """Take note that a walk stands at ``node``."""
+        self.expansions += node.touched == AHEAD
+        node.touched = self.clock
+
     def child(self, node: Node, token: int, target: int) -> Node:
         """Return the child of ``node`` at a live ``token``, materialised where it was not.
 
@@ -166,17 +179,22 @@ class BoundsTree:
                     self.propagate([node])
         return child
 
-    def expand(self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN) -> None:
+    def expand(
+        self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
+    ) -> None:
         """Give ``node`` its law, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens, ``h``.
 
-        Bounds change only with :meth:`propagate`.
+        Bounds change only with :meth:`propagate`. ``ahead`` says that the law was learned for a draft: nobody has asked for it.
 
         On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
         probability: a second evaluation may differ from the first where precision is low, and a node has one law.
         """
         law = node.law = Law(self._moves(node), log_p, h)
         self.law_bytes += law.nbytes
-        self.expansions += 1
+        if ahead:
+            node.touched = AHEAD
+        else:
+            self.expansions += 1
         if not node.expanded:
             eos = self.table.vocabulary.eos_ids[0]
             if law.target(eos) == DONE and eos not in node.children:

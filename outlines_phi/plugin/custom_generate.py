@@ -130,7 +130,7 @@ def custom_generate(
     """
     ban = resolve_ban(banned_phrases)
     said = corrected_as(Unset.UNSET if phi is UNCHOSEN else phi, ban)
-    free = output_type is None and not any(isinstance(each, OutlinesLogitsProcessor) for each in logits_processor)
+    free = output_type is None and not any(map(_is_closed, logits_processor))
     resolved = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
     if resolved is None:
         raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
@@ -231,7 +231,18 @@ def _resources(
             "or leave custom_generate out."
         )
     kept = _kept(model, config, language, vocabulary)
-    return kept, kept.compiled.without(language, ban, watched=isinstance(phi, LookaheadPhi))
+    watched = isinstance(phi, LookaheadPhi)
+    if ban is None and watched:
+        ban = getattr(processor, "ban", None)
+    return kept, kept.compiled.without(language, ban, watched=watched)
+
+
+def _is_closed(processor: Any) -> bool:
+    """Return whether a logits processor is for a format, not for free text without banned phrases."""
+    match processor:
+        case TableLogitsProcessor():
+            return not processor.table.guide.open
+    return isinstance(processor, OutlinesLogitsProcessor)
 
 
 def _kept(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> Kept:

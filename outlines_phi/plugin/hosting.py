@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from transformers import GenerationConfig
 
@@ -64,7 +65,7 @@ class Loop:
 
     def _banning(self, table: Table, ban: BannedPhrases, keywords: dict[str, Any]) -> MaskLogitsProcessor:
         if ban.whole_word:
-            _check_uncut(keywords)
+            self._check_uncut(table, keywords)
         budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
         return MaskLogitsProcessor(table, ban=ban, budget=budget)
 
@@ -81,6 +82,30 @@ class Loop:
             keywords["max_new_tokens"] = budget
         check_budget(table, budget)
         return int(budget)
+
+    def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
+        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        tokens = table.vocabulary.tokens
+        for name in (*CUTS, "eos_token_id"):
+            where, value = self._said(name, keywords)
+            instead = f"{name}=None"
+            if name == "eos_token_id":
+                # The vocabulary's own ends write nothing.
+                value = next((v for v in np.atleast_1d(value).tolist() if v is not None and tokens[v]), None)
+                instead = f"eos_token_id={table.vocabulary.eos_ids[0]}"
+            if value is not None:
+                raise UnsupportedError(
+                    f"{name}= was given{where} with whole words that are banned: a text that is cut after 'cat' on the way to "
+                    f"'catalog' ends in the word 'cat'. Give {instead}, or BannedPhrases(..., whole_word=False)."
+                )
+
+    def _said(self, name: str, keywords: dict[str, Any]) -> tuple[str, Any]:
+        """Return where an option of the call is given, and its value; ``None`` for nowhere."""
+        if name in keywords:
+            return "", keywords[name]
+        configs = {"the call's": keywords.get("generation_config"), "the model's": self.generation_config}
+        said = ((f" in {whose} generation_config", getattr(config, name, None)) for whose, config in configs.items())
+        return next((each for each in said if each[1] is not None), ("", None))
 
 
 def _refuse(keywords: dict[str, Any]) -> None:
@@ -104,13 +129,3 @@ def _refuse(keywords: dict[str, Any]) -> None:
             "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
             "phi='exact' or phi='auto', or leave it out."
         )
-
-
-def _check_uncut(keywords: dict[str, Any]) -> None:
-    """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
-    for name in CUTS:
-        if keywords.get(name) is not None:
-            raise UnsupportedError(
-                f"{name}= was given with whole words that are banned: a text that is cut after 'cat' on the way to 'catalog' ends "
-                f"in the word 'cat'. Leave {name} out, or give BannedPhrases(..., whole_word=False)."
-            )

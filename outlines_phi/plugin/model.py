@@ -317,7 +317,10 @@ class PhiTransformers(Transformers):
         if ban is None and watched and isinstance(processor, MaskLogitsProcessor):
             ban = processor.ban
         if ban is not None:
-            processor = MaskLogitsProcessor(self.compiled.without(processor, ban, watched=watched), ban=ban)
+            own = processor.ban if isinstance(processor, MaskLogitsProcessor) else None
+            # Whole words of either one have to know where the loop ends.
+            told = own if own is not None and own.whole_word else ban
+            processor = MaskLogitsProcessor(self.compiled.without(processor, ban, watched=watched), ban=told)
         return processor, resolved
 
     def _resolve(self, said: Phi | Unset | None, sampler: Any, *, free: bool, banning: bool) -> Phi | None:

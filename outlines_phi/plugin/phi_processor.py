@@ -62,7 +62,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         The tokenizer of a Hugging Face model.
     phi
         An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
-        Left out, ``"onestep"``; for free text ``"local"``.
+        Left out, ``"onestep"``; with banned phrases ``"local"``.
     temperature, top_k, top_p, min_p
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
@@ -118,7 +118,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             )
         self.ban = resolve_ban(banned_phrases)
         said = corrected_as(phi, self.ban)
-        self.phi = _step_phi(("local" if output_type is None else "onestep") if isinstance(said, Unset) else said)
+        self.phi = _step_phi(("onestep" if self.ban is None else "local") if isinstance(said, Unset) else said)
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
         self.budget = _budget(max_new_tokens)

@@ -37,14 +37,17 @@ class Trajectory:
         Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
     log_q
         ``[3]``: ``log q(y)`` under each part.
+    turns
+        How often it has waited for the model.
     """
 
-    __slots__ = ("log_q", "node", "part", "rng")
+    __slots__ = ("log_q", "node", "part", "rng", "turns")
 
     def __init__(self, root: Node, rng: np.random.Generator) -> None:
         self.node: Node | None = root
         self.rng, self.part = rng, int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right").clip(MASK, TREE))
         self.log_q = [0.0] * len(SHARES)
+        self.turns = 0
 
     @property
     def log_w(self) -> float:
@@ -105,8 +108,9 @@ class AdaptiveTrajectories:
         """Walk until the end, or until a node whose law is not known; return whether it was the end."""
         check_interruption()
         while trajectory.node is not None and trajectory.node.state != DONE:
-            trajectory.node.touched = self.tree.clock
+            self.tree.visit(trajectory.node)
             if trajectory.node.law is None:
+                trajectory.turns += 1
                 return False
             self._step(trajectory, trajectory.node)
         return True

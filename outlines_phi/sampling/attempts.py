@@ -28,12 +28,15 @@ class Attempt:
         Where it stands.
     bound
         The upper bound that ``node`` had when the walk chose it.
+    turns
+        How often it has waited for the model.
     """
 
-    __slots__ = ("bound", "node", "number", "rng")
+    __slots__ = ("bound", "node", "number", "rng", "turns")
 
     def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
         self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
+        self.turns = 0
 
 
 class Attempts(ABC):
@@ -57,6 +60,13 @@ class Attempts(ABC):
         When to stop launching, counted over this prompt alone.
     max_bytes
         Memory that the tree may take, give or take one call.
+
+    Attributes
+    ----------
+    read, accepted
+        Walks read so far, and the members that they found.
+    turns
+        How often the walks that found these have waited for the model, all together.
     """
 
     def __init__(
@@ -75,8 +85,9 @@ class Attempts(ABC):
         self._launched = 0
         self._waiting: list[Attempt] = []
         self._finished: dict[int, Node | None] = {}
+        self._turns: dict[int, int] = {}
         self._successes = 0
-        self.read = 0
+        self.read = self.turns = 0
         self.accepted: list[Node] = []
 
     @property
@@ -143,15 +154,19 @@ class Attempts(ABC):
         """Bring the tree's memory under its bound, without changing the law of the walks under way."""
 
     def _wait(self, attempt: Attempt) -> None:
+        attempt.turns += 1
         self._waiting.append(attempt)
 
     def _finish(self, attempt: Attempt, *, success: bool) -> None:
         self._finished[attempt.number] = attempt.node if success else None
+        if success:
+            self._turns[attempt.number] = attempt.turns
         self._successes += success
 
     def _read_in_order(self) -> None:
         while self.read in self._finished and not self.satisfied:
-            node = self._finished.pop(self.read)
+            node, turns = self._finished.pop(self.read), self._turns.pop(self.read, 0)
             self.read += 1
             if node is not None:
                 self.accepted.append(node)
+                self.turns += turns

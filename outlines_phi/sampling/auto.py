@@ -11,8 +11,8 @@ from typing import final
 import numpy as np
 
 from ..errors import warn_of_fidelity
-from ..lm.model import ModelCounts
 from ..phi.auto import AutoPhi
+from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort, ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
@@ -22,7 +22,8 @@ from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
 from .attempts import Attempts
 from .certificate import EXACT
 from .draws import Draw, DrawCounts, Draws, Guarantee
-from .exact import launch, logs, prepare
+from .exact import foresight_of, launch, logs, prepare
+from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .sampler import Request, Sampler
 
@@ -41,7 +42,8 @@ class AutoSampler(Sampler):
     The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
     them has the law ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal in
     proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
-    nothing is evaluated twice.
+    nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.exact.ExactSampler`: values stand still
+    during a round of trajectories, whatever is expanded meanwhile.
 
     Attributes
     ----------
@@ -49,10 +51,13 @@ class AutoSampler(Sampler):
         The options.
     store
         Where trees live between calls; a seeded call uses fresh ones.
+    draft
+        What is evaluated ahead of the walks; ``None`` for nothing.
     """
 
     phi: AutoPhi
     store: TreeStore = field(default_factory=TreeStore)
+    draft: Prefetch | None = None
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
@@ -61,13 +66,16 @@ class AutoSampler(Sampler):
         ------
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
+        DraftError
+            The drafter raised, or proposed what is no draft.
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
         with self.store.lend(*law, self.phi.frontier, request.starts) as trees:
             evaluator = prepare(request, trees, self.phi.frontier)
+            foresight = foresight_of(self.draft, request, trees)
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
             if self.phi.share > 0:
-                grow(rows, evaluator)
+                grow(rows, evaluator, foresight)
             refuse_impossible(trees, request.settings)
             candidates = [
                 AdaptiveTrajectories(
@@ -78,9 +86,9 @@ class AutoSampler(Sampler):
                 )
                 for index, (tree, row) in enumerate(zip(trees, rows, strict=True))
             ]
-            grow(candidates, evaluator)
+            grow(candidates, evaluator, foresight)
             results = [
-                _draws(request, index, tree, row, found.trajectories, evaluator.counts)
+                self._draws(request, index, tree, row, found.trajectories, evaluator)
                 for index, (tree, row, found) in enumerate(zip(trees, rows, candidates, strict=True))
             ]
         if self.phi.share > 0:  # else weights are what was asked for
@@ -97,55 +105,60 @@ class AutoSampler(Sampler):
         cost = least * min(candidates, (candidates + ROUND * 2) / 2)
         return ExactPhi(effort=Effort(tokens=max(1, int(self.phi.share * cost / request.n))), width=self.phi.width)
 
+    def _draws(
+        self,
+        request: Request,
+        index: int,
+        tree: BoundsTree,
+        row: Attempts,
+        trajectories: Sequence[Trajectory],
+        evaluator: Evaluator,
+    ) -> Draws:
+        vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted)
+        picked, turns = [], row.turns
+        for i in range(missing):  # strided, so that every draw has candidates of every round
+            pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
+            if pick is not None:
+                node, waited, attributes = pick
+                turns += waited
+                picked.append(
+                    Draw.of(vocabulary, node.tokens(), log_p=node.log_p, guarantee=Guarantee.WEIGHTED, **attributes)
+                )
+        log_w = [trajectory.log_w for trajectory in trajectories]
+        log_z = _log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
+        exact = [
+            Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
+            for node in row.accepted
+        ]
+        items = (*exact, *picked)
+        written = sum(len(item.token_ids) for item in items)
+        ahead = {} if self.draft is None else drafted_counts(evaluator, tree, written, turns)
+        return Draws(
+            items=items,
+            counts=DrawCounts(
+                **vars(evaluator.counts), **ahead, attempts=row.read + len(trajectories), accepted=len(items)
+            ),
+            budget=tree.budget,
+            failures=request.n - len(items),
+            log_z_bounds=logs(tree.bounds),
+            certificate=EXACT if not missing else None,
+        )
+
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:
     return request.stream(row, CANDIDATE_STREAM + number)
 
 
-def _draws(
-    request: Request,
-    index: int,
-    tree: BoundsTree,
-    row: Attempts,
-    trajectories: Sequence[Trajectory],
-    counts: ModelCounts,
-) -> Draws:
-    vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted)
-    picked = []
-    for i in range(missing):  # strided, so that every draw has candidates of every round
-        pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
-        if pick is not None:
-            node, attributes = pick
-            picked.append(
-                Draw.of(vocabulary, node.tokens(), log_p=node.log_p, guarantee=Guarantee.WEIGHTED, **attributes)
-            )
-    log_w = [trajectory.log_w for trajectory in trajectories]
-    log_z = _log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
-    exact = [
-        Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
-        for node in row.accepted
-    ]
-    items = (*exact, *picked)
-    return Draws(
-        items=items,
-        counts=DrawCounts(**vars(counts), attempts=row.read + len(trajectories), accepted=len(items)),
-        budget=tree.budget,
-        failures=request.n - len(items),
-        log_z_bounds=logs(tree.bounds),
-        certificate=EXACT if not missing else None,
-    )
-
-
-def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[Node, dict[str, float]] | None:
-    """Pick one candidate by weight; return where it ended and what its draw says of it, ``None`` where all weigh nothing."""
+def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
+    """Pick one candidate by weight: where it ended, its turns, and what its draw says of it; ``None`` where all weigh nothing."""
     log_w = np.array([candidate.log_w for candidate in candidates])
     if log_w.max() == -math.inf:
         return None
     w = np.exp(log_w - log_w.max())
-    node = candidates[draw(w, rng)].node
-    assert node is not None
+    picked = candidates[draw(w, rng)]
+    assert picked.node is not None
     ess = float(w.sum() ** 2 / (w**2).sum())
-    return node, {"log_w": _log_mean(log_w.tolist()), "candidates": len(candidates), "ess": ess}
+    return picked.node, picked.turns, {"log_w": _log_mean(log_w.tolist()), "candidates": len(candidates), "ess": ess}
 
 
 def _log_mean(log_w: Sequence[float]) -> float:

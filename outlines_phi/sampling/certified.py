@@ -33,7 +33,7 @@ class CertifiedAttempts(Attempts):
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
             node = attempt.node
-            node.touched = self.tree.clock
+            self.tree.visit(node)
             if node.state == DEAD:
                 return self._finish(attempt, success=False)
             if node.law is None:

@@ -11,6 +11,7 @@ from typing import final
 
 import numpy as np
 
+from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..phi.lookahead import LookaheadPhi
 from ..phi.tree import Node
@@ -35,6 +36,8 @@ class Account:
         How many attempts each phrase has cost, by its place in the list.
     exhausted
         Whether the effort of a window ran out; the draw is given up then.
+    turns
+        How often the text has waited for the model.
     """
 
     trajectory: Trajectory
@@ -42,6 +45,7 @@ class Account:
     committed: int = 0
     rejected: Counter[int] = field(default_factory=Counter)
     exhausted: bool = False
+    turns: int = 0
 
 
 @final
@@ -77,7 +81,7 @@ class CommittingWalk:
         phi: LookaheadPhi,
         trajectory: Trajectory,
         stem: Stem,
-        prompt: Sequence[int],
+        prompt: tuple[int, ...],
         aside: np.random.Generator,
     ) -> None:
         self.account = Account(trajectory)
@@ -112,10 +116,10 @@ class CommittingWalk:
             yield from weighing.ground.stem.walk()
         yield from self._ground.stem.walk()
 
-    def advance(self) -> dict[Stem, Callable[[], Sequence[int]]]:
+    def advance(self) -> dict[Stem, Callable[[], Site]]:
         """Go on as far as known laws lead, and commit the windows that end; return the texts whose laws are wanted next.
 
-        With each comes what tells its token ids.
+        With each comes what tells where it stands.
         """
         waiting = []
         for weighing in list(self._weighings):
@@ -127,12 +131,15 @@ class CommittingWalk:
         while self._writing:
             if nodes := self._ground.grow(self._window):
                 waiting += [(self._ground, node) for node in nodes]
+                self.account.turns += 1
                 break
             self._settle()
-        return {ground.stem_of(node): partial(self._ids, ground, node) for ground, node in waiting}
+        return {ground.stem_of(node): partial(self._site, ground, node) for ground, node in waiting}
 
-    def _ids(self, ground: Ground, node: Node) -> tuple[int, ...]:
-        return (*self._prompt, *self.trajectory.tokens[: ground.written], *node.tokens())
+    def _site(self, ground: Ground, node: Node) -> Site:
+        walk = self.trajectory
+        written = (*walk.tokens[: ground.written], *node.tokens())
+        return Site(walk.row, self._prompt, written, node.state, node.remaining)
 
     def _begin(self, stem: Stem, queue: Sequence[int]) -> None:
         """Begin a window at ``stem``; its first attempt has drawn ``queue`` already."""

@@ -9,10 +9,9 @@ from functools import partial
 from typing import final
 
 from ..errors import BudgetError
-from ..lm.model import ModelCounts
 from ..phi.enumerate import FINITE_PREFIXES, expand_finite
 from ..phi.estimator import ProposalPhi
-from ..phi.evaluator import Evaluator
+from ..phi.evaluator import Evaluator, Foresight
 from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
@@ -23,6 +22,7 @@ from .certificate import EXACT, Certificate
 from .certified import CertifiedAttempts, ConfidentAttempts
 from .confident import Certification, certify
 from .draws import Draw, DrawCounts, Draws, Guarantee, middle
+from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
@@ -37,16 +37,24 @@ NORMALIZER_STREAM = 2**40
 class ExactSampler(Sampler):
     """Draws ``mu*`` by adaptive rejection, or within a certified distance of it.
 
+    A draft has nodes expanded that no attempt has come to. The law stays what it is, because an attempt draws by random numbers of
+    its own and throws a coin where bounds were refreshed on its way. The draws of a seed are others than without a draft: a tree
+    that knows more throws other coins. A seed and a drafter name one result. What is enumerated, for a certificate or because the
+    language is small, is the same with a draft.
+
     Attributes
     ----------
     phi
         The options.
     store
         Where trees live between calls; a seeded call uses fresh ones.
+    draft
+        What is evaluated ahead of the attempts; ``None`` for nothing.
     """
 
     phi: ExactPhi
     store: TreeStore = field(default_factory=TreeStore)
+    draft: Prefetch | None = None
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
@@ -57,28 +65,34 @@ class ExactSampler(Sampler):
             The effort ran out; carries what was drawn so far.
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
+        DraftError
+            The drafter raised, or proposed what is no draft.
         """
         with self.store.lend(
             *request.law, request.prompts, request.budgets, request.constraint, starts=request.starts
         ) as trees:
             draw = self._draw_certified if self.phi.tolerance > 0 else self._draw
-            return draw(request, trees, prepare(request, trees))
+            return draw(request, trees, prepare(request, trees), foresight_of(self.draft, request, trees))
 
-    def _draw(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:
+    def _draw(
+        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
+    ) -> list[Draws]:
         rows = launch(RejectionAttempts, self.phi, request, trees, self.store)
-        grow(rows, evaluator)
+        grow(rows, evaluator, foresight)
         bounds = [tree.bounds for tree in trees]
         complete = all(row.satisfied for row in rows)
-        normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
+        normalizers = self._normalize(request, trees, evaluator, foresight) if complete else [()] * len(trees)
         results = [
-            _draws(request, row, evaluator.counts, known, estimates, EXACT, Guarantee.EXACT)
+            self._draws(request, row, evaluator, known, estimates, EXACT)
             for row, known, estimates in zip(rows, bounds, normalizers, strict=True)
         ]
         if not complete:
             self._refuse(request, rows, results)
         return results
 
-    def _draw_certified(self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator) -> list[Draws]:
+    def _draw_certified(
+        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
+    ) -> list[Draws]:
         """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
         share = self.store.share(len(trees))
         found = certify(
@@ -99,13 +113,11 @@ class ExactSampler(Sampler):
             for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
             if row.reached
         }
-        grow(list(rows.values()), evaluator)
+        grow(list(rows.values()), evaluator, foresight)
         complete = len(rows) == len(trees) and all(row.satisfied for row in rows.values())
-        normalizers = self._normalize(request, trees, evaluator) if complete else [()] * len(trees)
+        normalizers = self._normalize(request, trees, evaluator, foresight) if complete else [()] * len(trees)
         results = [
-            _draws(
-                request, rows[index], evaluator.counts, bounds, normalizers[index], certificate, _guarantee(certificate)
-            )
+            self._draws(request, rows[index], evaluator, bounds, normalizers[index], certificate)
             if index in rows
             else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
             for index, (certificate, bounds) in enumerate(stated)
@@ -117,15 +129,46 @@ class ExactSampler(Sampler):
         return results
 
     def _normalize(
-        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator
+        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
     ) -> Sequence[tuple[float, ...]]:
         streams = range(NORMALIZER_STREAM, NORMALIZER_STREAM + self.phi.normalizers)
         rows = [
             ResidualAttempts(tree, [request.stream(row, i) for i in streams], width=self.phi.width)
             for row, tree in enumerate(trees)
         ]
-        grow(rows, evaluator)
+        grow(rows, evaluator, foresight)
         return [row.estimates for row in rows]
+
+    def _draws(
+        self,
+        request: Request,
+        row: Attempts,
+        evaluator: Evaluator,
+        bounds: tuple[float, float],
+        estimates: tuple[float, ...],
+        certificate: Certificate,
+    ) -> Draws:
+        log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
+        vocabulary, guarantee = request.table.vocabulary, self._guarantee(certificate)
+        items = [
+            Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_w, guarantee=guarantee)
+            for node in row.accepted
+        ]
+        written = sum(len(item.token_ids) for item in items)
+        ahead = {} if self.draft is None else drafted_counts(evaluator, row.tree, written, row.turns)
+        return Draws(
+            items=tuple(items),
+            counts=DrawCounts(**vars(evaluator.counts), **ahead, attempts=row.read, accepted=len(items)),
+            budget=row.tree.budget,
+            log_z_bounds=logs(bounds),
+            normalizers=estimates,
+            certificate=certificate,
+        )
+
+    def _guarantee(self, certificate: Certificate) -> Guarantee:
+        if self.phi.tolerance == 0:
+            return Guarantee.EXACT
+        return Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
 
     def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
         refuse_impossible([row.tree for row in rows], request.settings)
@@ -172,6 +215,11 @@ def prepare(request: Request, trees: Sequence[BoundsTree], frontier: ProposalPhi
     return evaluator
 
 
+def foresight_of(draft: Prefetch | None, request: Request, trees: Sequence[BoundsTree]) -> Foresight | None:
+    """Return what ``draft`` foresees of the walks on ``trees``."""
+    return None if draft is None else draft.begin(request, trees).below
+
+
 def launch(
     kind: type[Attempts], phi: ExactPhi, request: Request, trees: Sequence[BoundsTree], store: TreeStore
 ) -> list[Attempts]:
@@ -190,34 +238,6 @@ def start(
 
 def _kind(certificate: Certificate) -> type[Attempts]:
     return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
-
-
-def _guarantee(certificate: Certificate) -> Guarantee:
-    return Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
-
-
-def _draws(
-    request: Request,
-    row: Attempts,
-    counts: ModelCounts,
-    bounds: tuple[float, float],
-    estimates: tuple[float, ...],
-    certificate: Certificate,
-    guarantee: Guarantee,
-) -> Draws:
-    log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
-    vocabulary = request.table.vocabulary
-    items = [
-        Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_w, guarantee=guarantee) for node in row.accepted
-    ]
-    return Draws(
-        items=tuple(items),
-        counts=DrawCounts(**vars(counts), attempts=row.read, accepted=len(items)),
-        budget=row.tree.budget,
-        log_z_bounds=logs(bounds),
-        normalizers=estimates,
-        certificate=certificate,
-    )
 
 
 def logs(bounds: tuple[float, float]) -> tuple[float, float]:

@@ -34,7 +34,7 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
     """Take an attempt down as far as laws are known; return whether it found a member, ``None`` where it waits for a law."""
     while attempt.node.state != DONE:
         node = attempt.node
-        node.touched = tree.clock
+        tree.visit(node)
         if node.state == DEAD:
             return False
         if node.law is None:

@@ -71,7 +71,7 @@ class ResidualAttempts:
     def _descend(self, number: int) -> Node | None:
         node, rng = self._places[number], self._streams[number]
         while node is not None and node.expanded and node.law is not None:
-            node.touched = self.tree.clock
+            self.tree.visit(node)
             if rng.random() * self._gaps[number] >= node.gap:
                 return None
             node = self.tree.choose_undecided(node, rng)
@@ -80,7 +80,7 @@ class ResidualAttempts:
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:
-            node.touched = self.tree.clock
+            self.tree.visit(node)
             live = node.rest + sum(child.p for child in node.children.values())
             if rng.random() >= live:
                 return None

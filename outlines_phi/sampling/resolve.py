@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from ..drafting.drafter import Drafter
+from ..drafting.length import AdaptedLength
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
@@ -16,22 +19,40 @@ from .exact import ExactSampler
 from .lookahead import LookaheadSampler
 from .lookahead_smc import LookaheadSMCSampler
 from .pimh import PIMH, PIMHSampler
+from .prefetch import Prefetch
 from .sampler import Sampler
 from .smc import SMC, SMCSampler
+from .speculative import SpeculativeSampler
 
 SamplerOptions: TypeAlias = SMC | PIMH
 """What ``sampler=`` may be."""
 
+DRAFT_LENGTH = 8
+"""The most tokens of a draft, where nothing else is said."""
 
-def sampler_for(phi: Phi, store: TreeStore, sampler: SamplerOptions | None = None) -> Sampler:
+
+def sampler_for(
+    phi: Phi,
+    store: TreeStore,
+    sampler: SamplerOptions | None = None,
+    drafter: Drafter | None = None,
+    length: int = DRAFT_LENGTH,
+    encode: Callable[[str], Sequence[int]] | None = None,
+) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
+
+    With a ``drafter``, several tokens per model call; its law does not change. Drafts have at most ``length`` tokens, fewer where
+    few are accepted (:class:`~outlines_phi.drafting.length.AdaptedLength`); ``encode`` is what the drafter may tokenise texts with.
 
     Raises
     ------
     UnsupportedError
-        ``sampler`` was given beside an estimator that proposes nothing.
+        ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter; ``length`` is not a positive whole
+        number.
     """
     phi = phi.keeping(store.values)
+    if drafter is not None:
+        return _drafted(phi, store, sampler, Prefetch(AdaptedLength(drafter), length, encode))
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store)
@@ -51,6 +72,27 @@ def sampler_for(phi: Phi, store: TreeStore, sampler: SamplerOptions | None = Non
             raise UnsupportedError(
                 f"sampler={type(sampler).__name__}(...) was given with phi={phi.name!r}, which draws in a way of its own. Leave "
                 "phi out or give phi='local' or another proposal for the particles, or leave sampler out."
+            )
+        case _:
+            raise TypeError(f"{phi!r} is not an estimator of this package, or {sampler!r} not a sampler.")
+
+
+def _drafted(phi: Phi, store: TreeStore, sampler: SamplerOptions | None, draft: Prefetch) -> Sampler:
+    """Return the sampler of ``phi`` that follows drafts."""
+    match phi, sampler:
+        case ExactPhi(), None:
+            return ExactSampler(phi, store, draft)
+        case AutoPhi(), None:
+            return AutoSampler(phi, store, draft)
+        case LookaheadPhi(), None:
+            return LookaheadSampler(phi, draft)
+        case ProposalPhi(), None:
+            return SpeculativeSampler(phi, draft.drafter, draft.length, draft.encode)
+        case Phi(), SMC() | PIMH():
+            raise UnsupportedError(
+                f"A draft was given with sampler={type(sampler).__name__}(...), whose particles are compared at the same "
+                "places of their texts, token by token. Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with "
+                "drafts, and so do step estimators such as phi='local'."
             )
         case _:
             raise TypeError(f"{phi!r} is not an estimator of this package, or {sampler!r} not a sampler.")

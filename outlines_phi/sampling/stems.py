@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..drafting.drafter import Site
 from ..lm.model import ModelCounts
+from .prefetch import Prefetch
 from .sampler import Request
 
 WASTE = 512
 """Nodes that the model's cache may grow by, however short the texts, before those that no walk needs are given back."""
+
+
+@final
+@dataclass
+class Tally:
+    """How many texts of a prompt were evaluated because a drafter foresaw them, and how many of these walks have come to."""
+
+    drafted: int = 0
+    followed: int = 0
 
 
 @final
@@ -33,16 +45,27 @@ class Stem:
         ``[V]``, the law of the next token; ``None`` before the text is evaluated.
     children
         The texts one token longer, by that token.
+    ahead
+        Where a drafter foresaw it and no walk has come to it since: who counts that.
     """
 
-    __slots__ = ("children", "handle", "log_p", "parent", "token")
+    __slots__ = ("ahead", "children", "handle", "log_p", "parent", "token")
 
     def __init__(self, parent: int, token: int, handle: int = -1, log_p: NDArray[np.floating] | None = None) -> None:
         self.parent, self.token, self.handle, self.log_p = parent, token, handle, log_p
         self.children: dict[int, Stem] = {}
+        self.ahead: Tally | None = None
 
     def child(self, token: int) -> Stem:
-        """Return the text that is ``token`` longer."""
+        """Return the text that is ``token`` longer, which a walk has come to."""
+        child = self.foreseen(token)
+        if child.ahead is not None:
+            child.ahead.followed += 1
+            child.ahead = None
+        return child
+
+    def foreseen(self, token: int) -> Stem:
+        """Return the text that is ``token`` longer, which a walk may come to."""
         if token not in self.children:
             self.children[token] = Stem(self.handle, token)
         return self.children[token]
@@ -64,10 +87,19 @@ class Stems:
     ----------
     request
         The call.
+    draft
+        What is evaluated ahead of walks; ``None`` for nothing.
+
+    Attributes
+    ----------
+    tallies
+        What has become of the drafts of each prompt.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
         self._request = request
+        self._drafts = None if draft is None else draft.begin(request)
+        self.tallies = [Tally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts)
         self._roots: list[NDArray[np.floating]] = []
         self._compacted = 0
@@ -83,19 +115,46 @@ class Stems:
             self._roots = self._laws(self._trees.roots().logits, self._request.prompts)
         return Stem(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[Stem, Callable[[], Sequence[int]]]) -> None:
-        """Give every wanted text its law, in one model call.
+    def evaluate(self, wanted: Mapping[Stem, Callable[[], Site]]) -> None:
+        """Give every wanted text its law, in one model call, and those that a drafter foresees after it theirs.
 
         Parameters
         ----------
         wanted
-            Texts one token longer than evaluated ones, and what tells their token ids, prompt included; asked only where ``p``
-            depends on them.
+            Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter or ``p``
+            depends on it.
         """
-        evaluation = self._trees.extend([stem.parent for stem in wanted], [stem.token for stem in wanted])
-        laws = self._laws(evaluation.logits, (context() for context in wanted.values()))
-        for stem, handle, log_p in zip(wanted, evaluation.nodes, laws, strict=True):
-            stem.handle, stem.log_p = handle, log_p
+        first = self._trees.next_node
+        for i, stem in enumerate(wanted):
+            stem.handle = first + i  # beforehand, for those below
+        ahead = self._ahead(wanted, first + len(wanted))
+        stems = [*wanted, *ahead]
+        evaluation = self._trees.extend([stem.parent for stem in stems], [stem.token for stem in stems])
+        laws = self._laws(evaluation.logits, self._contexts(wanted, ahead))
+        for stem, log_p in zip(stems, laws, strict=True):
+            stem.log_p = log_p
+
+    def _ahead(self, wanted: Mapping[Stem, Callable[[], Site]], first: int) -> dict[Stem, Sequence[int]]:
+        """Return what is foreseen after ``wanted`` texts, with their token ids; ``first`` is the handle of the first of them."""
+        if self._drafts is None:
+            return {}
+        ahead: dict[Stem, Sequence[int]] = {}
+        sites = [site() for site in wanted.values()]
+        for stem, site, chain in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+            tally = self.tallies[site.row]
+            for length, token in enumerate(chain, 1):
+                stem = stem.foreseen(token)  # new, as all that is below a text without a law
+                stem.handle, stem.ahead = first + len(ahead), tally
+                ahead[stem] = (*site.prompt, *site.tokens, *chain[:length])
+            tally.drafted += len(chain)
+        return ahead
+
+    def _contexts(
+        self, wanted: Mapping[Stem, Callable[[], Site]], ahead: Mapping[Stem, Sequence[int]]
+    ) -> Iterator[Sequence[int]]:
+        for site in wanted.values():
+            yield (*(at := site()).prompt, *at.tokens)
+        yield from ahead.values()
 
     def tidy(self, held: Callable[[], Iterable[Stem]], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -54,36 +55,51 @@ class Laws:
 
         The token of a row that allows nothing means nothing.
         """
-        masses, target = self.masses[rows], self._targets(rows, uniforms)
-        block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
-        before, inner = self._inside(rows, block)
-        # Below the block's mass, so that rounding never leads beyond the last token that has any.
-        target = torch.minimum(target - before, torch.nextafter(inner[:, -1], torch.zeros_like(target)))
-        found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
-        return (block * BLOCK + found).clamp_(max=self.scores.shape[-1] - 1)
+        masses = self.masses.index_select(0, rows)
+        return _quantile(masses, uniforms, lambda block: self.shares(rows, block), self.scores.shape[-1])
 
     def draws(self, rows: Tensor, uniforms: Tensor, tokens: Tensor) -> Tensor:
         """Return whether :meth:`draw` returns ``tokens``, ``bool[n]``: a prefix sum of a block instead of a search."""
         block, place = tokens // BLOCK, (tokens % BLOCK)[:, None]
-        before, inner = self._inside(rows, block)
+        inner = self.shares(rows, block).cumsum(-1)
         above = inner.gather(-1, place)[:, 0]
         below = torch.where(place[:, 0] > 0, inner.gather(-1, (place - 1).clamp_min(0))[:, 0], 0.0)
-        target = self._targets(rows, uniforms)
+        masses = self.masses.index_select(0, rows)
+        before, target = _before(masses, block), _target(masses, uniforms)
         return (before + below <= target) & (target < before + above)
 
-    def _targets(self, rows: Tensor, uniforms: Tensor) -> Tensor:
-        total = self.masses[rows, -1]
-        return torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
+    def shares(self, rows: Tensor, block: Tensor) -> Tensor:
+        """Return the mass of each token of a block of each row, ``[n, BLOCK]`` float64, in the measure of :attr:`masses`."""
+        columns, beyond = _columns(block, self.scores.shape[-1])
+        share = (self.scores[rows[:, None], columns].double() - self.log_s[rows, None]).exp_()
+        return torch.where(beyond, 0.0, share).nan_to_num_(nan=0.0).mul_(self.masses[rows, -1:])
 
-    def _inside(self, rows: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mass before a block of each row, ``[n]``, and the masses up to each of its tokens, ``[n, BLOCK]``."""
-        size = self.scores.shape[-1]
-        columns = block[:, None] * BLOCK + torch.arange(min(BLOCK, size), device=block.device)
-        scores = self.scores[rows[:, None], columns.clamp(max=size - 1)].double()
-        share = (scores - self.log_s[rows, None]).exp_().masked_fill_(columns >= size, 0.0)
-        inner = (share.nan_to_num_(nan=0.0) * self.masses[rows, -1:]).cumsum(-1)
-        before = torch.where(block > 0, self.masses[rows, (block - 1).clamp_min(0)], 0.0)
-        return before, inner
+
+def _quantile(masses: Tensor, uniforms: Tensor, shares: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """Return the token at a quantile of each row, given the masses up to its blocks, and those of the tokens of one."""
+    target = _target(masses, uniforms)
+    block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
+    inner = shares(block).cumsum(-1)
+    # Below the block's mass, so that rounding never leads beyond the last token that has any.
+    target = torch.minimum(target - _before(masses, block), torch.nextafter(inner[:, -1], torch.zeros_like(target)))
+    found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
+    return (block * BLOCK + found).clamp_(max=size - 1)
+
+
+def _target(masses: Tensor, uniforms: Tensor) -> Tensor:
+    total = masses[:, -1]
+    return torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
+
+
+def _before(masses: Tensor, block: Tensor) -> Tensor:
+    """Return the mass of all blocks before one of each row."""
+    return torch.where(block > 0, masses.gather(-1, (block[:, None] - 1).clamp_min(0))[:, 0], 0.0)
+
+
+def _columns(block: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the tokens of a block of each row, ``[n, BLOCK]``, and which of them are beyond the vocabulary."""
+    columns = block[:, None] * BLOCK + torch.arange(min(BLOCK, size), device=block.device)
+    return columns.clamp(max=size - 1), columns >= size
 
 
 def _together(scores: Tensor) -> int:
@@ -91,14 +107,19 @@ def _together(scores: Tensor) -> int:
     return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
 
 
+def _block_sums(weights: Tensor) -> Tensor:
+    """Return the sum of each block of ``weights``, ``[n, V]``, in double precision."""
+    whole = weights.shape[-1] // BLOCK * BLOCK
+    sums = [weights[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1)] if whole else []
+    if whole < weights.shape[-1]:
+        sums.append(weights[:, whole:].sum(-1, keepdim=True))
+    return torch.cat(sums, -1).double()
+
+
 def _sums(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return ``log S`` of each row of ``scores``, and the masses of its blocks, which add up to 1 but for rounding."""
     q = scores.softmax(-1)  # in place of exp: half the time on a CPU
-    whole = q.shape[-1] // BLOCK * BLOCK
-    sums = [q[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1, dtype=torch.float64)] if whole else []
-    if whole < q.shape[-1]:
-        sums.append(q[:, whole:].sum(-1, keepdim=True, dtype=torch.float64))
-    masses = torch.cat(sums, -1)
+    masses = _block_sums(q)
     # softmax has divided by its own sum, which the largest element still knows; what the division left is summed in float64.
     log_s = scores.amax(-1).double() - q.amax(-1).double().log() + masses.sum(-1).log()
     return log_s.nan_to_num(nan=-math.inf, neginf=-math.inf), masses.nan_to_num(nan=0.0)
@@ -184,14 +205,11 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
     last, uniforms = chains.laws[here, accepted], chains.uniforms[here, accepted]
     tokens = laws.draw(last.clamp_min(0), uniforms)
     if proposals is not None and keeps is not None:
-        own = proposals.walks
-        place = accepted[own].clamp_max(longest - 1)
-        rejected = accepted[own] < chains.lengths[own]
-        there = torch.arange(len(own), device=own.device)
-        kept = torch.where(rejected, keeps[there, place], 0.0)
+        own, place = proposals.walks, accepted[proposals.walks].clamp_max(longest - 1)[:, None]
+        kept, drawn_from = keeps.gather(-1, place)[:, 0], proposals.rows.gather(-1, place)[:, 0]
         above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)
-        drawn_from = torch.where(rejected, proposals.rows[there, place], -1)
-        tokens[own] = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
+        rest = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
+        tokens[own] = torch.where(accepted[own] < chains.lengths[own], rest, tokens[own])
     return Verdict(accepted, torch.where(last < 0, -1, tokens))
 
 
@@ -205,15 +223,19 @@ def _keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
 
 
 def _draw_rest(laws: Laws, rows: Tensor, log_r: Tensor, drawn_from: Tensor, uniforms: Tensor) -> Tensor:
-    """Return a token per row from the positive part of ``q - r``, from ``q`` where ``drawn_from`` is -1 or nothing is left."""
-    found = []
+    """Return a token per row from the positive part of ``q - r``; from ``q`` where rounding leaves nothing of it."""
+    found, size = [], laws.scores.shape[-1]
     for part in torch.arange(len(rows), device=rows.device).split(_together(laws.scores)):
         own = rows[part]
-        q = (laws.scores[own] - laws.log_s[own, None].to(laws.scores.dtype)).exp_().nan_to_num_(nan=0.0)
-        r = log_r[drawn_from[part].clamp_min(0)].to(q.dtype).exp_().mul_((drawn_from[part] >= 0)[:, None])
-        rest = (q - r).clamp_min_(0.0)
-        rest = torch.where(rest.amax(-1, keepdim=True) > 0, rest, q)
-        # Most of the rest is 0, whose log takes ten times as long as others on a CPU.
-        scores = torch.where(rest > 0, rest.clamp_min(torch.finfo(rest.dtype).tiny).log_(), -math.inf)
-        found.append(Laws.of(scores).draw(torch.arange(len(part), device=part.device), uniforms[part]))
+        q = laws.scores.index_select(0, own).sub_(laws.log_s[own, None]).exp_()
+        rest = q.sub_(log_r.index_select(0, drawn_from[part]).to(q.dtype).exp_()).clamp_min_(0.0)
+        masses = _block_sums(rest).nan_to_num(nan=0.0).cumsum(-1)
+        left = masses[:, -1:] > 0
+
+        def shares(block: Tensor, own: Tensor = own, rest: Tensor = rest, left: Tensor = left) -> Tensor:
+            columns, beyond = _columns(block, size)
+            return torch.where(left, rest.gather(-1, columns).masked_fill(beyond, 0.0), laws.shares(own, block))
+
+        masses = torch.where(left, masses, laws.masses[own])
+        found.append(_quantile(masses, uniforms[part], shares, size))
     return torch.cat(found)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.drafter import NOTHING, Draft, Proposer, Site
+from outlines_phi.drafting.drafter import NOTHING, Draft, Site
 from outlines_phi.drafting.first_of import FirstOf
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
@@ -92,4 +92,3 @@ def test_errors_name_the_part() -> None:
         with pytest.raises(UnsupportedError, match="FirstOf"):
             FirstOf(bad)  # type: ignore[arg-type]
     assert FirstOf([ForcedDrafter()]) == FirstOf((ForcedDrafter(),))  # type: ignore[arg-type]
-    assert Proposer(FirstOf((ForcedDrafter(),)), run) is not None

@@ -152,10 +152,10 @@ def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
     seen: list[Node] = []
     expand = evaluator.expand
 
-    def spy(wanted):  # noqa: ANN001, ANN202
+    def spy(wanted, foresight):  # noqa: ANN001, ANN202
         wanted = list(wanted)
         seen.extend(node for _, node in wanted if node.parent is not None)
-        expand(wanted)
+        expand(wanted, foresight)
 
     evaluator.expand = spy  # type: ignore[method-assign]
     enumerate_together([tree], evaluator, 0.01, max_tokens=30, width=1)

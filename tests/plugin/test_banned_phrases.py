@@ -31,6 +31,7 @@ from outlines_phi import (
 )
 from outlines_phi.lm import bundled
 from outlines_phi.plugin import compiled
+from outlines_phi.plugin.options import ESTIMATORS
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.plugin.gate import Gate
 from tests.plugin.oracle import free_texts, p_value, without
@@ -171,6 +172,17 @@ class TestLevels:
         draws = outlines_phi.Generator(model, None, banned_phrases=[*BAN, "never"]).sample(PROMPT, 100, **SHORT)
         assert set(draws.rejections) == {"'it is'"} and draws.rejections["'it is'"] > 10
         assert f"{draws.rejections[repr(BAN[0])]} attempts upon banned phrases" in repr(draws)
+
+    @pytest.mark.parametrize("phi", [name for name in ESTIMATORS if name != "onestep"])
+    def test_every_estimator_draws_free_text(self, phi: str, model: PhiTransformers) -> None:
+        draws = outlines_phi.Generator(model, None, banned_phrases=BAN).sample(PROMPT, 20, phi=phi, **SHORT)
+        assert len(draws) == 20 and not holds(draws.texts)
+
+    def test_one_step_is_refused(self, model: PhiTransformers) -> None:
+        with pytest.raises(UnsupportedError, match=r"phi='onestep' was given with banned phrases"):
+            model(PROMPT, banned_phrases=BAN, phi="onestep", **SHORT)
+        with pytest.raises(UnsupportedError, match=r"phi='onestep' was given with banned phrases"):
+            PhiLogitsProcessor(model, None, banned_phrases=BAN, phi="onestep", max_new_tokens=9)
 
     def test_particles_follow_the_mask(self, model: PhiTransformers) -> None:
         smc = outlines_phi.SMC(particles=8)
@@ -317,6 +329,24 @@ class TestBan:
         outlines_phi.ban(outlines.Generator(model), BAN)(PROMPT, **SHORT)
         outlines_phi.ban(outlines.Generator(model, ANSWER), ["now"], level="lookahead")(PROMPT)
         assert [draws.guarantee for draws in drawn] == [Guarantee.EXACT, Guarantee.APPROXIMATE, Guarantee.APPROXIMATE]
+
+    def test_a_processor_that_bans_says_what_custom_generate_draws(self, model: PhiTransformers) -> None:
+        tokenizer = model.hf_tokenizer
+        inputs = tokenizer([PROMPT], return_tensors="pt")
+        for processor, phi, guarantee in (
+            (outlines_phi.ban(tokenizer, BAN), {}, Guarantee.APPROXIMATE),
+            (outlines_phi.ban(outlines.Generator(model, ANSWER), ["now"]).logits_processor, {"phi": "lookahead"}, 0),
+        ):
+            result = model.model.generate(
+                **inputs,
+                custom_generate=outlines_phi.custom_generate,
+                vocabulary=tokenizer,
+                logits_processor=[processor],
+                return_dict_in_generate=True,
+                **phi,
+                **SHORT,
+            )
+            assert result.draws[0].guarantee == guarantee
 
     def test_bans_add_up(self, model: PhiTransformers) -> None:
         twice = outlines_phi.ban(outlines_phi.ban(model, ["a"], ignore_case=True), ["b"], ignore_case=True)

@@ -1,0 +1,110 @@
+"""What a drafter foresees, evaluated in the same model call as the text before it (mathematics.md, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from ..drafting.drafter import DRAFT_STREAM, Drafter, DraftRun, Proposer, Site
+from ..drafting.length import check_length
+from ..phi.evaluator import Evaluator
+from ..phi.tree import BoundsTree, Node
+from .sampler import Request
+
+
+@final
+@dataclass(frozen=True)
+class Prefetch:
+    """The options of drafts for samplers that keep evaluated texts in trees.
+
+    Such a sampler waits for the law of a text, and then draws the next token from it. With a draft, the texts that will probably
+    follow are evaluated in the same call, and a walk that draws one of them goes on without a call. It draws by random numbers of
+    its own, of which the drafter knows nothing, so drafts that come with laws need no coupling here, and a wrong draft costs time
+    alone.
+
+    Attributes
+    ----------
+    drafter
+        What proposes the drafts.
+    length
+        The most tokens of a draft.
+    encode
+        What the drafter may tokenise texts with; ``None`` where no tokenizer is known.
+
+    Raises
+    ------
+    UnsupportedError
+        ``length`` is not a positive whole number.
+    """
+
+    drafter: Drafter
+    length: int = 8
+    encode: Callable[[str], Sequence[int]] | None = None
+
+    def __post_init__(self) -> None:
+        check_length(self.length)
+
+    def begin(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Prefetching:
+        """Return the drafts of a call; ``trees`` are those of its prompts, where it has trees of bounds."""
+        return Prefetching(self, request, trees)
+
+
+@final
+class Prefetching:
+    """The drafts of a call.
+
+    Parameters
+    ----------
+    options
+        The options.
+    request
+        The call.
+    trees
+        The trees of its prompts; ``None`` where it has none.
+
+    Raises
+    ------
+    DraftError
+        The drafter raised, or proposed what is no draft.
+    """
+
+    def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None) -> None:
+        self._length, self._prompts = options.length, request.prompts
+        self._rows = {tree: row for row, tree in enumerate(trees or ())}
+        run = DraftRun(
+            table=request.table,
+            settings=request.settings,
+            prompts=request.prompts,
+            trees=trees,
+            encode=options.encode,
+        )
+        self._proposer = Proposer(options.drafter, run)
+        # One stream per prompt: what is drafted for it does not depend on the others.
+        self._streams: list[np.random.Generator] = [
+            request.stream(row, DRAFT_STREAM) for row in range(len(request.prompts))
+        ]
+
+    def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
+        """Return what will probably follow each of ``sites``, as far as the guide allows it; none where nothing is foreseen."""
+        streams = [self._streams[site.row] for site in sites]
+        drafts = self._proposer.propose(sites, [self._length] * len(sites), streams)
+        return [draft.tokens for draft in drafts]
+
+    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
+        """Return what will probably follow each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
+        return self.chains([self._site(self._rows[tree], node) for tree, node in waiting])
+
+    def _site(self, row: int, node: Node) -> Site:
+        return Site(row, self._prompts[row], node.tokens(), node.state, node.remaining)
+
+
+def drafted_counts(evaluator: Evaluator, tree: BoundsTree, written: int, turns: int) -> dict[str, int]:
+    """Return what :class:`~outlines_phi.sampling.draws.DrawCounts` says of the drafts of a prompt.
+
+    ``written`` tokens have its texts, whose walks have waited ``turns`` times for the model.
+    """
+    drafted, followed = evaluator.drafted(tree)
+    return {"drafted": drafted, "followed": followed, "written": written, "turns": turns}

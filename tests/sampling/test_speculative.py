@@ -1,0 +1,570 @@
+"""Walks that follow drafts have the law of walks that do not, whatever is drafted (mathematics.md, sections 7 and 9)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import outlines_phi
+from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.guides.banned import BannedPhrases
+from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.table import Table
+from outlines_phi.lm import bundled
+from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi import branches, knowledge
+from outlines_phi.phi.bigram import BigramDPPhi
+from outlines_phi.phi.estimator import Estimate, Need, ProposalPhi
+from outlines_phi.phi.frozen import FrozenDPPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.lookahead1 import Lookahead1Phi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.rollout import RolloutPhi
+from outlines_phi.phi.run import Prefixes, Run
+from outlines_phi.phi.state_values import StateValues
+from outlines_phi.sampling import verify as kernel
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted import DraftedStepper
+from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.speculative import SpeculativeSampler
+from outlines_phi.sampling.trajectory import Trajectory, Walks
+from outlines_phi.sampling.verify import Chains, Laws, Proposals
+from outlines_phi.settings import SamplingSettings
+from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
+
+ESTIMATORS = {
+    "local": LocalPhi,
+    "onestep": OneStepPhi,
+    "dp-frozen": FrozenDPPhi,
+    "dp-bigram": BigramDPPhi,
+    "lookahead1": Lookahead1Phi,
+    "rollout": RolloutPhi,
+    "learned": LearnedPhi,
+}
+OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
+DEAD_TOKEN, N = 7, 4_000
+
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+estimators = pytest.mark.parametrize("phi", ESTIMATORS)
+
+
+def fixed(language: Language) -> dict[str, Drafter]:
+    return {
+        "likeliest": Fixed(ranked(language.lm, 0)),
+        "second": Fixed(ranked(language.lm, 1)),
+        "least likely": Fixed(ranked(language.lm, -1)),
+        "of another model": Fixed(ranked(OTHER, 0)),
+        "dead": Fixed(constant(DEAD_TOKEN)),
+        "end of sequence": Fixed(constant(0)),
+        "nothing": Fixed(constant(-1)),
+    }
+
+
+def drawn(language: Language) -> dict[str, Drafter]:
+    return {
+        "same law": Drawn(law_of(language.lm)),
+        "masked": Drawn(law_of(language.lm, masked=True)),
+        "cold": Drawn(law_of(language.lm, 0.3, masked=True)),
+        "another model": Drawn(law_of(OTHER)),
+        "always one": Drawn(always(3)),
+        "always dead": Drawn(always(DEAD_TOKEN)),
+        "always the end": Drawn(always(0)),
+    }
+
+
+def ids(results: Sequence[Draws]) -> list[tuple[int, ...]]:
+    return [draw.token_ids for draws in results for draw in draws]
+
+
+def same(results: Sequence[Draws], others: Sequence[Draws], tolerance: float = 1e-9) -> None:
+    assert ids(results) == ids(others)
+    for draws, theirs in zip(results, others, strict=True):
+        assert draws.failures == theirs.failures and draws.budget == theirs.budget
+        for draw, other in zip(draws, theirs, strict=True):
+            assert draw.log_p == pytest.approx(other.log_p, abs=tolerance)
+            assert draw.log_w == pytest.approx(other.log_w, abs=tolerance)
+            assert draw.guarantee is Guarantee.WEIGHTED
+
+
+class TestDeterministicDrafts:
+    """They change nothing at all: draw for draw, weight for weight."""
+
+    @languages
+    @estimators
+    def test_draws_are_those_without(self, phi: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(knowledge, "STEPS", 10**6)  # of each state all steps are kept, so that their order is none
+        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(30, 3, rows=2))
+        for length, drafter in zip((1, 2, 3, 4, 6, 20, 5), fixed(language).values(), strict=True):
+            sampler = SpeculativeSampler(ESTIMATORS[phi](), drafter, length)
+            same(sampler.sample(language.request(30, 3, rows=2)), plain)
+
+    @pytest.mark.parametrize("options", [{"top_k": 4}, {"temperature": 0.5}, {"repetition_penalty": 1.7}])
+    def test_under_every_setting(self, options: dict[str, float]) -> None:
+        """Truncation fails walks in the middle of a draft, too."""
+        language = LANGUAGES[0]
+        request = language.request(300, 4, **options)
+        plain = AncestralSampler(LocalPhi()).sample(request)
+        for drafter in fixed(language).values():
+            same(SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(300, 4, **options)), plain)
+        assert "top_k" not in options or plain[0].failures
+
+    def test_free_text_within_its_budget(self) -> None:
+        """An open guide ends with its budget, in the middle of a draft."""
+        table = Table(PhraseGuide(VOCABULARY, BannedPhrases(["ab"])))
+        lm = TableModel.random(VOCABULARY, seed=2)
+
+        def request() -> Request:
+            return Request(
+                lm=lm,
+                table=table,
+                prompts=[PROMPT],
+                settings=SamplingSettings(max_new_tokens=5, seed=3),
+                n=100,
+            )
+
+        plain = AncestralSampler(LocalPhi()).sample(request())
+        assert any(0 not in draw.token_ids for draw in plain[0]) and any(0 in draw.token_ids for draw in plain[0])
+        for length in (1, 3, 9):
+            same(SpeculativeSampler(LocalPhi(), Fixed(ranked(lm, 0)), length).sample(request()), plain)
+
+    def test_what_was_drafted_in_vain_teaches_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(knowledge, "STEPS", 10**6)
+        language = LANGUAGES[0]
+        known = []
+        for drafter in (None, *fixed(language).values()):
+            values = StateValues()
+            phi = LearnedPhi(values)
+            sampler = AncestralSampler(phi) if drafter is None else SpeculativeSampler(phi, drafter, 5)
+            sampler.sample(language.request(40, 1, rows=2))
+            known.append((sorted(values.known.at.tolist()), values.known.log_v))
+        for at, log_v in known[1:]:
+            assert at == known[0][0]
+            assert log_v == pytest.approx(known[0][1], abs=1e-9)
+
+    @given(st.integers(0, 2**20), st.integers(1, 7))
+    @settings(max_examples=25, deadline=None)
+    def test_random_drafts_of_random_lengths(self, seed: int, length: int) -> None:
+        language = LANGUAGES[seed % len(LANGUAGES)]
+
+        def choose(site: Site, run: DraftRun) -> int:
+            rng = np.random.default_rng((seed, *site.tokens))
+            return -1 if rng.random() < 0.2 else ranked(language.lm, int(rng.integers(2)))(site, run)
+
+        plain = AncestralSampler(OneStepPhi()).sample(language.request(6, seed, rows=2))
+        same(SpeculativeSampler(OneStepPhi(), Fixed(choose), length).sample(language.request(6, seed, rows=2)), plain)
+
+
+class TestDrawnDrafts:
+    """The law is that without a draft."""
+
+    @pytest.mark.parametrize("name", drawn(LANGUAGES[0]))
+    @languages
+    def test_masking_with_rejection_draws_the_projected_law(self, name: str, language: Language) -> None:
+        """The seed's theorem: local masks, Leviathan's rejection and sound rollback draw mu_proj."""
+        reference = language.reference()
+        length = 1 + (len(name) + len(language.name)) % 6
+        sampler = SpeculativeSampler(LocalPhi(), drawn(language)[name], length)
+        found = ids(sampler.sample(language.request(N, 7)))
+        distance, floor = total_variation(frequencies(found), reference.mask), noise_floor(reference.mask, N)
+        print(f"{language}, {name}, {length}: TV {distance:.4f}, floor {floor:.4f}")
+        assert p_value(found, reference.mask) > ALPHA
+        assert distance < 3 * floor
+
+    @pytest.mark.parametrize("length", range(1, 7))
+    def test_any_length(self, length: int) -> None:
+        language = LANGUAGES[1]
+        sampler = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], length)
+        assert p_value(ids(sampler.sample(language.request(N, 11))), language.reference().mask) > ALPHA
+
+    def test_the_projected_law_is_not_the_conditioned_one(self) -> None:
+        language = LANGUAGES[0]
+        found = ids(SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(N, 7)))
+        assert p_value(found, language.reference().mu) < ALPHA
+
+    @pytest.mark.parametrize("phi", ["onestep", "dp-frozen", "dp-bigram", "lookahead1"])
+    def test_every_estimator_has_its_own_law(self, phi: str) -> None:
+        language = LANGUAGES[0]
+        own = ESTIMATORS[phi]()
+        settings = language.settings()
+        reference = enumerate_language(
+            language.lm, language.table, PROMPT, settings, language.budget, estimators={phi: own}
+        )
+        law = {y: math.exp(log_q) for y, log_q in reference.log_q[phi].items()}
+        assert sum(law.values()) == pytest.approx(1.0)
+        sampler = SpeculativeSampler(own, drawn(language)["cold"], 4)
+        found = ids(sampler.sample(language.request(N, 5)))
+        assert p_value(found, law) > ALPHA
+        assert p_value(found, reference.mu) < ALPHA
+
+    @estimators
+    def test_weights_are_unbiased_and_correct_the_proposal(self, phi: str) -> None:
+        """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
+        language = LANGUAGES[0]
+        reference, n = language.reference(), 3000
+        draws = SpeculativeSampler(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
+        w = np.exp(draws.log_w)
+        assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
+        weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
+        assert total_variation(weighted, reference.mu) < 3 * noise_floor(reference.mu, int(draws.ess)) + 0.005
+
+    def test_every_draw_knows_the_law_that_it_was_drawn_from(self) -> None:
+        language = LANGUAGES[0]
+        reference = language.reference()
+        for drafter in drawn(language).values():
+            for draw in SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(100, 3))[0]:
+                assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
+                assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-6)
+
+    @pytest.mark.parametrize("shared", [False, True], ids=["a draft each", "a shared draft"])
+    def test_walks_are_independent_unless_they_share_a_draft(self, shared: bool) -> None:
+        """Two draws of one prompt, many times: each has the law either way; the pair has it only with a draft each."""
+        language = LANGUAGES[1]
+        mu = language.reference().mask
+        drafter = replace(drawn(language)["masked"], shared=shared)
+        found: list[tuple[Any, ...]] = []
+        for seed in range(12):  # rows are streams of their own; a fault of sharing is one of each
+            results = SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
+            found += [tuple(draw.token_ids for draw in draws) for draws in results]
+        joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
+        alike = sum(a == b for a, b in found) / len(found)
+        chance = sum(p * p for p in mu.values())
+        spread = math.sqrt(chance * (1 - chance) / len(found))
+        assert (abs(alike - chance) < 4 * spread) == (not shared)
+        if not shared:
+            assert p_value(found, joint) > ALPHA
+
+    @languages
+    def test_a_prompt_alone_draws_the_same(self, language: Language) -> None:
+        """Nothing of a draw depends on the rows beside it."""
+        for drafter in (*drawn(language).values(), *fixed(language).values()):
+            sampler = SpeculativeSampler(OneStepPhi(), drafter, 3)
+            alone = sampler.sample(language.request(20, 5))
+            together = sampler.sample(language.request(20, 5, rows=4))
+            same(alone, together[:1])
+
+    def test_same_seed_same_draws(self) -> None:
+        language = LANGUAGES[1]
+        sampler = SpeculativeSampler(LearnedPhi(), drawn(language)["cold"], 4)
+        first = ids(sampler.sample(language.request(20, 9)))
+        assert ids(sampler.sample(language.request(20, 9))) == first != ids(sampler.sample(language.request(20, 10)))
+
+
+@final
+@dataclass(frozen=True)
+class RefreshedPhi(ProposalPhi):
+    """Masking, but for the drafted child of a prefix, whose true next law has been seen: the fault that section 7 warns of."""
+
+    name: ClassVar[str] = "refreshed"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
+
+    def begin(self, run: Run) -> Estimate:
+        return _Refreshed(LocalPhi().begin(run), run)
+
+
+@final
+@dataclass(frozen=True)
+class _Refreshed(Estimate):
+    local: Estimate
+    run: Run
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        place = {
+            (row, tuple(tokens)): i for i, (row, tokens) in enumerate(zip(prefixes.rows, prefixes.tokens, strict=True))
+        }
+        scores = self.local.add_log_h(log_p, prefixes)
+        mass = scores.logsumexp(-1)
+        for (row, tokens), i in place.items():
+            if prefixes.drafted[i] and (above := place.get((row, tokens[:-1]))) is not None:
+                scores[above, tokens[-1]] += mass[i]
+        return scores
+
+
+class TestControls:
+    """What looks right and is not fails the tests that the right thing passes."""
+
+    @pytest.mark.parametrize("rule", ["right", "accept always", "accept by q alone"])
+    def test_ignoring_what_drafts_were_drawn_from(self, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
+            tokens = chains.tokens[proposals.walks]
+            log_q = laws.log_q(chains.laws[proposals.walks, : tokens.shape[1]].clamp_min(0), tokens)
+            return (log_q > -math.inf).double() if rule == "accept always" else log_q.exp()
+
+        if rule != "right":
+            monkeypatch.setattr(kernel, "_keeps", keeps)
+        language = LANGUAGES[0]
+        found = ids(SpeculativeSampler(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N, 7)))
+        assert (p_value(found, language.reference().mask) > ALPHA) == (rule == "right")
+
+    @pytest.mark.parametrize("draft", ["likeliest", "masked"])
+    def test_an_estimate_refreshed_by_the_drafted_child(self, draft: str) -> None:
+        language = LANGUAGES[0]
+        drafter = {**fixed(language), **drawn(language)}[draft]
+        found = ids(SpeculativeSampler(RefreshedPhi(), drafter, 3).sample(language.request(N, 7)))
+        right = ids(SpeculativeSampler(LocalPhi(), drafter, 3).sample(language.request(N, 7)))
+        assert p_value(right, language.reference().mask) > ALPHA
+        assert p_value(found, language.reference().mask) < ALPHA
+
+
+class TestCosts:
+    def test_a_perfect_draft_is_written_in_few_calls(self) -> None:
+        """A law that is all but certain: K + 1 tokens per call, and one call for all prompts."""
+        language = replace(LANGUAGES[1], scale=60.0, budget=24)
+        for length in (1, 2, 5):
+            drafter = Fixed(ranked(language.lm, 0))
+            results = SpeculativeSampler(LocalPhi(), drafter, length).sample(language.request(1, 0, rows=3))
+            size = len(results[0][0].token_ids)
+            counts = results[0].counts
+            assert size >= 4
+            assert counts.calls == counts.turns == math.ceil(size / (length + 1))
+            assert counts.written == size and counts.drafted == counts.followed
+            assert counts.tokens_per_call == size / counts.calls and counts.draft_acceptance == 1.0
+
+    @estimators
+    def test_no_draft_costs_what_no_drafter_costs(self, phi: str) -> None:
+        language = LANGUAGES[0]
+        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(25, 3, rows=2))[0].counts
+        sampler = SpeculativeSampler(ESTIMATORS[phi](), Fixed(constant(-1)), 4)
+        counts = sampler.sample(language.request(25, 3, rows=2))[0].counts
+        assert (counts.calls, counts.prompt_tokens, counts.tokens) == (plain.calls, plain.prompt_tokens, plain.tokens)
+        assert counts.drafted == counts.followed == 0 and counts.tokens_per_call == 1.0
+        assert counts.turns == counts.written
+
+    @languages
+    def test_a_round_is_one_call_and_counts_add_up(self, language: Language) -> None:
+        for drafter in (*fixed(language).values(), *drawn(language).values()):
+            sampler = SpeculativeSampler(LocalPhi(), drafter, 3)
+            rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
+            results = sampler.sample(language.request(8, 1, rows=2))
+            (calls,) = {draws.counts.calls for draws in results}
+            # None at all where every walk goes on from what was drafted for another.
+            assert calls == rounds or drafter.sampled and calls < rounds
+            for draws in results:
+                counts = draws.counts
+                assert counts.written == sum(len(draw.token_ids) for draw in draws)
+                assert 0 <= counts.followed <= counts.drafted <= 3 * counts.turns
+                assert counts.written - counts.turns <= counts.followed < counts.written
+                assert counts.attempts == counts.accepted == 8
+
+    def test_one_synchronisation_per_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        language, read = LANGUAGES[0], []
+        cpu = Tensor.cpu
+        monkeypatch.setattr(Tensor, "cpu", lambda self: (read.append(self.shape), cpu(self))[1])
+        sampler = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, 0)), 3)
+        rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
+        assert len(read) == rounds
+
+    def test_what_was_rejected_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        language = replace(LANGUAGES[1], budget=30, scale=0.5)
+        kept: list[int] = []
+        monkeypatch.setattr(branches, "WASTE", 0)
+        compact = branches.Branches.compact
+
+        def counted(self: branches.Branches, nodes: Any) -> None:
+            compact(self, nodes := list(nodes))
+            forest = self.trees._forest  # type: ignore[attr-defined]
+            kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
+
+        monkeypatch.setattr(branches.Branches, "compact", counted)
+        sampler = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, -1)), 5)
+        plain = AncestralSampler(LocalPhi()).sample(language.request(9, 8))
+        kept.clear()
+        same(sampler.sample(language.request(9, 8)), plain)
+        assert len(kept) > 3 and max(kept) <= 1  # the prompt, and the ways to the walks
+
+    def test_many_drawn_chains_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where memory has no room for a chain per walk some go without; the law stays."""
+        monkeypatch.setattr("outlines_phi.sampling.drafted.AT_ONCE", len(VOCABULARY) * 5 * 50)
+        language = LANGUAGES[0]
+        draws = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(4000, 7))[0]
+        assert p_value(ids([draws]), language.reference().mask) > ALPHA
+        assert 0 < draws.counts.drafted < draws.counts.turns
+
+
+class TestStreaming:
+    @pytest.mark.parametrize("name", ["likeliest", "masked"])
+    def test_texts_only_ever_grow_and_end_as_the_draws(self, name: str) -> None:
+        language = LANGUAGES[0]
+        drafter = {**fixed(language), **drawn(language)}[name]
+        sampler = SpeculativeSampler(LearnedPhi(), drafter, 4)
+        texts: dict[tuple[int, int], tuple[int, ...]] = {}
+        most = 0
+        for walks in sampler.steps(language.request(20, 6, rows=2)):
+            for walk in walks:
+                before = texts.get((walk.row, walk.number), ())
+                assert tuple(walk.tokens[: len(before)]) == before and len(walk.tokens) > len(before)
+                most = max(most, len(walk.tokens) - len(before))
+                texts[walk.row, walk.number] = tuple(walk.tokens)
+        assert most > 1
+        results = sampler.sample(language.request(20, 6, rows=2))
+        assert [texts[key] for key in sorted(texts)] == ids(results)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("length", [0, -1, 1.5, True, None])
+    def test_lengths(self, length: Any) -> None:
+        with pytest.raises(UnsupportedError, match="length"):
+            SpeculativeSampler(LocalPhi(), Fixed(constant(0)), length)
+
+    def test_a_constraint(self) -> None:
+        class Any_:
+            further, bytes = 1, 0
+
+            def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+                return True
+
+        request = replace(LANGUAGES[0].request(1, 0), constraint=Any_())
+        sampler = SpeculativeSampler(LocalPhi(), Fixed(constant(0)), 2)
+        for door in (sampler.sample, sampler.steps):
+            with pytest.raises(UnsupportedError, match="Leave out one"):
+                door(request)
+
+    @languages
+    def test_nothing_outside_the_language_is_returned(self, language: Language) -> None:
+        """Any budget, whatever is drafted."""
+        least = language.table.guide.min_tokens(language.table.start)
+        for budget in (least, least + 1, language.budget):
+            small = Language(language.name, language.pattern, budget, language.seed, language.scale)
+            members = small.reference().mu
+            for drafter in (*fixed(small).values(), *drawn(small).values()):
+                for draws in SpeculativeSampler(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):
+                    assert len(draws) == 5 and all(draw.token_ids in members for draw in draws)
+
+
+def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
+    """Write the tokens of a walk one at a time, in a run of its own; return its account, and the logits where it stands."""
+    run = Walks(request, phi)
+    fresh = run.launch(1)[walk.row]
+    nodes, logits = run.branches.plant()
+    law = logits[walk.row][None]
+    for i, token in enumerate(walk.tokens):
+        here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
+        log_p, scores = run.laws(law, here)
+        gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
+        run.take(fresh, token, float(log_p[0, token]), float(gain))
+        if i + 1 < len(walk.tokens) or not fresh.finished:
+            (fresh.node,), law = run.branches.visit([fresh.node], [token])
+    return fresh, law[0]
+
+
+def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length: int, rounds: int, near: float) -> None:
+    """After any round state, account, text and next law are those of a fresh run over the accepted tokens."""
+    stepper = DraftedStepper(request, phi, drafter, length)
+    walks = stepper.launch(request.n)
+    stepper.first(walks)
+    for _ in range(rounds):
+        going = [walk for walk in walks if not walk.finished]
+        if not going:
+            break
+        stepper.advance(going)
+        stepper.branches.tidy({walk.node: len(walk.tokens) for walk in walks if not walk.finished})
+    for walk in walks:
+        fresh, law = replayed(request, phi, walk)
+        assert (fresh.state, fresh.remaining, fresh.tokens) == (walk.state, walk.remaining, walk.tokens)
+        assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
+        assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
+        if not walk.finished:
+            found = stepper.branches.trees.extend([walk.node], [walk.tokens[-1]]).logits[0]
+            assert (found.float() - law.float()).abs().max() <= near
+
+
+class TestRollback:
+    @given(
+        seed=st.integers(0, 2**20),
+        length=st.integers(1, 6),
+        rounds=st.integers(0, 5),
+        phi=st.sampled_from(["local", "onestep", "dp-frozen", "lookahead1"]),
+        sampled=st.booleans(),
+    )
+    @settings(max_examples=40, deadline=None)
+    def test_rounds_leave_what_a_fresh_run_has(
+        self, seed: int, length: int, rounds: int, phi: str, sampled: bool
+    ) -> None:
+        language = LANGUAGES[seed % len(LANGUAGES)]
+        drafters = list((drawn if sampled else fixed)(language).values())
+        drafter = drafters[seed % len(drafters)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branches, "WASTE", seed % 3)
+            check_rollback(language.request(3, seed, rows=2), ESTIMATORS[phi](), drafter, length, rounds, 1e-9)
+
+
+@pytest.fixture(scope="module")
+def model() -> outlines_phi.PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+QUESTIONS = ("Question: is the bakery open on Monday? Answer: ", "Is it? ")
+
+
+def asked(model: outlines_phi.PhiTransformers, n: int, seed: int, pattern: Any) -> Request:
+    table = outlines_phi.Generator(model, pattern).logits_processor.table
+    prompts = [tuple(model._prompt_ids(question)) for question in QUESTIONS]
+    return Request(
+        lm=model.lm, table=table, prompts=prompts, settings=SamplingSettings(max_new_tokens=14, seed=seed), n=n
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Read:
+    """The logits of a model, one text at a time, for drafters."""
+
+    lm: LanguageModel
+    known: ClassVar[dict[tuple[int, ...], np.ndarray]] = {}
+
+    def logits(self, sequence: tuple[int, ...]) -> np.ndarray:
+        if sequence not in self.known:
+            self.known[sequence] = self.lm.trees([sequence]).roots().logits[0].float().numpy()
+        return self.known[sequence]
+
+
+class TestPackedTrees:
+    """The same on a real model, whose token trees share one cache per prompt."""
+
+    ANSWERS = Literal["yes", "no", "not now", "nobody knows yet"]
+
+    @pytest.mark.parametrize("place", [0, 1, -1])
+    def test_draws_are_those_without_a_draft(self, model: outlines_phi.PhiTransformers, place: int) -> None:
+        request = asked(model, 20, 3, self.ANSWERS)
+        plain = AncestralSampler(OneStepPhi()).sample(request)
+        drafter = Fixed(ranked(Read(model.lm), place))  # type: ignore[arg-type]
+        found = SpeculativeSampler(OneStepPhi(), drafter, 4).sample(asked(model, 20, 3, self.ANSWERS))
+        same(found, plain, 1e-3)
+        assert found[0].counts.calls < plain[0].counts.calls or place
+
+    @given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(0, 5), name=st.sampled_from("gbsd"))
+    @settings(max_examples=12, deadline=None)
+    def test_rounds_leave_what_a_fresh_run_has(
+        self, model: outlines_phi.PhiTransformers, seed: int, length: int, rounds: int, name: str
+    ) -> None:
+        read = Read(model.lm)
+        drafters: dict[str, Drafter] = {
+            "g": Fixed(ranked(read, 0)),  # type: ignore[arg-type]
+            "b": Fixed(ranked(read, -1)),  # type: ignore[arg-type]
+            "s": Drawn(law_of(read, 2.0, masked=True)),  # type: ignore[arg-type]
+            "d": Drawn(always(seed)),
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branches, "WASTE", seed % 4)
+            request = asked(model, 2, seed, outlines_phi_regex())
+            check_rollback(request, LocalPhi(), drafters[name], length, rounds, 2e-3)
+
+
+def outlines_phi_regex() -> Any:
+    from outlines.types import Regex
+
+    return Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]")
