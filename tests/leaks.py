@@ -22,11 +22,11 @@ BROKEN = re.compile("[\udc80-\udcff]")
 
 
 def leaks(ban: BannedPhrases, text: bytes, prompt: bytes = b"", *, ended: bool = True) -> list[str]:
-    """What is banned in ``text``, which was written after ``prompt``; a whole word at its end may go on unless it has ended."""
+    """What is banned in ``text``, which was written after ``prompt``; its last word and character may go on unless it has ended."""
     before = prompt if ban.across_prompt else b""
-    searched = (before + text).decode(errors="surrogateescape")
+    searched = read(before + text, ended)
     # A character that the prompt leaves unfinished ends in the text.
-    own = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(before)
+    own = read(before, False)
     found = []
     for phrase in ban.phrases:
         folds = ban.ignore_case and isinstance(phrase, str)
@@ -37,6 +37,10 @@ def leaks(ban: BannedPhrases, text: bytes, prompt: bytes = b"", *, ended: bool =
             if stop > first and (alone or not ban.whole_word):
                 found.append(f"{phrase!r} in {letters!r}, written from {first} on")
     return found
+
+
+def read(text: bytes, ended: bool) -> str:
+    return codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(text, ended)
 
 
 def occurrences(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Iterator[tuple[int, int]]:
@@ -61,7 +65,7 @@ def begun(text: bytes, phrases: Sequence[bytes]) -> int:
 
 
 def wanting(
-    vocabulary: Vocabulary, phrases: Sequence[bytes], *, strength: float = 2.0, ending: float = 1.0, seed: int = 0
+    vocabulary: Vocabulary, phrases: Sequence[bytes], *, strength: float = 1.0, ending: float = -1.0, seed: int = 0
 ) -> TableModel:
     """A model that begins phrases and goes on with them, however tokens spell them: each byte is worth ``strength`` nats."""
     noise = np.random.default_rng(seed).standard_normal((7, len(vocabulary)))
@@ -115,7 +119,7 @@ def following(vocabulary: Vocabulary, texts: Sequence[bytes], *, strength: float
         [{i for i in range(len(text)) if text.startswith(token, i)} if token else set() for token in vocabulary.tokens]
         for text in texts
     ]
-    for text, starts in zip(texts, places, strict=True):
+    for starts in places:
         for first, token in enumerate(vocabulary.tokens):
             ends = {start + len(token) for start in starts[first]}
             for second, others in enumerate(starts):

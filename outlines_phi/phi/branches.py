@@ -112,7 +112,9 @@ class Branches:
             return self.trees.extend(parents, tokens).logits
         evaluation = self.trees.roots(parents, tokens)
         prompts = len(evaluation.nodes) - len(pairs)
-        self._planted = list(evaluation.nodes[:prompts]), evaluation.logits[:prompts].clone()
+        kept = evaluation.logits[:prompts]
+        # A part alone would hold the memory of the whole.
+        self._planted = list(evaluation.nodes[:prompts]), kept.clone() if pairs else kept
         return evaluation.logits[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..drafting.drafter import DRAFT_STREAM, Draft, Drafter, DraftRun, Proposer, Site
+from ..phi.branches import KEPT
 from ..phi.estimator import ProposalPhi
 from .growth import Chain, Growth
 from .sampler import Request
 from .trajectory import Trajectory, Walks
-from .verify import AT_ONCE, Chains, Laws, Proposals, verify
+from .verify import Chains, Laws, Proposals, verify
 
 
 @dataclass(eq=False)
@@ -46,6 +47,11 @@ class Pen:
             self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
         return self.ahead[:n]
 
+    def take_note(self, drafted: int, followed: int, written: int) -> None:
+        """Take note of a round: how many tokens were drafted, kept, and written in all."""
+        self.turns, self.drafted, self.followed = self.turns + 1, self.drafted + drafted, self.followed + followed
+        del self.ahead[:written]
+
 
 @final
 class DraftedStepper:
@@ -54,7 +60,8 @@ class DraftedStepper:
     A round evaluates where every walk stands and the chain that was drafted for it, in one model call, and the laws ``q_h`` of all
     positions, in one call of the estimator; :func:`~outlines_phi.sampling.verify.verify` then tells how far each walk goes. The law
     of a position depends on the text before it and on what was known before the round: an estimator learns between rounds of walks,
-    and only from where walks have been.
+    and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds those that
+    were drafted evaluated.
 
     Parameters
     ----------
@@ -89,6 +96,11 @@ class DraftedStepper:
         run = DraftRun(table=request.table, settings=request.settings, prompts=request.prompts, encode=encode)
         self._proposer = Proposer(drafter, run)
         self._pens: dict[Trajectory, Pen] = {}
+
+    @property
+    def room(self) -> int:
+        """How many chains of full length a round may evaluate."""
+        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
         """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
@@ -126,20 +138,19 @@ class DraftedStepper:
 
     def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
         """Return where each walk stands; one object for all that stand on one prefix."""
-        found: dict[tuple[int, int], Site] = {}
-        for walk in walks:
-            key = walk.node, walk.tokens[-1] if walk.tokens else -1
+        found: dict[tuple[int, ...], Site] = {}
+        keys = [(walk.node, *walk.tokens[-1:]) for walk in walks]
+        for key, walk in zip(keys, walks, strict=True):
             if key not in found:
                 prompt = self._request.prompts[walk.row]
                 found[key] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
-        return [found[walk.node, walk.tokens[-1] if walk.tokens else -1] for walk in walks]
+        return [found[key] for key in keys]
 
     def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
-        """Return a draft per walk. Drafts that are drawn are so many chains: where memory has no room some walks go without."""
+        """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
         lengths = [self._length] * len(walks)
         if self._sampled:
-            room = max(1, AT_ONCE // (len(self._request.table.vocabulary) * (self._length + 1)))
-            lengths[room:] = [0] * (len(walks) - room)
+            lengths[self.room :] = [0] * (len(walks) - self.room)
         return self._proposer.propose(sites, lengths, [self._pens[walk].stream for walk in walks])
 
     def _decide(
@@ -159,17 +170,10 @@ class DraftedStepper:
         rows = drafted.laws.clamp_min(0)
         log_p_v = log_p[rows, tokens].double()
         log_s = laws.log_s[rows.gather(1, verdict.accepted[:, None])]
-        columns = [
-            verdict.accepted[:, None],
-            verdict.tokens[:, None],
-            log_s,
-            log_p_v,
-            log_p_v - laws.log_q(rows, tokens),
-        ]
+        head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
+        # The one thing of a round that is read back.
+        found = torch.cat([head, log_s, log_p_v, log_p_v - laws.log_q(rows, tokens)], 1).cpu().tolist()
         came: set[int] = set()
-        found = (
-            torch.cat([column.double() for column in columns], 1).cpu().tolist()
-        )  # the one synchronisation of a round
         for walk, chain, (accepted, token, log_s_y, *accounts) in zip(walks, chains, found, strict=True):
             self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts)
             came.update(chain.laws[: int(accepted) + 1])
@@ -198,15 +202,9 @@ class DraftedStepper:
         accounts: Sequence[float],
     ) -> None:
         """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
-        pen, half = self._pens[walk], len(accounts) // 2
-        pen.turns, pen.drafted, pen.followed = (
-            pen.turns + 1,
-            pen.drafted + len(chain.tokens),
-            pen.followed + accepted,
-        )
-        last = chain.laws[accepted]
+        last, half = chain.laws[accepted], len(accounts) // 2
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
-        del pen.ahead[: len(written)]
+        self._pens[walk].take_note(len(chain.tokens), accepted, len(written))
         for place, one in enumerate(written):
             self._walks.take(walk, one, accounts[place], accounts[half + place])
         if last >= 0:

@@ -65,7 +65,7 @@ class SpeculativeSampler(Sampler):
         walks: list[Trajectory] = []
         for size in self.phi.rounds(request.n):
             walks += (together := stepper.launch(size))
-            for _ in grow(stepper, together, self._together):
+            for _ in grow(stepper, together, min(TOGETHER, stepper.room)):
                 pass
         return [
             self._draws(request, stepper, [walk for walk in walks if walk.row == row], row)
@@ -79,13 +79,8 @@ class SpeculativeSampler(Sampler):
         """
         stepper = self._stepper(request)
         return chain.from_iterable(
-            grow(stepper, stepper.launch(size), self._together) for size in self.phi.rounds(request.n)
+            grow(stepper, stepper.launch(size), min(TOGETHER, stepper.room)) for size in self.phi.rounds(request.n)
         )
-
-    @property
-    def _together(self) -> int:
-        """Prefixes that grow at a time: each has a chain below it."""
-        return max(1, TOGETHER // (self.length + 1))
 
     def _stepper(self, request: Request) -> DraftedStepper:
         if request.constraint is not None:

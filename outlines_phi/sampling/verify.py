@@ -195,7 +195,6 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
     rows = chains.laws[:, :longest].clamp_min(0)
     flat = (rows.reshape(-1), chains.uniforms[:, :longest].reshape(-1), chains.tokens.reshape(-1))
     follows = laws.draws(*flat).view(batch, longest)
-    keeps = None
     if proposals is not None:
         keeps = _keeps(laws, chains, proposals)
         follows[proposals.walks] = chains.uniforms[proposals.walks, :longest] < keeps
@@ -204,7 +203,7 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
     here = torch.arange(batch, device=accepted.device)
     last, uniforms = chains.laws[here, accepted], chains.uniforms[here, accepted]
     tokens = laws.draw(last.clamp_min(0), uniforms)
-    if proposals is not None and keeps is not None:
+    if proposals is not None:
         own, place = proposals.walks, accepted[proposals.walks].clamp_max(longest - 1)[:, None]
         kept, drawn_from = keeps.gather(-1, place)[:, 0], proposals.rows.gather(-1, place)[:, 0]
         above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)

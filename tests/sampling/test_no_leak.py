@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import re
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import Barrier
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import Guide
@@ -18,7 +24,6 @@ from outlines_phi.guides.product import banned, free_text
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.local import LocalPhi
@@ -26,30 +31,44 @@ from outlines_phi.phi.lookahead import LookaheadPhi
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.resolve import SamplerOptions, sampler_for
-from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary import Vocabulary
+from tests.guides.banning import bans, vocabularies
 from tests.leaks import leaks, wanting
 from tests.test_vocabulary import sentencepiece_bpe
-
-N = 60
-"""Draws of each prompt of a case at each level."""
 
 LEAST = 20_000
 """Draws of all cases and levels together."""
 
-LEVELS: dict[str, tuple[Phi, SamplerOptions | None]] = {
-    "mask": (LocalPhi(), None),
-    "mask smc": (LocalPhi(), SMC(particles=4)),
-    "lookahead": (LookaheadPhi(), None),
-    "short windows": (LookaheadPhi(window=1), None),
-    "early": (LookaheadPhi(release="early"), None),
-    "weighted": (LookaheadPhi(weights=True), None),
-    "weighted smc": (LookaheadPhi(weights=True, window=2), SMC(particles=4)),
-    "exact": (ExactPhi(), None),
-    "auto": (AutoPhi(), None),
+
+@dataclass(frozen=True)
+class Level:
+    """A way to draw, and how many draws of each prompt of a case are made in it."""
+
+    phi: Phi
+    n: int
+    sampler: SamplerOptions | None = None
+
+    def drawing(self) -> Sampler:
+        return sampler_for(self.phi, TreeStore(), self.sampler)
+
+    def draw(self, request: Request) -> list[Draws]:
+        return self.drawing().sample(request)
+
+
+LEVELS = {
+    "mask": Level(LocalPhi(), 70),
+    "lookahead": Level(LookaheadPhi(), 70),
+    "short windows": Level(LookaheadPhi(window=1), 60),
+    "early": Level(LookaheadPhi(release="early"), 60),
+    "weighted": Level(LookaheadPhi(weights=True), 50),
+    "exact": Level(ExactPhi(), 60),
+    "mask smc": Level(LocalPhi(), 10, SMC(particles=4)),
+    "weighted smc": Level(LookaheadPhi(weights=True, window=2), 10, SMC(particles=4)),
 }
 
 BYTES = Vocabulary.from_tokens([bytes([byte]) for byte in range(256)] + ["<eos>"], 256)
@@ -112,10 +131,11 @@ class Case:
     prompts: tuple[str, ...]
     pattern: str | None = None
     budget: int = 9
+    strength: float = 1.0
 
     @cached_property
     def lm(self) -> TableModel:
-        return wanting(self.vocabulary, [text.encode() for text in self.wanted])
+        return wanting(self.vocabulary, [text.encode() for text in self.wanted], strength=self.strength)
 
     def guide(self, phi: Phi) -> Guide:
         """What is left of the output type, or of free text."""
@@ -130,13 +150,10 @@ class Case:
         """The prompts, spelled in short tokens."""
         return [spelled(self.vocabulary, prompt) for prompt in self.prompts]
 
-    def request(self, phi: Phi, n: int = N, seed: int | None = 3, **options: object) -> Request:
-        settings = SamplingSettings(max_new_tokens=self.budget, seed=seed, **options)  # type: ignore[arg-type]
-        return Request(lm=self.lm, table=Table(self.guide(phi)), prompts=self.ids, settings=settings, n=n)
-
-    def drawn(self, level: str, n: int = N, seed: int = 3, **options: object) -> list[Draws]:
-        phi, sampler = LEVELS[level]
-        return sampler_for(phi, TreeStore(), sampler).sample(self.request(phi, n, seed, **options))
+    def request(self, level: Level, n: int | None = None, seed: int = 3, **options: object) -> Request:
+        chosen = SamplingSettings(max_new_tokens=self.budget, seed=seed, **options)  # type: ignore[arg-type]
+        table = Table(self.guide(level.phi))
+        return Request(lm=self.lm, table=table, prompts=self.ids, settings=chosen, n=n or level.n)
 
     def check(self, results: list[Draws]) -> int:
         """Check all draws; return how many there are."""
@@ -162,51 +179,145 @@ def spelled(vocabulary: Vocabulary, text: str) -> tuple[int, ...]:
 TACTIC = ("linarith", " linarith", "l inarith")
 UPPER = ("LINARITH", "linarith", "Linarith")
 CASES = (
-    Case("bytes", BYTES, BannedPhrases(["linarith", "\x00", "a\nb"]), ("linarith", "\x00", "a\nb"), ("x", "lin", "a")),
-    Case("bytes folded", BYTES, BannedPhrases(["straße", "ok"], ignore_case=True), ("STRASSE", "straße", "oK"), ("x", "STR", "o")),
+    Case(
+        "bytes",
+        BYTES,
+        BannedPhrases(["linarith", "\x00", "a\nb"]),
+        ("linarith", "\x00", "a\nb"),
+        ("x", "lin", "a"),
+        strength=4.0,
+    ),
+    Case(
+        "bytes folded",
+        BYTES,
+        BannedPhrases(["straße", "ok"], ignore_case=True),
+        ("STRASSE", "straße", "oK"),
+        ("x", "STR", "o"),
+        strength=4.0,
+    ),
     Case("merges", MERGES, BannedPhrases(["linarith"]), TACTIC, ("a", "lin", " linarit", "linarith")),
-    Case("nested", MERGES, BannedPhrases([b"lin", "linarith", "arith", "ari", "hl", "n"]), TACTIC, ("a", " li", "linar", "h")),
+    Case(
+        "nested",
+        MERGES,
+        BannedPhrases([b"lin", "linarith", "arith", "ari", "hl", "n"]),
+        TACTIC,
+        ("a", " li", "linar", "h"),
+    ),
     Case("folded", MERGES, BannedPhrases(["LinArith", "ITH "], ignore_case=True), UPPER, ("a", "lin", "LIN")),
-    Case("words", MERGES, BannedPhrases(["linarith", "lin", "i"], whole_word=True), TACTIC, ("a", " li", " linarith", "hlin")),
-    Case("folded words", MERGES, BannedPhrases(["LIN", "hlin"], ignore_case=True, whole_word=True), (*UPPER, " lin "), ("!", " LI", "h")),
-    Case("prompt left out", MERGES, BannedPhrases(["linarith", "ith"], across_prompt=False), TACTIC, ("a", "lin", "it")),
-    Case("patterns", MERGES, BannedPhrases([re.compile("lin.{0,2}a(ri)?"), re.compile("(?i)h[^a-z]?L"), "th"]), TACTIC, ("a", "lin", "h")),
-    Case("whole patterns", MERGES, BannedPhrases([re.compile("l?i[nt]{1,2}h?")], whole_word=True), TACTIC, ("a", " l", " lin", "-")),
-    Case("foldings", FOLDS, BannedPhrases(["straße", "ss", "k"], ignore_case=True), ("straße", "SS", "ſs", "K"), ("a", "s", "stra")),
-    Case("whole foldings", FOLDS, BannedPhrases(["ss", "k", "strasse"], True, True), (" ß", " K ", "straße"), ("a", " s", " stra")),
+    Case(
+        "words",
+        MERGES,
+        BannedPhrases(["linarith", "lin", "i"], whole_word=True),
+        TACTIC,
+        ("a", " li", " linarith", "hlin"),
+    ),
+    Case(
+        "folded words",
+        MERGES,
+        BannedPhrases(["LIN", "hlin"], ignore_case=True, whole_word=True),
+        (" LIN ", " lin ", "-hlin "),
+        ("!", " LI", "h"),
+    ),
+    Case(
+        "prompt left out", MERGES, BannedPhrases(["linarith", "ith"], across_prompt=False), TACTIC, ("a", "lin", "it")
+    ),
+    Case(
+        "patterns",
+        MERGES,
+        BannedPhrases([re.compile("lin.{0,2}a(ri)?"), re.compile("(?i)h[^a-z]?L"), "th"]),
+        TACTIC,
+        ("a", "lin", "h"),
+    ),
+    Case(
+        "whole patterns",
+        MERGES,
+        BannedPhrases([re.compile("l?i[nt]{1,2}h?")], whole_word=True),
+        (" lin ", "-ith ", " lint "),
+        ("a", " l", " lin", "-"),
+    ),
+    Case(
+        "foldings",
+        FOLDS,
+        BannedPhrases(["straße", "ss", "k"], ignore_case=True),
+        ("straße", "SS", "ſs", "K"),
+        ("a", "s", "stra"),
+    ),
+    Case(
+        "whole foldings",
+        FOLDS,
+        BannedPhrases(["ss", "k", "strasse"], True, True),
+        (" ss ", " ß ", " K ", " straße "),
+        ("a", " s", " stra"),
+    ),
     Case("normal forms", FOLDS, BannedPhrases(["é", "e\u0301"]), ("é", "e\u0301"), ("a", "e", "s")),
-    Case("fallback", FALLBACK, BannedPhrases(["abcd", "é", "日本", " ab"]), ("abcd", "é", "日本", " ab"), ("x", "ab", "日")),
+    Case(
+        "fallback",
+        FALLBACK,
+        BannedPhrases(["abcd", "é", "日本", " ab"]),
+        ("abcd", "é", "日本", " ab"),
+        ("x", "ab", "日"),
+    ),
     Case("fallback words", FALLBACK, BannedPhrases(["ab", "É"], True, True), (" ab ", "é"), ("x", " a", " ab")),
     Case("type", MERGES, BannedPhrases(["linarith", "hl", "th"]), TACTIC, ("a", "lin", "t"), "[linarth]{3,12}"),
-    Case("type words", MERGES, BannedPhrases(["lin", "ith"], whole_word=True), TACTIC, ("a", " li", "-"), "(lin|arith|ith|th|-| ){2,5}"),
-    Case("type folded", MERGES, BannedPhrases(["LIN", "rat"], ignore_case=True), UPPER, ("a", "l"), "(lin|LI|arith|AT|[rat]){2,4}"),
-)  # fmt: skip
+    Case(
+        "type words",
+        MERGES,
+        BannedPhrases(["lin", "ith"], whole_word=True),
+        TACTIC,
+        ("a", " li", "-"),
+        "(lin|arith|ith|th|-| ){2,5}",
+    ),
+    Case(
+        "type folded",
+        MERGES,
+        BannedPhrases(["LIN", "rat"], ignore_case=True),
+        UPPER,
+        ("a", "l"),
+        "(lin|LI|arith|AT|[rat]){2,4}",
+    ),
+)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_nothing_banned_is_drawn(case: Case, level: str) -> None:
-    assert case.check(case.drawn(level)) == N * len(case.prompts)
+def of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+levels = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS.keys())
+cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@levels
+@cases
+def test_nothing_banned_is_drawn(case: Case, level: Level) -> None:
+    results = level.draw(case.request(level))
+    assert case.check(results) == level.n * len(case.prompts)
+    assert all(len({draw.text for draw in draws}) > level.n / 10 for draws in results), "there is something to search"
 
 
 def test_so_many_draws_are_searched() -> None:
-    assert sum(N * len(case.prompts) for case in CASES) * len(LEVELS) >= LEAST
+    """The test above makes every one of these, or fails."""
+    assert sum(level.n * len(case.prompts) for case in CASES for level in LEVELS.values()) >= LEAST
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.pattern is None], ids=lambda case: case.name)
+def unbanned(case: Case, lm: TableModel) -> list[tuple[str, bytes]]:
+    """What a model writes freely after each prompt."""
+    nothing = Table(PhraseGuide(case.vocabulary, BannedPhrases(["\U0010fffd"])))
+    options = SamplingSettings(max_new_tokens=case.budget, seed=3)
+    results = LEVELS["mask"].draw(Request(lm=lm, table=nothing, prompts=case.ids, settings=options, n=60))
+    rows = zip(case.prompts, results, strict=True)
+    return [(prompt, case.vocabulary.decode(draw.token_ids)) for prompt, draws in rows for draw in draws]
+
+
+@cases
 def test_the_search_finds_what_the_models_want_to_write(case: Case) -> None:
     """Control: the same models without a ban."""
-    free = Table(PhraseGuide(case.vocabulary, BannedPhrases(["\U0010fffd"])))
-    settings = SamplingSettings(max_new_tokens=case.budget, seed=3)
-    request = Request(lm=case.lm, table=free, prompts=case.ids, settings=settings, n=N)
-    for prompt, draws in zip(case.prompts, AncestralSampler(LocalPhi()).sample(request), strict=True):
-        texts = [case.vocabulary.decode(draw.token_ids) for draw in draws]
-        assert sum(bool(leaks(case.ban, text, prompt.encode())) for text in texts) > N / 3, prompt
+    texts = unbanned(case, case.lm)
+    assert sum(bool(leaks(case.ban, text, prompt.encode())) for prompt, text in texts) > len(texts) / 5
 
 
 def test_the_search_finds_other_spellings_of_a_banned_token_sequence() -> None:
     """Control: a ban of the token sequences that a tokenizer would write."""
-    case = next(case for case in CASES if case.name == "merges")
+    case = of("merges")
     tokens = case.vocabulary.tokens
     sequences = [
         (tokens.index(b"linarith"),),
@@ -219,8 +330,153 @@ def test_the_search_finds_other_spellings_of_a_banned_token_sequence() -> None:
         logits[[last for *first, last in sequences if ids[len(ids) - len(first) :] == tuple(first)]] = -np.inf
         return logits
 
-    lm = TableModel(case.vocabulary, law)
-    free = Table(PhraseGuide(case.vocabulary, BannedPhrases(["\U0010fffd"])))
-    request = Request(lm=lm, table=free, prompts=case.ids[:1], settings=SamplingSettings(max_new_tokens=9, seed=3), n=N)
-    texts = [case.vocabulary.decode(draw.token_ids) for draw in AncestralSampler(LocalPhi()).sample(request)[0]]
-    assert sum(bool(leaks(case.ban, text, b"a")) for text in texts) > N / 3
+    texts = unbanned(case, TableModel(case.vocabulary, law))
+    assert sum(bool(leaks(case.ban, text, prompt.encode())) for prompt, text in texts) > len(texts) / 5
+
+
+@levels
+@pytest.mark.parametrize("budget", [1, 2, 3])
+def test_nothing_banned_stands_where_the_budget_ends(budget: int, level: Level) -> None:
+    for case in (case for case in CASES if case.pattern is None):
+        short = replace(case, budget=budget)
+        assert short.check(level.draw(short.request(level, n=4))) == 4 * len(case.prompts)
+
+
+@levels
+@pytest.mark.parametrize(
+    "options",
+    [{"temperature": 0.2}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"repetition_penalty": 1.7}],
+    ids=str,
+)
+def test_nothing_banned_is_drawn_from_a_warped_law(options: dict[str, float], level: Level) -> None:
+    for case in (of("nested"), of("words"), of("foldings")):
+        try:
+            drawn = level.draw(case.request(level, n=6, **options))
+        except EmptyLanguageError:
+            assert "top_k" in options or "top_p" in options
+        else:
+            case.check(drawn)
+
+
+@pytest.mark.parametrize("name", ["mask", "lookahead", "short windows", "early"])
+@cases
+def test_what_a_stream_has_released_is_clean_and_stays(case: Case, name: str) -> None:
+    level = LEVELS[name]
+    request = case.request(level, n=10)
+    sampler = level.drawing()
+    assert isinstance(sampler, AncestralSampler | LookaheadSampler)
+    written: dict[tuple[int, int], list[int]] = {}
+    for grown in sampler.steps(request):
+        for walk in grown:
+            before = written.get((walk.row, walk.number), [])
+            assert walk.tokens[: len(before)] == before
+            written[walk.row, walk.number] = list(walk.tokens)
+            text, prompt = case.vocabulary.decode(walk.tokens), case.prompts[walk.row].encode()
+            assert not leaks(case.ban, text, prompt, ended=walk.finished)
+    drawn = [list(draw.token_ids) for draws in level.draw(request) for draw in draws]
+    assert drawn == [written[row, i] for row in range(len(case.prompts)) for i in range(10)]
+
+
+@levels
+def test_a_draw_is_that_of_its_seed_whatever_is_drawn_beside_it(level: Level) -> None:
+    def ids(case: Case, seed: int = 3) -> list[list[tuple[int, ...]]]:
+        return [[draw.token_ids for draw in draws] for draws in level.draw(case.request(level, n=4, seed=seed))]
+
+    for case in (of("folded words"), of("type")):
+        assert ids(case) == ids(case) != ids(case, seed=4)
+        assert ids(case)[:1] == ids(replace(case, prompts=case.prompts[:1]))
+
+
+def test_kept_trees_of_one_ban_are_not_those_of_another() -> None:
+    """Exact draws of one model under many bans in turn, from one store."""
+    store, level = TreeStore(), LEVELS["exact"]
+    lm = of("merges").lm
+    some = [case for case in CASES if case.vocabulary is MERGES]
+    for seed in range(3):
+        for case in some:
+            request = replace(case.request(level, n=5, seed=seed), lm=lm)
+            case.check(sampler_for(level.phi, store, None).sample(request))
+
+
+@pytest.mark.parametrize("name", ["words", "folded words", "patterns", "whole foldings"])
+def test_threads_share_a_matcher(name: str) -> None:
+    """Its states come up while all of them read it."""
+    case = replace(of(name), ban=pickle.loads(pickle.dumps(of(name).ban)))
+    barrier = Barrier(8)
+
+    def work(seed: int) -> int:
+        level = list(LEVELS.values())[seed % 5]
+        barrier.wait()
+        return case.check(level.draw(case.request(level, n=5, seed=seed)))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [5 * len(case.prompts)] * 8
+
+
+@levels
+def test_many_phrases_and_long_ones(level: Level) -> None:
+    rng = np.random.default_rng(0)
+    many = ["".join(rng.choice(list("linarth "), rng.integers(4, 40))) for _ in range(1000)]
+    long = "linarith " * 30
+    crowd = Case("crowd", MERGES, BannedPhrases([*many, "lin", long]), (*many[:20], "linarith"), ("a", "li"))
+    assert crowd.check(level.draw(crowd.request(level, n=8))) == 16
+    patient = Case("patient", MERGES, BannedPhrases([long]), ("linarith ",), ("a", long[:-8]), budget=60)
+    assert patient.check(level.draw(patient.request(level, n=2))) == 4
+
+
+@levels
+def test_the_end_of_sequence_is_no_text(level: Level) -> None:
+    """A phrase that begins as the name of the end of sequence is kept out of the text, and no text is kept from ending."""
+    vocabulary = Vocabulary.from_tokens(["</s>", *"</s>a", "</", "s>", "</s"], 0)
+    case = Case("end", vocabulary, BannedPhrases(["</s"]), ("</s>",), ("a", "<"), budget=5)
+    results = level.draw(case.request(level, n=40))
+    case.check(results)
+    assert any(draw.token_ids[-1:] == (0,) for draws in results for draw in draws)
+    assert any(draw.text == "" for draws in results for draw in draws)
+
+
+@levels
+def test_an_error_and_no_text_where_nothing_is_left(level: Level) -> None:
+    vocabulary = Vocabulary.from_tokens(["<eos>", "cat", "s "], 0)
+    with pytest.raises(EmptyLanguageError, match="'a', 's'"):
+        Case("", vocabulary, BannedPhrases(["a", "s"]), ("cat",), ("s ",)).guide(level.phi)
+    with pytest.raises(EmptyLanguageError, match="'cat'"):
+        banned(FSMGuide.from_automaton(compile_regex("(s )?cat(s )?"), vocabulary), BannedPhrases(["cat"]))
+    # What has to come next completes a phrase that the prompt has begun.
+    case = Case("", vocabulary, BannedPhrases(["s cat"]), ("cat",), ("s ",), "cat")
+    with pytest.raises(EmptyLanguageError):
+        level.draw(case.request(level, n=1))
+
+
+@given(
+    bans(),
+    vocabularies(),
+    st.sampled_from(list(LEVELS.values())),
+    st.integers(1, 8),
+    st.sampled_from([0.5, 2.0, 4.0]),
+    st.sampled_from([None, None, "[abs _]{1,5}", "(a|ab|s |é|_){2,4}"]),
+    st.data(),
+)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_nothing_banned_is_drawn_under_random_bans_over_random_vocabularies(
+    ban: BannedPhrases,
+    vocabulary: Vocabulary,
+    level: Level,
+    budget: int,
+    strength: float,
+    pattern: str | None,
+    data: st.DataObject,
+) -> None:
+    texts = [phrase for phrase in ban.phrases if isinstance(phrase, str)] or ["ab", "ss"]
+    wanted = (*texts, *(text.upper() for text in texts if ban.ignore_case))
+    tokens = [v for v, token in enumerate(vocabulary.tokens) if token]
+    prompts = data.draw(st.lists(st.lists(st.sampled_from(tokens), min_size=1, max_size=4), min_size=1, max_size=2))
+    case = Case("random", vocabulary, ban, wanted, (), pattern, budget, strength)
+    try:
+        request = replace(case.request(level, n=10), prompts=[tuple(ids) for ids in prompts])
+        results = level.draw(request)
+    except EmptyLanguageError:
+        return  # nothing is left, or nothing that is so short
+    for ids, draws in zip(prompts, results, strict=True):
+        for draw in draws:
+            assert not leaks(ban, vocabulary.decode(draw.token_ids), vocabulary.decode(ids))

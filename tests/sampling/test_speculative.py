@@ -11,10 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outlines.types import Regex
 from torch import Tensor
 
 import outlines_phi
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
+from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi.drafting.length import AdaptedLength
+from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
@@ -320,6 +326,31 @@ class TestControls:
         assert p_value(found, language.reference().mask) < ALPHA
 
 
+OWN = {
+    "forced": ForcedDrafter(),
+    "prompt_lookup": PromptLookupDrafter(1),
+    "greedy model": ModelDrafter(OTHER, greedy=True),
+    "forced, then looked up": FirstOf((ForcedDrafter(), PromptLookupDrafter(1))),
+    "greedy, adapted": AdaptedLength(ModelDrafter(OTHER, greedy=True)),
+    "model": ModelDrafter(OTHER),
+    "forced, then model": FirstOf((ForcedDrafter(), ModelDrafter(OTHER))),
+    "model, adapted": AdaptedLength(ModelDrafter(OTHER)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("language", [LANGUAGES[1], LANGUAGES[2]], ids=str)
+def test_the_drafters_of_the_package(name: str, language: Language) -> None:
+    sampler = SpeculativeSampler(LocalPhi(), OWN[name], 4)
+    if not OWN[name].sampled:
+        plain = AncestralSampler(LocalPhi()).sample(language.request(100, 3, rows=2))
+        same(sampler.sample(language.request(100, 3, rows=2)), plain)
+        return
+    draws = sampler.sample(language.request(N // 2, 3))[0]
+    assert draws.counts.drafted
+    assert p_value(ids([draws]), language.reference().mask) > ALPHA
+
+
 class TestCosts:
     def test_a_perfect_draft_is_written_in_few_calls(self) -> None:
         """A law that is all but certain: K + 1 tokens per call, and one call for all prompts."""
@@ -357,7 +388,7 @@ class TestCosts:
                 counts = draws.counts
                 assert counts.written == sum(len(draw.token_ids) for draw in draws)
                 assert 0 <= counts.followed <= counts.drafted <= 3 * counts.turns
-                assert counts.written - counts.turns <= counts.followed < counts.written
+                assert counts.written - counts.turns <= counts.followed <= counts.written
                 assert counts.attempts == counts.accepted == 8
 
     def test_one_synchronisation_per_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,11 +419,15 @@ class TestCosts:
 
     def test_many_drawn_chains_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where memory has no room for a chain per walk some go without; the law stays."""
-        monkeypatch.setattr("outlines_phi.sampling.drafted.AT_ONCE", len(VOCABULARY) * 5 * 50)
         language = LANGUAGES[0]
-        draws = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(4000, 7))[0]
-        assert p_value(ids([draws]), language.reference().mask) > ALPHA
-        assert 0 < draws.counts.drafted < draws.counts.turns
+        sampler = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4)
+        (everyone,) = sampler.sample(language.request(N, 7))
+        monkeypatch.setattr("outlines_phi.sampling.drafted.KEPT", len(VOCABULARY) * 5 * 50)
+        (some,) = sampler.sample(language.request(N, 7))
+        assert p_value(ids([some]), language.reference().mask) > ALPHA
+        assert 0 < some.counts.drafted < everyone.counts.drafted / 4
+        fewer = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, 0)), 4)
+        same(fewer.sample(language.request(50, 7)), AncestralSampler(LocalPhi()).sample(language.request(50, 7)))
 
 
 class TestStreaming:
@@ -560,11 +595,5 @@ class TestPackedTrees:
         }
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(branches, "WASTE", seed % 4)
-            request = asked(model, 2, seed, outlines_phi_regex())
+            request = asked(model, 2, seed, Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]"))
             check_rollback(request, LocalPhi(), drafters[name], length, rounds, 2e-3)
-
-
-def outlines_phi_regex() -> Any:
-    from outlines.types import Regex
-
-    return Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]")

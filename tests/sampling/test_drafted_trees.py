@@ -1,0 +1,437 @@
+"""Samplers that draw from token trees, with what drafters foresee evaluated ahead: the same laws by fewer calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from outlines_phi.drafting.drafter import Draft, Drafter, Site
+from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.known_paths import TreeDrafter
+from outlines_phi.drafting.length import AdaptedLength
+from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.errors import BudgetError, DraftError, UnsupportedError
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.table import Table
+from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.exact import Effort, ExactPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.lookahead import LookaheadPhi
+from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.tree import BoundsTree
+from outlines_phi.sampling import exact
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.attempts import Attempt, Attempts
+from outlines_phi.sampling.auto import AutoSampler
+from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.prefetch import Prefetch
+from outlines_phi.sampling.ranking import rank
+from outlines_phi.sampling.rejection import RejectionAttempts
+from outlines_phi.sampling.resolve import sampler_for
+from outlines_phi.sampling.sampler import Sampler
+from outlines_phi.sampling.smc import SMC
+from outlines_phi.sampling.speculative import SpeculativeSampler
+from tests.drafting.runs import Scripted
+from tests.languages import ALPHA, LANGUAGES, VOCABULARY, Language, p_value
+from tests.sampling.banning import SHORT, WHOLE, Banned, ids
+from tests.sampling.banning import NESTED as BANS
+from tests.sampling.test_constraint import Merged, constrained
+from tests.sampling.test_constraint import reference as constrained_reference
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+
+WORDS, LOOP, NESTED, LATE = LANGUAGES
+ROWS = 700
+WALK = RejectionAttempts._walk
+
+
+@pytest.fixture(autouse=True)
+def only_walks_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+
+
+def walked(lm: LanguageModel, table: Table, choice: Callable[[np.ndarray], int]) -> Scripted:
+    """Return the drafter that goes to the live token which ``choice`` picks by the logits, not to the end of sequence."""
+
+    def answer(site: Site, length: int) -> Draft:
+        tokens: list[int] = []
+        while len(tokens) < length:
+            moves = table.moves(site.state, site.remaining)
+            live = moves.tokens[moves.targets != DONE]
+            if not live.size:
+                break
+            assert isinstance(lm, TableModel)
+            logits = lm.logits((*site.prompt, *site.tokens))[live]
+            tokens.append(int(live[choice(logits)]))
+            site = site.after(tokens[-1], table)
+        return Draft(tuple(tokens))
+
+    return Scripted(answer)
+
+
+def drafters(language: Language | Banned) -> dict[str, Drafter]:
+    """Return drafters that are good, bad, of no use, in the way, and drawn from a law."""
+    lm, table = language.lm, language.table
+    vocabulary = table.vocabulary
+    return {
+        "likeliest": walked(lm, table, lambda logits: int(logits.argmax())),
+        "least likely": walked(lm, table, lambda logits: int(logits.argmin())),
+        "always the same": Scripted(lambda site, length: Draft((3,) * length)),
+        "always dead": Scripted(lambda site, length: Draft((vocabulary.eos_ids[0],) * length)),
+        "drawn": ModelDrafter(TableModel.random(vocabulary, seed=99)),
+        "drawn from the law": ModelDrafter(lm),
+    }
+
+
+NAMES = tuple(drafters(WORDS))
+names = pytest.mark.parametrize("name", NAMES)
+
+
+def ahead(language: Language | Banned, name: str, length: int = 3) -> Prefetch:
+    return Prefetch(drafters(language)[name], length)
+
+
+def pairs(language: Language, draft: Prefetch | None, rows: int = ROWS, width: int = 8) -> list[tuple[tuple, ...]]:
+    """Return two draws of each of many prompts that start from nothing."""
+    sampler = ExactSampler(ExactPhi(width=width), draft=draft)
+    results = [draws for seed in range(2) for draws in sampler.sample(language.request(2, seed, rows=rows))]
+    return [tuple(draw.token_ids for draw in draws) for draws in results]
+
+
+class TestRejection:
+    @names
+    @pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+    def test_draws_have_the_law_and_pairs_are_independent(self, language: Language, name: str) -> None:
+        mu = language.reference().mu
+        found = pairs(language, ahead(language, name))
+        first, second = ([pair[i] for pair in found] for i in range(2))
+        distance, floor = total_variation(frequencies(first), mu), noise_floor(mu, len(first))
+        print(f"{language}, {name}: TV {distance:.4f}, floor {floor:.4f}")
+        assert p_value(first, mu) > ALPHA and p_value(second, mu) > ALPHA
+        assert p_value(found, {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}) > ALPHA  # type: ignore[arg-type]
+        assert distance < 1.5 * floor
+
+    @pytest.mark.parametrize("length", [1, 2, 6])
+    def test_any_length(self, length: int) -> None:
+        found = pairs(WORDS, ahead(WORDS, "likeliest", length))
+        assert p_value([first for first, _ in found], WORDS.reference().mu) > ALPHA
+
+    def test_a_coin_for_dead_tokens_alone_fails_with_a_draft(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Control: one attempt at a time meets no bound that another one refreshed, until a draft refreshes them."""
+        monkeypatch.setattr(RejectionAttempts, "_walk", coin_for_dead_tokens_alone)
+        mu = WORDS.reference().mu
+        single = [first for first, _ in pairs(WORDS, None, width=1)]
+        assert p_value(first_of_fresh(WORDS, None), mu) > ALPHA
+        assert p_value(first_of_fresh(WORDS, ahead(WORDS, "likeliest")), mu) < ALPHA
+        monkeypatch.setattr(RejectionAttempts, "_walk", WALK)
+        assert p_value(first_of_fresh(WORDS, ahead(WORDS, "likeliest")), mu) > ALPHA
+        assert single
+
+    def test_a_seed_and_a_drafter_name_the_draws_whatever_the_other_prompts_are(self) -> None:
+        for name in NAMES:
+            sampler = ExactSampler(ExactPhi(), draft=ahead(LOOP, name))
+            alone, again = (sampler.sample(LOOP.request(5, seed=3))[0] for _ in range(2))
+            among = sampler.sample(LOOP.request(5, seed=3, rows=4))[0]
+            assert alone.items == again.items == among.items
+
+    def test_a_small_memory_changes_no_law(self) -> None:
+        mu = WORDS.reference().mu
+        for name in ("likeliest", "least likely"):
+            sampler = ExactSampler(ExactPhi(width=4), TreeStore(3_000), ahead(WORDS, name))
+            (draws,) = sampler.sample(WORDS.request(2000, seed=1))
+            assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
+
+    @names
+    def test_a_constraint_that_is_found_out_node_by_node(self, name: str) -> None:
+        constraint = Merged(even=True)
+        sampler = ExactSampler(ExactPhi(width=8), draft=ahead(LOOP, name))
+        results = sampler.sample(constrained(LOOP, 1, 4, constraint, rows=1500))
+        mu = constrained_reference(LOOP, constraint)[1]
+        assert p_value([draws[0].token_ids for draws in results], mu) > ALPHA
+
+    @pytest.mark.parametrize("memory", [2**30, 3_000 * 1500], ids=["roomy", "small"])
+    def test_normalisers_stay_unbiased(self, memory: int) -> None:
+        """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
+        draft = Prefetch(FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"])), 4)
+        sampler = ExactSampler(ExactPhi(normalizers=2, width=4), TreeStore(memory), draft)
+        results = sampler.sample(WORDS.request(2, 5, rows=1500))
+        means = np.array([np.mean(draws.normalizers) for draws in results])
+        phi = math.exp(WORDS.reference().log_phi)
+        assert abs(means.mean() - phi) <= 4 * means.std() / math.sqrt(len(means))
+
+    def test_certified_draws_have_the_law_of_those_without_a_draft(self) -> None:
+        phi = ExactPhi(tolerance=0.4, width=8)
+        (plain,), *others = (
+            ExactSampler(phi, draft=draft).sample(LOOP.request(4000, seed=2))
+            for draft in (None, *(ahead(LOOP, name) for name in NAMES))
+        )
+        assert plain.guarantee == Guarantee.CERTIFIED
+        assert ids(plain) != ids(others[0][0])  # walks below what was enumerated choose among other nodes
+        for (draws,) in others:
+            assert draws.certificate == plain.certificate
+            assert two_sample(ids(draws), ids(plain)) > ALPHA
+
+
+def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> None:
+    """Walk on from a fresh node with the probability of its live tokens, whatever is known of these by now."""
+    node = attempt.node
+    if node.law is not None:
+        live = node.rest + sum(child.p for child in node.children.values())
+        attempt.bound = node.upper / live if live > 0 else attempt.bound
+    WALK(self, attempt)
+
+
+def first_of_fresh(language: Language, draft: Prefetch | None) -> list[tuple[int, ...]]:
+    """Return a draw of each of many fresh trees, of those whose first attempt found one."""
+    sampler = ExactSampler(ExactPhi(width=1, effort=Effort(attempts=1)), draft=draft)
+    try:
+        results = sampler.sample(language.request(1, 7, rows=4 * ROWS))
+    except BudgetError as error:
+        results = error.draws
+    return [draws[0].token_ids for draws in results if len(draws)]
+
+
+def two_sample(left: list, right: list) -> float:
+    """Return the p-value of "both are draws of one law", rare outcomes taken together."""
+    common = {outcome for outcome in left if left.count(outcome) + right.count(outcome) >= 20}
+    cells = [[outcome if outcome in common else None for outcome in draws] for draws in (left, right)]
+    outcomes = sorted({*cells[0], *cells[1]}, key=repr)
+    table = np.array([[draws.count(outcome) for outcome in outcomes] for draws in cells])
+    return float(stats.chi2_contingency(table).pvalue)
+
+
+class TestAuto:
+    @names
+    @pytest.mark.parametrize("frontier", [None, LearnedPhi()], ids=["means", "learned"])
+    def test_weights_are_unbiased(self, frontier: LearnedPhi | None, name: str) -> None:
+        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds."""
+        reference = LOOP.reference()
+        sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(LOOP, name))
+        results = sampler.sample(LOOP.request(40, seed=5, rows=250))
+        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+        w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+        f = [
+            sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w) for draws in results
+        ]
+        assert abs(z(w, 1.0)) < 3.5
+        assert abs(z(np.array(f) / phi, reference.mu[top])) < 3.5
+
+    @names
+    def test_exact_draws_of_a_mixed_set_are_exact(self, name: str) -> None:
+        results = AutoSampler(AutoPhi(share=0.12, width=8), draft=ahead(WORDS, name)).sample(
+            WORDS.request(3, seed=8, rows=700)
+        )
+        assert len({draw.guarantee for draws in results for draw in draws}) == 2
+        first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
+        assert len(first) > 300 and p_value(first, WORDS.reference().mu) > ALPHA
+
+    def test_masking_fails_the_test_of_exact_draws(self) -> None:
+        masked = AncestralSampler(LocalPhi()).sample(WORDS.request(1, seed=8, rows=300))
+        assert p_value([draws[0].token_ids for draws in masked], WORDS.reference().mu) < ALPHA
+
+
+def z(values: np.ndarray, mean: float) -> float:
+    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
+
+
+class TestLookahead:
+    @names
+    @pytest.mark.parametrize("release", ["renewal", "early"])
+    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
+    def test_draws_are_those_without_a_draft(self, case: Banned, release: str, name: str) -> None:
+        """Token for token: the walks see the same laws in the same order."""
+        phi = LookaheadPhi(release=release)  # type: ignore[arg-type]
+        plain, drafted = (
+            LookaheadSampler(phi, draft).sample(case.request(300, 1))[0] for draft in (None, ahead(case, name))
+        )
+        assert [(d.token_ids, d.log_p) for d in drafted] == [(d.token_ids, d.log_p) for d in plain]
+        assert drafted.rejections == plain.rejections
+        assert drafted.counts.calls <= plain.counts.calls
+        assert drafted.counts.tokens >= plain.counts.tokens
+
+    @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
+    def test_windows_have_their_law(self, case: Banned) -> None:
+        (draws,) = LookaheadSampler(LookaheadPhi(), ahead(case, "likeliest")).sample(case.request(3000, 1))
+        assert p_value(ids(draws), case.windows(WHOLE)[0]) > ALPHA
+
+    @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
+    def test_weights_are_unbiased(self, name: str) -> None:
+        sampler = LookaheadSampler(LookaheadPhi(weights=True), ahead(SHORT, name))
+        (draws,) = sampler.sample(SHORT.request(2000, 2))
+        w = np.exp(draws.log_w)
+        assert abs(w.mean() - SHORT.phi()) < 4 * w.std() / math.sqrt(len(w))
+
+    def test_a_stream_commits_what_a_call_draws(self) -> None:
+        sampler = LookaheadSampler(LookaheadPhi(), ahead(BANS, "likeliest"))
+        (draws,) = sampler.sample(BANS.request(20, 4))
+        ends = {walk.number: walk for step in sampler.steps(BANS.request(20, 4)) for walk in step}
+        assert [tuple(ends[i].tokens) for i in sorted(ends)] == ids(draws)
+
+    def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from outlines_phi.sampling import stems
+
+        monkeypatch.setattr(stems, "WASTE", 0)
+        plain, drafted = (
+            LookaheadSampler(LookaheadPhi(), draft).sample(BANS.request(50, 1))[0]
+            for draft in (None, ahead(BANS, "least likely"))
+        )
+        assert ids(drafted) == ids(plain)
+
+
+def forced(length: int) -> Language:
+    """Return a language of one text under a law that knows its spelling."""
+    language = Language("forced", "(ab){%d}x" % length, 3 * length, seed=0)
+    law = np.full(len(VOCABULARY), -30.0)
+    law[VOCABULARY.tokens.index(b"ab")] = 0.0
+
+    def logits(sequence: tuple[int, ...]) -> np.ndarray:
+        peaked = law.copy()
+        written = len(sequence) - 2
+        if written >= length:
+            peaked[:] = -30.0
+            peaked[VOCABULARY.tokens.index(b"x") if written == length else 0] = 0.0
+        return peaked
+
+    language.__dict__["lm"] = TableModel(VOCABULARY, logits)
+    return language
+
+
+class TestCounts:
+    @pytest.mark.parametrize("length", [1, 2, 4, 8])
+    def test_calls_fall_by_the_draft_length_where_drafts_are_right(self, length: int) -> None:
+        """L laws are needed, and each call has K + 1 of them."""
+        language = forced(22)
+        laws = 24
+        draft = Prefetch(walked(language.lm, language.table, lambda logits: int(logits.argmax())), length)
+        for sampler in (
+            ExactSampler(ExactPhi(width=1), draft=draft),
+            ExactSampler(ExactPhi(), draft=draft),
+            AutoSampler(AutoPhi(), draft=draft),
+        ):
+            plain = replace(sampler, draft=None).sample(language.request(1, 1))[0].counts
+            counts = sampler.sample(language.request(1, 1))[0].counts
+            assert plain.calls == laws and counts.calls == math.ceil(laws / (length + 1))
+            assert counts.followed == counts.drafted == laws - counts.calls == counts.tokens - counts.calls + 1
+            assert counts.turns == counts.calls and counts.tokens_per_call > 0.85 * (length + 1)
+            assert (plain.drafted, plain.turns, plain.tokens) == (0, 0, laws - 1)
+
+    def test_the_longest_draft_is_found_by_what_is_accepted(self) -> None:
+        language = forced(60)
+        lm, table = language.lm, language.table
+        right = walked(lm, table, lambda logits: int(logits.argmax()))
+        wrong = walked(lm, table, lambda logits: int(logits.argmin()))
+
+        def counts(drafter: Drafter) -> int:
+            sampler = sampler_for(ExactPhi(width=1), TreeStore(), None, drafter, 8)
+            assert isinstance(sampler, ExactSampler) and sampler.draft is not None
+            assert isinstance(sampler.draft.drafter, AdaptedLength)
+            found = sampler.sample(language.request(1, 1))[0].counts
+            return found.drafted if drafter is wrong else found.calls
+
+        assert counts(right) <= 10
+        assert counts(wrong) < 2.2 * 60  # hardly more than one a call, where a fixed length has eight
+
+    @names
+    def test_a_draft_that_is_wrong_costs_tokens_and_no_effort(self, name: str) -> None:
+        """What walks have come to is what the tree has used: the rest are drafts that were rejected."""
+        for seed in range(20):
+            store = TreeStore()
+            torch.manual_seed(seed)
+            counts = ExactSampler(ExactPhi(), store, ahead(LATE, name)).sample(LATE.request(3, None))[0].counts
+            (tree,) = store._trees.values()
+            assert 0 <= counts.followed <= counts.drafted
+            assert tree.expansions - 1 == counts.tokens - (counts.drafted - counts.followed)
+
+    def test_dead_drafts_and_none_change_nothing_at_all(self) -> None:
+        for sampler, request in (
+            (ExactSampler(ExactPhi()), LOOP.request(20, 1, rows=3)),
+            (ExactSampler(ExactPhi(tolerance=0.3)), LOOP.request(20, 1, rows=3)),
+            (AutoSampler(AutoPhi(share=0.1)), LOOP.request(20, 1, rows=3)),
+            (LookaheadSampler(LookaheadPhi()), SHORT.request(20, 1, rows=3)),
+        ):
+            plain = sampler.sample(request)
+            for drafter in (Scripted(lambda site, length: Draft((0,))), Scripted(lambda site, length: Draft(()))):
+                drafted = replace(sampler, draft=Prefetch(drafter)).sample(request)
+                assert [draws.items for draws in drafted] == [draws.items for draws in plain]
+                for one, other in zip(drafted, plain, strict=True):
+                    assert replace(one.counts, written=0, turns=0) == other.counts
+
+    def test_paths_that_have_lost_their_laws_are_read_again_in_one_call(self) -> None:
+        def calls(draft: Prefetch | None) -> int:
+            store = TreeStore()
+            torch.manual_seed(1)
+            ExactSampler(ExactPhi(), store).sample(WORDS.request(500, None))
+            (tree,) = store._trees.values()
+            bounds = tree.bounds
+            tree.drop_laws(0)
+            found = ExactSampler(ExactPhi(width=1), store, draft).sample(WORDS.request(40, None))[0]
+            assert tree.bounds == pytest.approx(bounds)
+            assert p_value(ids(found), WORDS.reference().mu) > ALPHA
+            return found.counts.calls
+
+        assert calls(Prefetch(TreeDrafter())) < 0.85 * calls(None)
+
+    def test_drafts_reach_neither_the_end_of_the_context_nor_that_of_the_budget(self) -> None:
+        short = TableModel.random(VOCABULARY, seed=5, scale=1.5, max_length=5)
+        request = replace(LOOP.request(30, 1), lm=short)
+        assert request.budgets == (4,)
+        drafter = walked(short, LOOP.table, lambda logits: int(logits.argmax()))
+        (draws,) = ExactSampler(ExactPhi(), draft=Prefetch(drafter, 20)).sample(request)
+        assert len(draws) == 30 and draws.counts.drafted
+
+
+class TestMode:
+    @names
+    def test_a_tree_that_drafts_have_grown_has_the_mode_it_has(self, name: str) -> None:
+        for language in (LOOP, LATE):
+            store = TreeStore()
+            torch.manual_seed(3)
+            ExactSampler(ExactPhi(), store, ahead(language, name)).sample(language.request(2, None))
+            request, effort = language.request(1, None), Effort()
+            (kept,), (fresh,) = (rank(request, 3, trees, effort=effort) for trees in (store, TreeStore()))
+            assert [item.token_ids for item in kept] == [item.token_ids for item in fresh]
+            assert [item.log_p for item in kept] == pytest.approx([item.log_p for item in fresh])
+
+
+class TestDispatch:
+    def test_every_estimator_has_its_sampler(self) -> None:
+        drafter = TreeDrafter()
+        for phi, kind in (
+            (ExactPhi(), ExactSampler),
+            (AutoPhi(), AutoSampler),
+            (LookaheadPhi(), LookaheadSampler),
+            (LocalPhi(), SpeculativeSampler),
+        ):
+            assert type(sampler_for(phi, TreeStore(), None, drafter, 5)) is kind
+
+    @pytest.mark.parametrize("length", [0, -1, 1.5, True])
+    @pytest.mark.parametrize("phi", [ExactPhi(), LookaheadPhi(), LocalPhi()], ids=lambda phi: phi.name)
+    def test_a_length_of_nothing_is_refused(self, phi: object, length: object) -> None:
+        with pytest.raises(UnsupportedError, match="draft length"):
+            sampler_for(phi, TreeStore(), None, TreeDrafter(), length)  # type: ignore[arg-type]
+
+    def test_particles_are_refused(self) -> None:
+        with pytest.raises(UnsupportedError, match="A draft was given with sampler=SMC"):
+            sampler_for(LocalPhi(), TreeStore(), SMC(particles=4), TreeDrafter())
+
+    @pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
+    def test_a_drafter_that_breaks_is_named(self, sampler: Sampler) -> None:
+        def broken(site: Site, length: int) -> Draft:
+            raise RuntimeError("out of order")
+
+        for answer in (broken, lambda site, length: Draft((len(VOCABULARY),))):
+            drafted = replace(sampler, draft=Prefetch(Scripted(answer)))  # type: ignore[type-var]
+            with pytest.raises(DraftError, match="'scripted'"):
+                drafted.sample(LOOP.request(1, 1))
