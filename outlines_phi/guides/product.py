@@ -16,7 +16,7 @@ from .banned import BannedPhrases
 from .culprits import culprits, some_of
 from .fsm import FSMGuide
 from .guide import DONE, UNREACHABLE, Guide
-from .pairs import ProductGuide as ProductGuide
+from .pairs import ProductGuide
 from .phrases import PhraseGuide
 from .shortest import ShortestTexts
 from .straddling import depends_on_prompt, inside_word, least_context

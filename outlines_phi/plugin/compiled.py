@@ -22,8 +22,9 @@ from ..guides.engine import Stopped
 from ..guides.fsm import FSMGuide
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
+from ..guides.pairs import ProductGuide
 from ..guides.phrases import PhraseGuide
-from ..guides.product import ProductGuide, banned
+from ..guides.product import banned, free_text
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
@@ -103,7 +104,7 @@ class CompiledTypes:
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
             if key not in self._by_ban:
-                guide = PhraseGuide(self._vocabulary, ban) if table is None else banned(table.guide, ban)
+                guide = free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)
                 self._by_ban[key] = Table(guide)
             found = _touch(self._by_ban, key)
             if not watched or table is None or isinstance(found.guide, BanningGuide):

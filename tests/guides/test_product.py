@@ -16,8 +16,9 @@ from outlines_phi.guides.culprits import culprits
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.laws import assert_guide, assert_spells, reachable
+from outlines_phi.guides.pairs import ProductGuide
 from outlines_phi.guides.phrases import PhraseGuide
-from outlines_phi.guides.product import ProductGuide, banned
+from outlines_phi.guides.product import banned
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.straddling import depends_on_prompt
 from outlines_phi.vocabulary import Vocabulary

@@ -28,12 +28,11 @@ from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.lookahead import LookaheadPhi
 from outlines_phi.phi.store import TreeStore
-from outlines_phi.phi.tree import BoundsTree
-from outlines_phi.sampling import exact
+from outlines_phi.sampling import exact, stems
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.attempts import Attempt, Attempts
 from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draws import Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.prefetch import Prefetch
@@ -45,15 +44,16 @@ from outlines_phi.sampling.smc import SMC
 from outlines_phi.sampling.speculative import SpeculativeSampler
 from tests.drafting.runs import Scripted
 from tests.languages import ALPHA, LANGUAGES, VOCABULARY, Language, p_value
-from tests.sampling.banning import SHORT, WHOLE, Banned, ids
 from tests.sampling.banning import NESTED as BANS
+from tests.sampling.banning import SHORT, WHOLE, Banned, ids
 from tests.sampling.test_constraint import Merged, constrained
 from tests.sampling.test_constraint import reference as constrained_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
 WORDS, LOOP, NESTED, LATE = LANGUAGES
-ROWS = 700
+LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
+ROWS = 450
 WALK = RejectionAttempts._walk
 
 
@@ -103,16 +103,17 @@ def ahead(language: Language | Banned, name: str, length: int = 3) -> Prefetch:
     return Prefetch(drafters(language)[name], length)
 
 
-def pairs(language: Language, draft: Prefetch | None, rows: int = ROWS, width: int = 8) -> list[tuple[tuple, ...]]:
+def pairs(language: Language, draft: Prefetch | None) -> list[tuple[tuple[int, ...], ...]]:
     """Return two draws of each of many prompts that start from nothing."""
-    sampler = ExactSampler(ExactPhi(width=width), draft=draft)
-    results = [draws for seed in range(2) for draws in sampler.sample(language.request(2, seed, rows=rows))]
+    sampler = ExactSampler(ExactPhi(width=8), draft=draft)
+    results = [draws for seed in range(3) for draws in sampler.sample(language.request(2, seed, rows=ROWS))]
     return [tuple(draw.token_ids for draw in draws) for draws in results]
 
 
 class TestRejection:
-    @names
-    @pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+    @pytest.mark.parametrize(
+        ("language", "name"), [*((WORDS, name) for name in NAMES), (LOOP, "likeliest"), (LOOP, "drawn")], ids=str
+    )
     def test_draws_have_the_law_and_pairs_are_independent(self, language: Language, name: str) -> None:
         mu = language.reference().mu
         found = pairs(language, ahead(language, name))
@@ -132,12 +133,10 @@ class TestRejection:
         """Control: one attempt at a time meets no bound that another one refreshed, until a draft refreshes them."""
         monkeypatch.setattr(RejectionAttempts, "_walk", coin_for_dead_tokens_alone)
         mu = WORDS.reference().mu
-        single = [first for first, _ in pairs(WORDS, None, width=1)]
         assert p_value(first_of_fresh(WORDS, None), mu) > ALPHA
         assert p_value(first_of_fresh(WORDS, ahead(WORDS, "likeliest")), mu) < ALPHA
         monkeypatch.setattr(RejectionAttempts, "_walk", WALK)
         assert p_value(first_of_fresh(WORDS, ahead(WORDS, "likeliest")), mu) > ALPHA
-        assert single
 
     def test_a_seed_and_a_drafter_name_the_draws_whatever_the_other_prompts_are(self) -> None:
         for name in NAMES:
@@ -153,34 +152,33 @@ class TestRejection:
             (draws,) = sampler.sample(WORDS.request(2000, seed=1))
             assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
 
-    @names
+    @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
     def test_a_constraint_that_is_found_out_node_by_node(self, name: str) -> None:
         constraint = Merged(even=True)
         sampler = ExactSampler(ExactPhi(width=8), draft=ahead(LOOP, name))
-        results = sampler.sample(constrained(LOOP, 1, 4, constraint, rows=1500))
+        results = sampler.sample(constrained(LOOP, 1, 4, constraint, rows=800))
         mu = constrained_reference(LOOP, constraint)[1]
         assert p_value([draws[0].token_ids for draws in results], mu) > ALPHA
 
-    @pytest.mark.parametrize("memory", [2**30, 3_000 * 1500], ids=["roomy", "small"])
+    @pytest.mark.parametrize("memory", [2**30, 3_000 * 1000], ids=["roomy", "small"])
     def test_normalisers_stay_unbiased(self, memory: int) -> None:
         """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
         draft = Prefetch(FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"])), 4)
         sampler = ExactSampler(ExactPhi(normalizers=2, width=4), TreeStore(memory), draft)
-        results = sampler.sample(WORDS.request(2, 5, rows=1500))
+        results = sampler.sample(WORDS.request(2, 5, rows=1000))
         means = np.array([np.mean(draws.normalizers) for draws in results])
         phi = math.exp(WORDS.reference().log_phi)
         assert abs(means.mean() - phi) <= 4 * means.std() / math.sqrt(len(means))
 
     def test_certified_draws_have_the_law_of_those_without_a_draft(self) -> None:
-        phi = ExactPhi(tolerance=0.4, width=8)
+        phi = ExactPhi(tolerance=0.6, width=8)
         (plain,), *others = (
-            ExactSampler(phi, draft=draft).sample(LOOP.request(4000, seed=2))
-            for draft in (None, *(ahead(LOOP, name) for name in NAMES))
+            ExactSampler(phi, draft=draft).sample(LONG.request(3000, seed=2))
+            for draft in (None, *(ahead(LONG, name) for name in ("likeliest", "least likely", "drawn")))
         )
         assert plain.guarantee == Guarantee.CERTIFIED
-        assert ids(plain) != ids(others[0][0])  # walks below what was enumerated choose among other nodes
         for (draws,) in others:
-            assert draws.certificate == plain.certificate
+            assert draws.certificate == plain.certificate and draws.counts.drafted > draws.counts.followed
             assert two_sample(ids(draws), ids(plain)) > ALPHA
 
 
@@ -213,13 +211,13 @@ def two_sample(left: list, right: list) -> float:
 
 
 class TestAuto:
-    @names
+    @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
     @pytest.mark.parametrize("frontier", [None, LearnedPhi()], ids=["means", "learned"])
     def test_weights_are_unbiased(self, frontier: LearnedPhi | None, name: str) -> None:
         """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds."""
         reference = LOOP.reference()
         sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(LOOP, name))
-        results = sampler.sample(LOOP.request(40, seed=5, rows=250))
+        results = sampler.sample(LOOP.request(40, seed=5, rows=150))
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
         f = [
@@ -228,7 +226,7 @@ class TestAuto:
         assert abs(z(w, 1.0)) < 3.5
         assert abs(z(np.array(f) / phi, reference.mu[top])) < 3.5
 
-    @names
+    @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
     def test_exact_draws_of_a_mixed_set_are_exact(self, name: str) -> None:
         results = AutoSampler(AutoPhi(share=0.12, width=8), draft=ahead(WORDS, name)).sample(
             WORDS.request(3, seed=8, rows=700)
@@ -248,7 +246,7 @@ def z(values: np.ndarray, mean: float) -> float:
 
 class TestLookahead:
     @names
-    @pytest.mark.parametrize("release", ["renewal", "early"])
+    @pytest.mark.parametrize("release", ["window", "early"])
     @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
     def test_draws_are_those_without_a_draft(self, case: Banned, release: str, name: str) -> None:
         """Token for token: the walks see the same laws in the same order."""
@@ -280,8 +278,6 @@ class TestLookahead:
         assert [tuple(ends[i].tokens) for i in sorted(ends)] == ids(draws)
 
     def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from outlines_phi.sampling import stems
-
         monkeypatch.setattr(stems, "WASTE", 0)
         plain, drafted = (
             LookaheadSampler(LookaheadPhi(), draft).sample(BANS.request(50, 1))[0]
@@ -292,7 +288,7 @@ class TestLookahead:
 
 def forced(length: int) -> Language:
     """Return a language of one text under a law that knows its spelling."""
-    language = Language("forced", "(ab){%d}x" % length, 3 * length, seed=0)
+    language = Language("forced", f"(ab){{{length}}}x", 3 * length, seed=0)
     law = np.full(len(VOCABULARY), -30.0)
     law[VOCABULARY.tokens.index(b"ab")] = 0.0
 
@@ -372,16 +368,16 @@ class TestCounts:
         def calls(draft: Prefetch | None) -> int:
             store = TreeStore()
             torch.manual_seed(1)
-            ExactSampler(ExactPhi(), store).sample(WORDS.request(500, None))
+            ExactSampler(ExactPhi(), store).sample(LATE.request(1000, None))
             (tree,) = store._trees.values()
             bounds = tree.bounds
             tree.drop_laws(0)
-            found = ExactSampler(ExactPhi(width=1), store, draft).sample(WORDS.request(40, None))[0]
+            found = ExactSampler(ExactPhi(width=1), store, draft).sample(LATE.request(40, None))[0]
             assert tree.bounds == pytest.approx(bounds)
-            assert p_value(ids(found), WORDS.reference().mu) > ALPHA
+            assert p_value(ids(found), LATE.reference().mu) > ALPHA
             return found.counts.calls
 
-        assert calls(Prefetch(TreeDrafter())) < 0.85 * calls(None)
+        assert calls(Prefetch(TreeDrafter())) < calls(None) / 2
 
     def test_drafts_reach_neither_the_end_of_the_context_nor_that_of_the_budget(self) -> None:
         short = TableModel.random(VOCABULARY, seed=5, scale=1.5, max_length=5)

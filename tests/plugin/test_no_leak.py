@@ -1,0 +1,310 @@
+"""Nothing banned leaves by any door: models that want to write it, over real tokenizers, searched by plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Literal
+
+import outlines
+import pytest
+import torch
+from outlines.types import Regex
+from pydantic import BaseModel, Field
+from transformers import GenerationConfig
+
+import outlines_phi
+from outlines_phi import BannedPhrases, LookaheadPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError, Vocabulary
+from tests.leaks import bigrams, following, leaks
+from tests.test_vocabulary import byte_level, sentencepiece_bpe, unigram
+
+N = 40
+"""Texts of each prompt by each door."""
+
+SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 0}
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A Hugging Face model that goes on with texts whose spellings are many, what is banned of them, and prompts."""
+
+    tokenizer: Callable[[], Any]
+    texts: tuple[str, ...]
+    ban: BannedPhrases
+    prompts: tuple[str, ...]
+    budget: int = 8
+
+    def __str__(self) -> str:
+        return f"{self.tokenizer.__name__}-{self.ban.phrases[0]}-{self.ban.whole_word}"
+
+    @cached_property
+    def hf(self) -> tuple[Any, Any]:
+        tokenizer = self.tokenizer()
+        vocabulary = Vocabulary.from_tokenizer(tokenizer)
+        logits = following(vocabulary, [text.encode() for text in self.texts], strength=6.0)
+        logits[:, vocabulary.eos_ids[0]] = 3.0
+        return bigrams(logits, tokenizer.eos_token_id), tokenizer
+
+    @cached_property
+    def model(self) -> PhiTransformers:
+        return outlines_phi.from_transformers(*self.hf)
+
+    def leaks(self, texts: list[tuple[str, str]]) -> list[str]:
+        """What is banned in texts after prompts."""
+        found = [leak for prompt, text in texts for leak in leaks(self.ban, text.encode(), prompt.encode())]
+        assert texts
+        return found
+
+    def decoded(self, ids: torch.Tensor, prompt: str) -> list[tuple[str, str]]:
+        """The texts of rows of ids, which are read whole: some decoders leave out a space at the start."""
+        vocabulary, length = self.model.lm.vocabulary, len(self.hf[1](prompt)["input_ids"])
+        return [(prompt, vocabulary.decode(row[length:]).decode(errors="replace")) for row in ids.tolist()]
+
+
+FOX = (" quick brown fox", "brown fox quick")
+WRITERS = (
+    Writer(byte_level, FOX, BannedPhrases(["quick brown", "fox"]), ("the", " qui", "brown f", "the fo")),
+    Writer(byte_level, FOX, BannedPhrases(["QUICK", "n f"], ignore_case=True), ("the", " qui", "brow")),
+    Writer(byte_level, FOX, BannedPhrases(["quick", "brown"], whole_word=True), ("the", " quick", " brow")),
+    Writer(byte_level, ("façade 日本語",), BannedPhrases(["façade", "日本"]), ("the", " fa")),
+    Writer(sentencepiece_bpe, ("abcd éab",), BannedPhrases(["bcd", "é"]), ("x", "ab")),
+    Writer(sentencepiece_bpe, (" ab abcd",), BannedPhrases(["ab"], whole_word=True), ("x", "cd a")),
+    Writer(unigram, (" abc éab",), BannedPhrases(["abc", "éa"]), ("c", " ab")),
+)
+FIRST = WRITERS[0]
+
+Door = Callable[[Writer, Any], list[tuple[str, str]]]
+
+
+def call(writer: Writer, phi: Any) -> list[tuple[str, str]]:
+    options: dict[str, Any] = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget}
+    options |= {"num_return_sequences": N} | (SAMPLED if phi is None else {})
+    return [(prompt, text) for prompt in writer.prompts for text in writer.model(prompt, **options)]
+
+
+def batch(writer: Writer, phi: Any) -> list[tuple[str, str]]:
+    options: dict[str, Any] = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget}
+    options |= {"num_return_sequences": N} | (SAMPLED if phi is None else {})
+    rows = writer.model.batch(list(writer.prompts), **options)
+    return [(prompt, text) for prompt, texts in zip(writer.prompts, rows, strict=True) for text in texts]
+
+
+def stream(writer: Writer, phi: Any) -> list[tuple[str, str]]:
+    """Every prefix that a reader has seen; a last word may go on."""
+    options = {"banned_phrases": writer.ban, "phi": phi, "max_new_tokens": writer.budget} | (
+        SAMPLED if phi is None else {}
+    )
+    seen = []
+    for prompt in writer.prompts:
+        for _ in range(N // 10):
+            text = ""
+            for piece in writer.model.stream(prompt, **options):
+                assert not leaks(writer.ban, (text := text + piece).encode(), prompt.encode(), ended=False)
+            seen.append((prompt, text))
+    return seen
+
+
+def sample(writer: Writer, phi: Any) -> list[tuple[str, str]]:
+    generator = outlines_phi.Generator(writer.model, None, phi=phi, banned_phrases=writer.ban)
+    options = {"max_new_tokens": writer.budget, "temperature": 1.5, "repetition_penalty": 1.2}
+    rows = generator.sample_batch(list(writer.prompts), N, **options)
+    return [(prompt, text) for prompt, draws in zip(writer.prompts, rows, strict=True) for text in draws.texts]
+
+
+def custom_generate(writer: Writer, phi: Any) -> list[tuple[str, str]]:
+    model, tokenizer = writer.hf
+    options = {"banned_phrases": writer.ban, "phi": phi, "num_return_sequences": N, "max_new_tokens": writer.budget}
+    found = []
+    for prompt in writer.prompts:
+        ids = model.generate(
+            **tokenizer(prompt, return_tensors="pt", return_token_type_ids=False),
+            custom_generate=outlines_phi.custom_generate,
+            vocabulary=tokenizer,
+            **options,
+        )
+        found += writer.decoded(ids, prompt)
+    return found
+
+
+def strips(writer: Writer) -> bool:
+    """Whether the host's text leaves out a space at its start, so that it does not stand beside the prompt as it was written."""
+    return writer.tokenizer is not byte_level
+
+
+doors = pytest.mark.parametrize("door", [call, batch, stream, custom_generate, sample], ids=lambda door: door.__name__)
+writers = pytest.mark.parametrize("writer", WRITERS, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def randomness() -> None:
+    torch.manual_seed(7)
+
+
+@pytest.mark.parametrize("phi", ["local", "lookahead", LookaheadPhi(release="early"), "exact"], ids=str)
+@doors
+@writers
+def test_nothing_banned_leaves_by_a_door_of_this_package(writer: Writer, door: Door, phi: Any) -> None:
+    assert not writer.leaks(door(writer, phi))
+
+
+@pytest.mark.parametrize("door", [call, batch, stream], ids=lambda door: door.__name__)
+@writers
+def test_nothing_banned_leaves_by_the_host_s_own_loop(writer: Writer, door: Door) -> None:
+    read = replace(writer, ban=without_prompt(writer.ban)) if strips(writer) else writer
+    assert not read.leaks(door(writer, None))
+
+
+def without_prompt(ban: BannedPhrases) -> BannedPhrases:
+    return BannedPhrases(ban.phrases, ban.ignore_case, ban.whole_word, across_prompt=False)
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "sampling": {**SAMPLED, "num_return_sequences": N},
+    "warped": {"do_sample": True, "temperature": 2.0, "top_k": 5, "top_p": 0.9, "num_return_sequences": N},
+    "penalised": {**SAMPLED, "repetition_penalty": 1.5, "num_return_sequences": N},
+    "greedy": {"do_sample": False},
+    "beams": {"do_sample": False, "num_beams": 6, "num_return_sequences": 6},
+    "sampled beams": {**SAMPLED, "num_beams": 6, "num_return_sequences": 6},
+    "uncached": {**SAMPLED, "use_cache": False, "num_return_sequences": N},
+}
+
+
+def looped(writer: Writer, processors: list[Any], **options: Any) -> list[tuple[str, str]]:
+    """What the host's loop writes with logits processors; each prompt twice."""
+    model, tokenizer = writer.hf
+    found = []
+    for prompt in (*writer.prompts, *writer.prompts):
+        ids = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+        written = model.generate(**ids, logits_processor=processors, max_new_tokens=writer.budget, **options)
+        found += writer.decoded(written, prompt)
+    return found
+
+
+@pytest.mark.parametrize("options", LOOPS.values(), ids=LOOPS.keys())
+@writers
+def test_nothing_banned_is_written_under_a_processor(writer: Writer, options: dict[str, Any]) -> None:
+    model, tokenizer = writer.hf
+    processor = outlines_phi.ban(model, writer.ban, tokenizer=tokenizer, max_new_tokens=writer.budget)
+    assert not writer.leaks(looped(writer, [processor], **options))
+    if options == LOOPS["sampling"]:
+        own = PhiLogitsProcessor(
+            model, None, tokenizer=tokenizer, banned_phrases=writer.ban, max_new_tokens=writer.budget, top_k=0
+        )
+        assert not writer.leaks(looped(writer, [own], **own.host_options, num_return_sequences=N))
+
+
+@writers
+def test_the_search_finds_what_the_models_want_to_write(writer: Writer) -> None:
+    """Control: the same loop without a ban."""
+    texts = looped(writer, [], **LOOPS["sampling"])
+    assert len(writer.leaks(texts)) > len(texts) / 10
+
+
+def test_bad_words_ids_leak() -> None:
+    """Control: Hugging Face's own ban, given the spellings that the tokenizer has for each phrase, with and without a space."""
+    tokenizer = FIRST.hf[1]
+    listed = [tokenizer(space + str(phrase))["input_ids"] for phrase in FIRST.ban.phrases for space in ("", " ")]
+    texts = looped(FIRST, [], **LOOPS["sampling"], bad_words_ids=listed)
+    assert len(FIRST.leaks(texts)) > len(texts) / 20
+
+
+class Animal(BaseModel):
+    """A type with free text and choices."""
+
+    name: str = Field(max_length=12)
+    kind: Literal["fox", "dog", "quick fox"]
+
+
+TYPES: dict[str, tuple[Any, int]] = {
+    "model": (Animal, 60),
+    "pattern": (Regex(r"(the |quick |brown |fox){2,4}"), 30),
+    "choice": (Literal["the fox", "quick brown", "quick", "brown dog"], 14),
+}
+
+
+@pytest.mark.parametrize("phi", [None, "local", "lookahead", "exact"])
+@pytest.mark.parametrize("output_type, budget", TYPES.values(), ids=TYPES.keys())
+@pytest.mark.parametrize("writer", WRITERS[:3], ids=str)
+def test_nothing_banned_is_in_a_typed_output(writer: Writer, output_type: Any, budget: int, phi: Any) -> None:
+    options: dict[str, Any] = {"num_return_sequences": N, **(SAMPLED if phi is None else {}), "max_new_tokens": budget}
+    rows = writer.model.batch(["the", " qui"], output_type, banned_phrases=writer.ban, phi=phi, **options)
+    texts = [(prompt, text) for prompt, row in zip(["the", " qui"], rows, strict=True) for text in row]
+    assert not writer.leaks(texts)
+    if output_type is Animal:
+        assert all(Animal.model_validate_json(text) for _, text in texts)
+
+
+def test_bans_of_calls_in_turn_do_not_mix() -> None:
+    """One model, one prompt, another ban in each call, and none in between."""
+    options: dict[str, Any] = {"num_return_sequences": 10, "max_new_tokens": 8}
+    bans = [
+        BannedPhrases([phrase], whole_word=word)
+        for phrase in ("quick", "brown", "fox", "k b")
+        for word in (False, True)
+    ]
+    for phi in ("exact", "lookahead", "local", None) * 2:
+        more = SAMPLED if phi is None else {}
+        for ban in bans:
+            texts = FIRST.model("the", banned_phrases=ban, phi=phi, **options, **more)
+            assert not replace(FIRST, ban=ban).leaks([("the", text) for text in texts])
+        texts = FIRST.model("the", banned_phrases=None, **options, **SAMPLED)
+        assert any(replace(FIRST, ban=ban).leaks([("the", text) for text in texts]) for ban in bans)
+
+
+@cache
+def cats() -> Writer:
+    return Writer(byte_level, (" cats cats",), BannedPhrases(["cat"], whole_word=True), (" ca",))
+
+
+class TestCuts:
+    """What ends a text elsewhere than the budget: one that ends in "cat" on the way to "cats" holds the word."""
+
+    def test_a_generation_config_does_not_cut_a_whole_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        (model, tokenizer), writer = cats().hf, cats()
+        options = {**SAMPLED, "max_new_tokens": 6, "tokenizer": tokenizer}
+        last = tokenizer("t")["input_ids"]
+        for name, value in {
+            "stop_strings": ["t"],
+            "max_time": 9.0,
+            "eos_token_id": [tokenizer.eos_token_id, *last],
+        }.items():
+            own = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.eos_token_id)
+            setattr(own, name, value)
+            with pytest.raises(UnsupportedError, match=f"{name}= was given in the call's"):
+                writer.model(" ca", banned_phrases=writer.ban, phi=None, generation_config=own, **options)
+            with pytest.raises(UnsupportedError, match=f"{name}= was given with whole words"):
+                writer.model(" ca", banned_phrases=writer.ban, phi=None, **{name: value}, **options)
+            monkeypatch.setattr(model.generation_config, name, value)
+            with pytest.raises(UnsupportedError, match=f"{name}= was given in the model's"):
+                writer.model(" ca", banned_phrases=writer.ban, phi=None, **options)
+            monkeypatch.undo()
+
+    def test_what_the_call_says_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = cats()
+        monkeypatch.setattr(writer.hf[0].generation_config, "stop_strings", ["t"])
+        options = {**LOOPS["sampling"], "max_new_tokens": 6, "stop_strings": None}
+        assert not writer.leaks(
+            [(" ca", text) for text in writer.model(" ca", banned_phrases=writer.ban, phi=None, **options)]
+        )
+
+    def test_a_ban_of_the_call_beside_one_of_the_generator(self) -> None:
+        writer = cats()
+        stock = outlines.Generator(writer.model, Regex("[cats ]{3,12}"))
+        both = (
+            (outlines_phi.ban(stock, writer.ban), {"banned_phrases": ["tt"]}),
+            (outlines_phi.ban(stock, ["tt"]), {"banned_phrases": writer.ban}),
+        )
+        for generator, options in both:
+            with pytest.raises(UnsupportedError, match="stop_strings= was given"):
+                generator(" ca", phi=None, stop_strings=["t"], **options)
+            for budget in (3, 4, 5):
+                texts = generator(" ca", phi=None, max_new_tokens=budget, **LOOPS["sampling"], **options)
+                assert not writer.leaks([(" ca", text) for text in texts])
+
+    def test_a_phrase_that_does_not_wait_may_be_cut(self) -> None:
+        writer = replace(cats(), ban=BannedPhrases(["cat"]))
+        options = {**LOOPS["sampling"], "max_new_tokens": 6, "stop_strings": ["a"], "tokenizer": writer.hf[1]}
+        assert not writer.leaks(
+            [("s", text) for text in writer.model("s", banned_phrases=writer.ban, phi=None, **options)]
+        )
