@@ -4,8 +4,21 @@ Masking tokens forces a language model's output into a format and silently sampl
 outlines_phi draws from the model's own law conditioned on the format.
 """
 
+from .drafting.drafter import Draft as Draft
+from .drafting.drafter import Drafter as Drafter
+from .drafting.drafter import Drafting as Drafting
+from .drafting.drafter import DraftRun as DraftRun
+from .drafting.drafter import Site as Site
+from .drafting.ending import EndingDrafter as EndingDrafter
+from .drafting.first_of import FirstOf as FirstOf
+from .drafting.forced import ForcedDrafter as ForcedDrafter
+from .drafting.known_paths import TreeDrafter as TreeDrafter
+from .drafting.length import AdaptedLength as AdaptedLength
+from .drafting.model import ModelDrafter as ModelDrafter
+from .drafting.prompt_lookup import PromptLookupDrafter as PromptLookupDrafter
 from .errors import BudgetError as BudgetError
 from .errors import ConstraintError as ConstraintError
+from .errors import DraftError as DraftError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
 from .errors import GrammarError as GrammarError
@@ -62,6 +75,7 @@ from .settings import SamplingSettings as SamplingSettings
 from .vocabulary import Vocabulary as Vocabulary
 
 __all__ = [
+    "AdaptedLength",
     "AuditReport",
     "AutoPhi",
     "BannedPhrases",
@@ -69,13 +83,21 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "ConstraintError",
+    "Draft",
+    "DraftError",
+    "DraftRun",
+    "Drafter",
+    "Drafting",
     "Draw",
     "Draws",
     "Effort",
     "EmptyLanguageError",
+    "EndingDrafter",
     "ExactPhi",
     "FSMGuide",
     "FidelityWarning",
+    "FirstOf",
+    "ForcedDrafter",
     "FrozenDPPhi",
     "Generator",
     "GrammarError",
@@ -87,6 +109,7 @@ __all__ = [
     "Lookahead1Phi",
     "LookaheadPhi",
     "Member",
+    "ModelDrafter",
     "ModelError",
     "OneStepPhi",
     "OutlinesPhiError",
@@ -96,15 +119,18 @@ __all__ = [
     "Population",
     "Probabilities",
     "Probability",
+    "PromptLookupDrafter",
     "Ranking",
     "RolloutPhi",
     "SMC",
     "SamplingSettings",
+    "Site",
     "StateValues",
     "Table",
     "TableModel",
     "TextConstraint",
     "TransformersModel",
+    "TreeDrafter",
     "UnsupportedError",
     "ValueReadError",
     "Vocabulary",

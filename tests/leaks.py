@@ -65,16 +65,21 @@ def begun(text: bytes, phrases: Sequence[bytes]) -> int:
 
 
 def wanting(
-    vocabulary: Vocabulary, phrases: Sequence[bytes], *, strength: float = 1.0, ending: float = -1.0, seed: int = 0
+    vocabulary: Vocabulary, phrases: Sequence[bytes], *, strength: float = 1.5, ending: float = 0.0, seed: int = 0
 ) -> TableModel:
-    """A model that begins phrases and goes on with them, however tokens spell them: each byte is worth ``strength`` nats."""
+    """A model that begins phrases and goes on with them, however tokens spell them: for each doubling, ``strength`` nats."""
     noise = np.random.default_rng(seed).standard_normal((7, len(vocabulary)))
     noise[:, vocabulary.eos_ids[0]] += ending
     longest = max(map(len, phrases))
 
     @cache
     def desire(end: bytes) -> NDArray[np.float64]:
-        return np.array([strength * begun(end + spelled, phrases) if spelled else 0.0 for spelled in vocabulary.tokens])
+        return np.array(
+            [
+                strength * math.log2(1 + begun(end + spelled, phrases)) if spelled else 0.0
+                for spelled in vocabulary.tokens
+            ]
+        )
 
     def law(sequence: tuple[int, ...]) -> NDArray[np.float64]:
         end = vocabulary.decode(sequence[-longest:])

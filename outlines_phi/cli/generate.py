@@ -27,12 +27,13 @@ from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import ESTIMATORS, TOKENIZATIONS, UNCHOSEN, CallOptions, Unset, proposing
 from ..plugin.output_types import to_pattern
-from ..sampling.draws import Guarantee
+from ..sampling.draws import DrawCounts, Guarantee
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC, Resample
 from . import journal
 from .ban import read_ban
 from .batches import Batches, Outcome
+from .draft import read_draft
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
 from .journal import Journal, Saved
 from .model import BUNDLED, check_chats, identity, load
@@ -44,6 +45,8 @@ from .options import (
     BanWholeWord,
     Confidence,
     Device,
+    Draft,
+    DraftLength,
     DtypeOption,
     File,
     MaxNewTokens,
@@ -96,6 +99,8 @@ def generate(
         str | None,
         typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never."),
     ] = None,
+    draft: Draft = None,
+    draft_length: DraftLength = None,
     tolerance: Tolerance = None,
     confidence: Confidence = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
@@ -146,6 +151,7 @@ def generate(
         tokenization=tokenization,
         sampler=sampler,
     )
+    drafts = read_draft(draft, draft_length, sampler)
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
     pattern = "" if output_type is None else to_pattern(output_type)
     saved = None
@@ -164,6 +170,7 @@ def generate(
         phi=_told(estimator),
         sampler=sampler,
         ban=banned,
+        draft=drafts,
         tolerance=tolerance,
         confidence=confidence,
         n=n,
@@ -171,7 +178,7 @@ def generate(
     )
     if saved is not None:
         run.check(saved.header, output)
-    generator = Generator(loaded, output_type, phi=estimator, banned_phrases=banned)
+    generator = Generator(loaded, output_type, phi=estimator, banned_phrases=banned, draft=drafts)
     _check_fits(generator, run)
     batches = Batches(
         generator=generator,
@@ -289,6 +296,8 @@ class Tally:
         Trajectories that found no allowed token.
     rejections
         Attempts that each banned phrase has cost.
+    counts
+        What the draws of each prompt have cost.
     """
 
     prompts: int
@@ -297,6 +306,7 @@ class Tally:
     weighted: list[float] = field(default_factory=list)
     failures: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
+    counts: list[DrawCounts] = field(default_factory=list)
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
@@ -307,6 +317,7 @@ class Tally:
             self.draws += len(outcome.draws)
             self.failures += outcome.draws.failures
             self.rejections.update(outcome.draws.rejections)
+            self.counts.append(outcome.draws.counts)
             self.weighted += [draw.ess for draw in outcome.draws if draw.guarantee == Guarantee.WEIGHTED]
 
     def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
@@ -317,6 +328,11 @@ class Tally:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
             note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
+        if turns := sum(counts.turns for counts in self.counts):
+            drafted, kept, written = (
+                sum(getattr(counts, name) for counts in self.counts) for name in ("drafted", "followed", "written")
+            )
+            note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
         if self.weighted and isinstance(phi, AutoPhi):
             tell(
                 "Warning",

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..guides.banned import LEVELS
+from ..plugin.drafts import DRAFTERS
+from ..sampling.resolve import DRAFT_LENGTH
 from .model import BUNDLED, Dtype
 
 Prompts = Annotated[
@@ -55,6 +57,17 @@ BanLevel = Annotated[
         "--ban-level",
         help=f"Correction for what is banned: {', '.join(filter(None, LEVELS))}; by default that of --phi, or lookahead.",
     ),
+]
+Draft = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--draft",
+        help=f"What proposes tokens ahead: {', '.join(DRAFTERS)}; may be given several times, the first to ask leading.",
+    ),
+]
+DraftLength = Annotated[
+    int | None,
+    typer.Option("--draft-length", help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
 ]
 Tolerance = Annotated[
     float | None,

@@ -19,8 +19,8 @@ Record = dict[str, Any]
 def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -> Iterator[Record]:
     """Yield one record per draw of a prompt.
 
-    ``rejections`` are those of all draws of the prompt. A trajectory that found no allowed token (``Draws.failures``) has no text
-    and no ``log_w``: its weight is 0, and it counts in every mean of weights.
+    ``rejections`` are those of all draws of the prompt, and so is ``tokens_per_call``, under drafts. A trajectory that found no
+    allowed token (``Draws.failures``) has no text and no ``log_w``: its weight is 0, and it counts in every mean of weights.
     """
     after = {
         "prompt_ess": draws.ess,
@@ -29,6 +29,7 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
         "log_z": _finite(draws.log_z),
         "log_z_bounds": [_finite(bound) for bound in draws.log_z_bounds],
         **({"rejections": dict(draws.rejections)} if draws.rejections else {}),
+        **({"tokens_per_call": draws.counts.tokens_per_call} if draws.counts.turns else {}),
     }
     for number, (draw, weight) in enumerate(zip(draws, draws.weights.tolist(), strict=True)):
         yield {

@@ -10,6 +10,7 @@ from typing import Any, final
 from .. import __version__
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
+from ..plugin.drafts import DraftOptions
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 
@@ -52,6 +53,8 @@ class Run:
         How it draws, where not by itself.
     ban
         What must not be written.
+    draft
+        What proposes tokens: other drafts are other draws of the same law.
     tolerance, confidence
         Of certified draws.
     n, seed
@@ -68,6 +71,7 @@ class Run:
     seed: int
     sampler: SMC | None = None
     ban: BannedPhrases | None = None
+    draft: DraftOptions | None = None
     tolerance: float | None = None
     confidence: float | None = None
 
@@ -86,6 +90,7 @@ class Run:
             "phi": self.phi,
             **({} if self.sampler is None else {"sampler": asdict(self.sampler)}),
             **({} if self.ban is None else {"banned_phrases": _ban(self.ban)}),
+            **({} if self.draft is None else {"draft": {"names": self.draft.names, "length": self.draft.length}}),
             **({} if self.tolerance is None else {"tolerance": self.tolerance, "confidence": self.confidence}),
             "n": self.n,
             "seed": self.seed,

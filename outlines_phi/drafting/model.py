@@ -239,11 +239,7 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     common = min(len(drafts), len(target))
     missing = [v for v in np.flatnonzero(target.real).tolist() if v >= common or not drafts.real[v]]
     if missing:
-        shown = [f"{v} ({target.tokens[v]!r})" for v in missing[:SHOWN]]
-        raise VocabularyError(
-            f"The model that drafts has no row for {len(missing)} tokens of the model that it drafts for: "
-            f"{_listed(shown, len(missing))}. Draft with a model of the same tokenizer."
-        )
+        raise rows_missing(missing, target)
     # Ids that only the drafting model has a token for are left out of its laws.
     pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
     different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
@@ -253,6 +249,15 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
             f"The model that drafts writes {len(different)} tokens otherwise than the model that it drafts for: "
             f"{_listed(shown, len(different))}. Draft with a model of the same tokenizer."
         )
+
+
+def rows_missing(missing: Sequence[int], target: Vocabulary) -> VocabularyError:
+    """Return the error of a model that has no row for the ids ``missing`` of ``target``."""
+    shown = [f"{v} ({target.tokens[v]!r})" for v in missing[:SHOWN]]
+    return VocabularyError(
+        f"The model that drafts has no row for {len(missing)} tokens of the model that it drafts for: "
+        f"{_listed(shown, len(missing))}. Draft with a model of the same tokenizer."
+    )
 
 
 def _listed(shown: Sequence[str], count: int) -> str:

@@ -104,7 +104,7 @@ def audit(
         raise UnsupportedError(
             "constraint= was given to an audit, which is of plain masking; masking knows no predicates. Audit without it."
         )
-    for keyword in ("phi", "num_return_sequences", "sampler"):
+    for keyword in ("phi", "num_return_sequences", "sampler", "draft", "draft_length"):
         if keyword in settings:
             raise UnsupportedError(
                 f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from typing import Any, final
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,28 +22,9 @@ from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request
 from ..vocabulary import Vocabulary
 from .compiled import CompiledTypes
+from .draft_sources import DraftSources
 from .options import CallOptions
-
-
-@final
-class Borrowed:
-    """A stand-in for a model that does not keep it alive; it answers as the model does."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = ref(model)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model(), name)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        model: Any = self._model()
-        return model(*arguments, **keywords)
-
-    def __hash__(self) -> int:
-        return hash(self._model)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Borrowed) and self._model == other._model
+from .stand_in import Borrowed
 
 
 @final
@@ -54,6 +35,8 @@ class Kept:
     ----------
     lm, compiled, trees
         The model, the output types it was asked for, and the token trees of earlier calls.
+    drafts
+        What its drafts are made with.
     drawing
         Threads that share a model take turns: their calls share trees.
     """
@@ -62,6 +45,7 @@ class Kept:
         self.lm = lm
         self.compiled = CompiledTypes(lm.vocabulary)
         self.trees = TreeStore()
+        self.drafts = DraftSources(lm)
         self.drawing = threading.RLock()
 
     def draw(
@@ -71,11 +55,13 @@ class Kept:
         phi: Phi,
         options: CallOptions,
         constraint: Constraint | None = None,
+        tokenizer: Any = None,
     ) -> list[Draws]:
-        """Return the draws of every prompt, given by its ids."""
+        """Return the draws of every prompt, given by its ids; drafts are written as by ``tokenizer``, where there is one."""
         request, trees = self._request(prompts, table, options, constraint)
+        sampler = sampler_for(phi, trees, options.sampler, **self.drafts.of(options.draft, tokenizer))
         with turn(self.drawing):
-            return sampler_for(phi, trees, options.sampler).sample(request)
+            return sampler.sample(request)
 
     def rank(
         self,

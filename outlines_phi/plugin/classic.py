@@ -17,6 +17,7 @@ from ..phi.estimator import Phi
 from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
 from .bans import Ban, Correction
+from .drafts import DraftOptions
 from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
 from .options import NEUTRAL, USED
@@ -68,6 +69,8 @@ class ClassicGenerator:
         What makes the value of a text.
     constraint
         Predicates that texts have to satisfy, beside the type.
+    draft
+        What proposes drafts.
     """
 
     def __init__(
@@ -78,9 +81,10 @@ class ClassicGenerator:
         correction: Correction,
         reader: Callable[[str], Any],
         constraint: TextConstraint | None = None,
+        draft: DraftOptions | None = None,
     ) -> None:
         self.model, self.output_type, self.sampler, self.reader = model, output_type, sampler, reader
-        self.correction, self.constraint = correction, constraint
+        self.correction, self.constraint, self.draft = correction, constraint, draft
 
     @property
     def phi(self) -> Phi | None:
@@ -95,7 +99,8 @@ class ClassicGenerator:
     def banning(self, phrases: Ban | None) -> ClassicGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
         correction = self.correction.replaced_by({"banned_phrases": phrases})
-        return ClassicGenerator(self.model, self.output_type, self.sampler, correction, self.reader, self.constraint)
+        others = self.reader, self.constraint, self.draft
+        return ClassicGenerator(self.model, self.output_type, self.sampler, correction, *others)
 
     def __call__(
         self,
@@ -196,13 +201,14 @@ class ClassicGenerator:
     ) -> dict[str, Any]:
         """Return the keywords of the model's own call."""
         settings = {name: value for name, value in settings.items() if name != "banned_phrases"}
-        phi, banned = correction.phi, {"banned_phrases": correction.ban}
+        phi = correction.phi
+        own = {"constraint": self.constraint, "banned_phrases": correction.ban, "draft": self.draft}
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
         if max_tokens is not None:
             check_count("max_tokens", max_tokens)
         if phi is not None:
-            keywords = {**self.sampler.under(phi), "constraint": self.constraint, **banned}
+            keywords = {**self.sampler.under(phi), **own}
             if self._corrects(correction):
                 refuse_unknown(
                     settings.keys() - NEUTRAL.keys(),
@@ -217,7 +223,7 @@ class ClassicGenerator:
                     f"greedy() was given with phi={phi.name!r} for free text, whose most probable member is not searched "
                     "for. Give a format, or phi=None for the most probable token at every step."
                 )
-        keywords = {**self.sampler.hosted(), "constraint": self.constraint, **banned, **settings, "phi": None}
+        keywords = {**self.sampler.hosted(), **own, **settings, "phi": None}
         if stops:
             keywords |= {"stop_strings": list(stops), "tokenizer": self.model.hf_tokenizer}
         return {**keywords, "max_new_tokens": self._room(prompts) if max_tokens is None else max_tokens}

@@ -28,6 +28,7 @@ from ..sampling.resolve import SamplerOptions
 from ..vocabulary import Vocabulary
 from .bans import Ban, corrected_as, resolve_ban
 from .borrowed import LOANS, Kept
+from .drafts import Drafts
 from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
 from .options import UNCHOSEN, CallOptions, Unset, proposing
 from .processor import TableLogitsProcessor
@@ -78,6 +79,8 @@ def custom_generate(
     constraint: Predicate | TextConstraint | None = None,
     sampler: SamplerOptions | None = None,
     banned_phrases: Ban | None = None,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -112,6 +115,9 @@ def custom_generate(
     banned_phrases
         What must not be written, as for every call; needs ``vocabulary``, and with it no ``output_type``: free text is drawn with a
         look-ahead then.
+    draft, draft_length
+        What proposes tokens, as for every call with ``phi=``; forced text is spelled as the tokenizer does where ``vocabulary`` is
+        one. ``assistant_model`` is for transformers' own loop.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -148,6 +154,8 @@ def custom_generate(
         "tokenization": tokenization,
         "constraint": constraint,
         "sampler": sampler,
+        "draft": draft,
+        "draft_length": draft_length,
         "max_new_tokens": config.max_new_tokens,
         "max_length": length_of(max_length, config, model, input_ids.shape[1]),
     }
@@ -169,7 +177,9 @@ def custom_generate(
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
-        draws = kept.draw(list(copies), table, resolved, replace(options, n=options.n * max(copies.values())), language)
+        many = replace(options, n=options.n * max(copies.values()))
+        tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        draws = kept.draw(list(copies), table, resolved, many, language, tokenizer)
         _check_complete(draws, options)
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
         rows = [

@@ -25,6 +25,8 @@ from ..sampling.resolve import SamplerOptions
 from ..sampling.smc import SMC
 from .bans import Ban, Correction
 from .classic import ClassicGenerator
+from .draft_sources import check_draft
+from .drafts import DraftOptions, Drafts, resolve_draft
 from .formats import Named, Parsed
 from .mistakes import no_model
 from .model import PhiTransformers
@@ -47,6 +49,8 @@ def json(
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
     """Return a generator of JSON.
 
@@ -62,7 +66,7 @@ def json(
         ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON; one optional space in a few places by default.
-    phi, constraint, banned_phrases
+    phi, constraint, banned_phrases, draft, draft_length
         As for :func:`outlines_phi.Generator`.
 
     Raises
@@ -71,19 +75,36 @@ def json(
         A model that is not wrapped, or an argument that cannot be used; says what can.
     """
     _checked(model, schema_object)
+    drafts = resolve_draft(draft, draft_length)
     match schema_object:
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
             read = ValueReader(schema_object, Parsed(to_pattern(schema), partial(_member, schema_object)))
-            return _generator(model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases)
+            return _generator(
+                model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
         case str() | dict():
             schema = to_json(schema_object, whitespace_pattern)
             return _generator(
-                model, schema, sampler, phi, reader(schema), constraint=constraint, banned_phrases=banned_phrases
+                model,
+                schema,
+                sampler,
+                phi,
+                reader(schema),
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
             )
     schema = to_json(schema_object, whitespace_pattern)
     return _generator(
-        model, schema, sampler, phi, reader(schema_object), constraint=constraint, banned_phrases=banned_phrases
+        model,
+        schema,
+        sampler,
+        phi,
+        reader(schema_object),
+        constraint=constraint,
+        banned_phrases=banned_phrases,
+        draft=drafts,
     )
 
 
@@ -95,16 +116,27 @@ def regex(
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
     _checked(model, regex_str)
+    drafts = resolve_draft(draft, draft_length)
     match regex_str:
         case str():
             return _generator(
-                model, Regex(regex_str), sampler, phi, constraint=constraint, banned_phrases=banned_phrases
+                model,
+                Regex(regex_str),
+                sampler,
+                phi,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
             )
         case Regex():
-            return _generator(model, regex_str, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
+            return _generator(
+                model, regex_str, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
     raise UnsupportedError(
         f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
         "takes other types and terms."
@@ -119,18 +151,29 @@ def choice(
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
 
     The text of a member is its value, without quotation marks.
     """
     _checked(model, choices)
+    drafts = resolve_draft(draft, draft_length)
     match choices:
         case type() if issubclass(choices, Enum):
-            return _generator(model, choices, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
+            return _generator(
+                model, choices, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
             return _generator(
-                model, Choice(list(choices)), sampler, phi, constraint=constraint, banned_phrases=banned_phrases
+                model,
+                Choice(list(choices)),
+                sampler,
+                phi,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
             )
     if alternatives := get_args(choices):
         raise UnsupportedError(
@@ -150,12 +193,15 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     phi: str | Phi | Unset | None = Unset.UNSET,
     constraint: Predicate | TextConstraint | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
 
     Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
     """
     _checked(model, python_type)
+    drafts = resolve_draft(draft, draft_length)
     match python_type:
         case type() if issubclass(python_type, Enum) and len(python_type):
             names = Named(dict(python_type.__members__))
@@ -168,8 +214,11 @@ def format(  # noqa: A001 - named as in Outlines 0.x
                 read,
                 constraint=constraint,
                 banned_phrases=banned_phrases,
+                draft=drafts,
             )
-    return _generator(model, python_type, sampler, phi, constraint=constraint, banned_phrases=banned_phrases)
+    return _generator(
+        model, python_type, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+    )
 
 
 def text(
@@ -178,6 +227,8 @@ def text(
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
     """Return a generator of free text, in Hugging Face's own loop unless phrases are banned.
 
@@ -191,13 +242,14 @@ def text(
         As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``, or particles where phrases are banned.
     phi
         Any that the model may be given.
-    banned_phrases
-        As for :func:`outlines_phi.Generator`.
+    banned_phrases, draft, draft_length
+        As for :func:`outlines_phi.Generator`; drafts go with banned phrases.
     """
     correction = Correction.of(_checked(model), phi, banned_phrases)
     if correction.ban is None and isinstance(phi, Unset):
         correction = replace(correction, phi=None)
-    return ClassicGenerator(model, None, _sampler(sampler), correction, str)
+    drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
+    return ClassicGenerator(model, None, _sampler(sampler), correction, str, draft=drafts)
 
 
 def cfg(model: Any, cfg_str: str, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
@@ -239,11 +291,13 @@ def _generator(
     *,
     constraint: Predicate | TextConstraint | None,
     banned_phrases: Ban | Unset | None,
+    draft: DraftOptions | None,
 ) -> ClassicGenerator:
     correction = Correction.of(model, phi, banned_phrases)
     # Finds what is wrong with the type and the phrases now, and keeps them compiled.
     model.table(output_type, correction.ban, watched=isinstance(correction.phi, LookaheadPhi))
-    given = correction, read or reader(output_type), resolve_constraint(constraint)
+    drafts = check_draft(model, correction.phi, draft)
+    given = correction, read or reader(output_type), resolve_constraint(constraint), drafts
     return ClassicGenerator(model, output_type, _sampler(sampler), *given)
 
 

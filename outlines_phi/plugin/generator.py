@@ -23,6 +23,8 @@ from ..sampling.ranking import Ranking
 from . import search
 from .audit import audit
 from .bans import Ban, Correction
+from .draft_sources import check_draft
+from .drafts import DraftOptions, Drafts, resolve_draft
 from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model
 from .model import PhiTransformers
@@ -47,9 +49,9 @@ class PhiGenerator(SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called.
 
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
-    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=`` and ``banned_phrases=``
-    in a call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain
-    masking, ``"local"``, where none was chosen.
+    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=``, ``banned_phrases=``,
+    ``draft=`` and ``draft_length=`` in a call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles
+    that follow the estimator: plain masking, ``"local"``, where none was chosen.
     """
 
     def __init__(
@@ -60,14 +62,11 @@ class PhiGenerator(SteerableGenerator):
         tokenization: str = "any",
         constraint: TextConstraint | None = None,
         sampler: SamplerOptions | None = None,
+        draft: DraftOptions | None = None,
     ) -> None:
         self.model: PhiTransformers = model
-        self.correction, self.tokenization, self.constraint, self.sampler = (
-            correction,
-            tokenization,
-            constraint,
-            sampler,
-        )
+        self.correction, self.tokenization, self.constraint = correction, tokenization, constraint
+        self.sampler, self.draft = sampler, draft
         self.output_type = output_type
         self.reader = str if output_type is None else reader(output_type)
         self.unbanned_processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
@@ -94,7 +93,8 @@ class PhiGenerator(SteerableGenerator):
     def banning(self, phrases: Ban | None) -> PhiGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
         correction = self.correction.replaced_by({"banned_phrases": phrases})
-        return PhiGenerator(self.model, self.output_type, correction, self.tokenization, self.constraint, self.sampler)
+        others = self.tokenization, self.constraint, self.sampler, self.draft
+        return PhiGenerator(self.model, self.output_type, correction, *others)
 
     def _asked(self, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return what a call may write, and all its other keywords with the generator's own."""
@@ -102,7 +102,9 @@ class PhiGenerator(SteerableGenerator):
         processor = self.logits_processor if asked is self.correction else self._processor(asked)
         # The processor keeps out what is banned already.
         own = {"phi": asked.phi, "banned_phrases": None}
-        return processor, {"sampler": self.sampler, **self._language, **keywords, **own}
+        # Its drafts are for draws; a search for the mode has no use for them.
+        draft = {} if keywords.get("do_sample") is False else {"draft": self.draft}
+        return processor, {"sampler": self.sampler, **draft, **self._language, **keywords, **own}
 
     def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         """Return what a call that draws nothing is about, and its other keywords."""
@@ -251,6 +253,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     constraint: Predicate | TextConstraint | None = None,
     sampler: SamplerOptions | None = None,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -273,9 +277,17 @@ def Generator(  # noqa: N802 - named as the host's own function
         ``SMC(...)`` or ``PIMH(...)`` for particles that follow the estimator; ``None`` for what the estimator has by itself.
     banned_phrases
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
+    draft
+        What proposes the tokens that will probably follow, so that a model call writes several: ``"forced"``, ``"prompt_lookup"``,
+        ``"ending"``, ``"tree"``, a :class:`outlines_phi.Drafter`, a smaller model with the same tokenizer, or a list of these. It
+        changes no law.
+    draft_length
+        The most tokens of a draft; 8 where there is one.
 
     Raises
     ------
+    VocabularyError
+        A model that is to draft has other tokens; says which.
     UnsupportedError
         A model or an output type that cannot be used; says what can.
     EmptyLanguageError
@@ -291,5 +303,6 @@ def Generator(  # noqa: N802 - named as the host's own function
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    given = resolve_constraint(constraint), resolve_sampler(sampler)
+    drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
+    given = resolve_constraint(constraint), resolve_sampler(sampler), drafts
     return PhiGenerator(model, output_type, correction, tokenization, *given)

@@ -15,6 +15,7 @@ from ..guides.index import is_byte_level
 from ..guides.table import Table
 from ..sampling.sampler import DEFAULT_BUDGET
 from .compiled import CompiledTypes
+from .drafts import hosted_draft, resolve_draft
 from .loop import check_budget
 from .processor import MaskLogitsProcessor
 
@@ -119,6 +120,9 @@ def _refuse(keywords: dict[str, Any]) -> None:
             f"sampler={sampler!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
             "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler out."
         )
+    length = keywords.pop("draft_length", None)
+    if (draft := resolve_draft(keywords.pop("draft", None), length)) is not None:
+        raise hosted_draft(draft)
     if keywords.pop("constraint", None) is not None:
         raise UnsupportedError(
             "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "

@@ -73,7 +73,9 @@ def Generator(  # noqa: N802 - named as the host's own function
     lifting = not isinstance(banned_phrases, Unset) and getattr(model, "banned_phrases", None) is not None
     uncorrected = isinstance(phi, Unset) or (resolve_phi(phi) is None and getattr(model, "phi", None) is None)
     if ban is None and not lifting and uncorrected:
-        if unread := [f"{name}=" for name in ("constraint", "sampler", "tokenization") if name in options]:
+        if unread := [
+            f"{name}=" for name in ("constraint", "sampler", "tokenization", "draft", "draft_length") if name in options
+        ]:
             raise UnsupportedError(
                 f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws. Give phi='auto' or "
                 "phi='exact' beside it (sampler= to the call of such a generator), or leave it out."

@@ -30,10 +30,12 @@ from ..sampling.draws import Draws
 from ..sampling.lookahead import LookaheadSampler
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
-from ..sampling.sampler import Request, no_tokens
+from ..sampling.sampler import Request, Sampler, no_tokens
+from ..sampling.speculative import SpeculativeSampler
 from .asynchronous import Worker
 from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
+from .draft_sources import DraftSources
 from .hosting import Loop
 from .mistakes import check_loaded, no_prompt
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
@@ -56,7 +58,8 @@ class PhiTransformers(Transformers):
     Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With
     it, ``model(prompt, T, phi="exact")``, ``outlines.Generator(model, T)(prompt, phi="exact")`` and their batches
     draw from the law that ``phi`` names; nothing of Outlines is patched. ``banned_phrases=[...]`` beside either keeps phrases
-    out of every text, free text too, which is then drawn with a look-ahead unless ``phi`` says otherwise.
+    out of every text, free text too, which is then drawn with a look-ahead unless ``phi`` says otherwise. ``draft=`` beside
+    ``phi=`` writes several tokens per model call, and changes no law.
 
     Parameters
     ----------
@@ -101,6 +104,7 @@ class PhiTransformers(Transformers):
         self._drawing = threading.RLock()
         self.worker = Worker()
         self.compiled = CompiledTypes(self.lm.vocabulary)
+        self.drafts = DraftSources(self.lm)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
         """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.
@@ -193,8 +197,8 @@ class PhiTransformers(Transformers):
         options = CallOptions.read(keywords, self.model.generation_config)
         table = self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
-        match sampler_for(resolved, self._trees, options.sampler):
-            case AncestralSampler() | LookaheadSampler() as sampler:
+        match self._sampler(resolved, options):
+            case AncestralSampler() | SpeculativeSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
                         f"{request.constraint} was given to a stream of a step estimator or a look-ahead: whether a token stays is "
@@ -211,9 +215,13 @@ class PhiTransformers(Transformers):
         if not inputs:
             return []
         request = self._request(inputs, table, options)
+        sampler = self._sampler(phi, options)
         # Threads that share a model take turns: their calls share trees.
         with turn(self._drawing):
-            return sampler_for(phi, self._trees, options.sampler).sample(request)
+            return sampler.sample(request)
+
+    def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
+        return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, self.hf_tokenizer))
 
     @contextmanager
     def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:

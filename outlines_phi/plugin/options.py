@@ -27,6 +27,7 @@ from ..sampling.pimh import PIMH
 from ..sampling.resolve import SamplerOptions
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
+from .drafts import DraftOptions, resolve_draft
 from .keywords import MEANT_BY_DRAWS, refuse_unknown
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -51,6 +52,8 @@ USED = (
     "constraint",
     "sampler",
     "banned_phrases",
+    "draft",
+    "draft_length",
 )
 """The keywords that a call under a correction takes."""
 
@@ -155,6 +158,8 @@ class CallOptions:
         Predicates that texts have to satisfy.
     sampler
         How to draw, where not as the estimator does by itself.
+    draft
+        What proposes drafts.
     """
 
     settings: SamplingSettings
@@ -162,6 +167,7 @@ class CallOptions:
     tokenization: str = "any"
     constraint: TextConstraint | None = None
     sampler: SamplerOptions | None = None
+    draft: DraftOptions | None = None
 
     @property
     def launched(self) -> str:
@@ -232,7 +238,9 @@ class CallOptions:
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
         constraint = resolve_constraint(keywords.get("constraint"))
-        return cls(settings, 1 if n is None else n, tokenization, constraint, resolve_sampler(keywords.get("sampler")))
+        sampler = resolve_sampler(keywords.get("sampler"))
+        draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
+        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft)
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:

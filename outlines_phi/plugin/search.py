@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
 
-DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams", "sampler")
+DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams", "sampler", "draft", "draft_length")
 """Keywords of calls that draw."""
 
 NOTHING_DRAWN = "nothing is drawn here, so leave it out"
@@ -100,6 +100,12 @@ def search_options(
             f"do_sample=False was given with sampler={keywords['sampler']!r:.80}, which draws; the most probable member is "
             "searched for. Leave one of them out."
         )
+    for name in ("draft", "draft_length"):
+        if keywords.get(name) is not None:
+            raise UnsupportedError(
+                f"{name}= was given with do_sample=False: drafts are for draws, and the most probable member is searched for, many "
+                "prefixes in each model call. Leave one of the two out."
+            )
     match phi:
         case ProposalPhi() | LookaheadPhi():
             raise UnsupportedError(

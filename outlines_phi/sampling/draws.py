@@ -192,9 +192,10 @@ class Draws(Sequence[Draw]):
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         certified = f" ({self.certificate})" if self.certificate and self.certificate.total_variation else ""
         rejected = f", {sum(self.rejections.values())} attempts upon banned phrases" if self.rejections else ""
+        drafted = f", {self.counts.tokens_per_call:.3g} tokens per call by drafts" if self.counts.turns else ""
         return (
             f"<{len(self)} draws{failed}, {self.guarantee.name}{certified}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
-            f"{self.counts.calls} model calls, {self.counts.tokens} tokens{rejected}>"
+            f"{self.counts.calls} model calls, {self.counts.tokens} tokens{drafted}{rejected}>"
         )
 
     @overload

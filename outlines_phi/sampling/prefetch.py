@@ -13,6 +13,7 @@ from ..drafting.length import check_length
 from ..phi.evaluator import Evaluator
 from ..phi.tree import BoundsTree, Node
 from .sampler import Request
+from .verify import AT_ONCE
 
 
 @final
@@ -73,6 +74,7 @@ class Prefetching:
 
     def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None) -> None:
         self._length, self._prompts = options.length, request.prompts
+        self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}
         run = DraftRun(
             table=request.table,
@@ -88,9 +90,15 @@ class Prefetching:
         ]
 
     def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
-        """Return what will probably follow each of ``sites``, as far as the guide allows it; none where nothing is foreseen."""
+        """Return what will probably follow each of ``sites``, as far as the guide allows it; none where nothing is foreseen.
+
+        Where many walks wait, a call has enough to do, and memory no room for the laws of long chains.
+        """
+        if not sites:
+            return []
         streams = [self._streams[site.row] for site in sites]
-        drafts = self._proposer.propose(sites, [self._length] * len(sites), streams)
+        length = min(self._length, self._room // len(sites))
+        drafts = self._proposer.propose(sites, [length] * len(sites), streams)
         return [draft.tokens for draft in drafts]
 
     def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:

@@ -1,0 +1,315 @@
+"""Drafts on the bundled model: tokens per model call and wall time; a small sibling against theory; what verification adds.
+
+    python -m benchmarks.drafting
+
+Three tables.
+
+*Records*: JSON that the model writes well, one draw for each of many distinct prompts, each from a cold tree (every call has a
+seed, so nothing is kept). Tokens per call are the tokens of the text over the model calls of its draw. Wall time is that of the
+same prompts, in the same run, by plain Outlines (``phi=None``) and by the same estimator without a draft; the ratio is of sums,
+in which prompts take turns.
+
+*Sibling*: a model of one layer, trained here for about a minute on the text of the bundled model, drafts a fixed number of
+tokens. Each test of a drafted token is kept with probability ``a``, the acceptance rate that was counted, so a round of ``k``
+drafts is expected to write ``(1 - a^(k+1)) / (1 - a)`` tokens (Leviathan et al., arXiv 2211.17192, equation 1); this is averaged
+over the drafts that were made, some of which the end of a text has cut short.
+
+*Verification*: reading the laws of 8 rows with 5 drafts each over 131,072 tokens, deciding and drawing, against the forward pass
+of half a billion parameters that evaluated those tokens, in processor time of the one thread that works.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+from unittest import mock
+
+import torch
+import typer
+from pydantic import BaseModel, Field
+from rich.progress import track
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+import outlines_phi
+from benchmarks.estimators import Stream, faster, half_billion
+from benchmarks.report import Report
+from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.lm import bundled
+from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.sampling.drafted import Pen
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.speculative import SpeculativeSampler
+from outlines_phi.sampling.verify import Chains, Laws, Proposals, verify
+from outlines_phi.settings import SamplingSettings
+
+NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")
+JOBS = ("baker", "teacher", "nurse", "painter", "farmer")
+CITIES = ("Paris", "Oslo", "Rome", "Berlin", "Lisbon")
+PROMPTS = [f"Person: {name} is a {job} in {city}. JSON: " for name in NAMES for job in JOBS for city in CITIES]
+DRAFTS: dict[str, Any] = {
+    "none": None,
+    "forced": "forced",
+    "forced, prompt_lookup": ["forced", "prompt_lookup"],
+    "forced, prompt_lookup, ending": ["forced", "prompt_lookup", "ending"],
+}
+PER_CALL, WALL, THEORY, OVERHEAD = 2.5, 0.6, 0.15, 0.05
+"""What is aimed at: tokens per call, share of the wall time, distance from theory, share of a forward pass."""
+
+LENGTHS = (2, 4, 8)
+BATCH, LENGTH, VOCABULARY = 8, 5, 131072
+
+
+class Person(BaseModel):
+    """A record as the model writes them."""
+
+    name: str = Field(max_length=30)
+    age: int
+    city: str = Field(max_length=30)
+
+
+def training() -> ModuleType:
+    """Return the program that trained the bundled model, which has its text."""
+    path = Path(__file__).parent.parent / "examples" / "train_bundled_model.py"
+    spec = importlib.util.spec_from_file_location("train_bundled_model", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def sibling(tokenizer: Any, steps: int) -> Qwen3ForCausalLM:
+    """Return a model of one narrow layer, trained on the text of the bundled model."""
+    program = training()
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = Qwen3ForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=8e-3, betas=(0.9, 0.98), weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 8e-3, total_steps=max(2, steps), pct_start=0.1)
+    text = program.batches(tokenizer, seed=1)
+    for _ in track(range(steps), description="training"):
+        optimizer.zero_grad()
+        program.loss_of(model, next(text)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return model.eval()
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the wall time of a call, in seconds, and what it returned."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], prompts: Sequence[str]) -> None:
+    """Measure tokens per call and wall time, and write ``drafting.json``."""
+    report = Report(
+        "drafting",
+        "Drafts: one JSON record for each of many prompts, from cold trees",
+        [
+            "phi",
+            "draft",
+            "tokens per model call",
+            "aim, at least",
+            "drafted tokens kept",
+            "model calls",
+            "model tokens",
+            "ms a record",
+            "of plain Outlines",
+            "of no draft",
+            "aim, at most",
+        ],
+    )
+    plain = outlines_phi.Generator(model, Person, phi=None)
+    for phi in ("local", "exact"):
+        generators = {
+            name: outlines_phi.Generator(model, Person, phi=phi, draft=draft) for name, draft in drafts.items()
+        }
+        seconds: dict[str, float] = dict.fromkeys([*drafts, ""], 0.0)
+        found: dict[str, list[Any]] = {name: [] for name in drafts}
+        for row, prompt in enumerate(track([prompts[0], *prompts], description=phi)):
+            torch.manual_seed(row)
+            spent, _ = timed(lambda prompt=prompt: plain(prompt, do_sample=True, max_new_tokens=256))  # type: ignore[misc]
+            times = {"": spent}
+            for name, generator in generators.items():
+                times[name], draws = timed(lambda g=generator, p=prompt, seed=row: g.sample(p, 1, seed=seed))  # type: ignore[misc]
+                if row:  # the first prompt, which comes again, fills the tables
+                    found[name].append((draws.counts, len(draws[0].token_ids)))
+            for name, spent in times.items():
+                seconds[name] += spent if row else 0.0
+        for name, each in found.items():
+            counts = [one for one, _ in each]
+            calls, drafted = sum(one.calls for one in counts), sum(one.drafted for one in counts)
+            report.add(
+                phi,
+                name,
+                sum(tokens for _, tokens in each) / calls,
+                PER_CALL if name != "none" else "",
+                sum(one.followed for one in counts) / drafted if drafted else "",
+                calls / len(each),
+                sum(one.tokens for one in counts) / len(each),
+                1e3 * seconds[name] / len(each),
+                seconds[name] / seconds[""],
+                seconds[name] / seconds["none"],
+                WALL if name != "none" else "",
+            )
+    report.write(type="name, age, city; strings of at most 30", prompts=len(prompts), example=prompts[0], length=8)
+
+
+@contextmanager
+def rounds_noted() -> Iterator[list[tuple[int, int, int]]]:
+    """Yield a list that gets, of every round of a walk, the tokens that were drafted, kept, and written."""
+    rounds: list[tuple[int, int, int]] = []
+    note = Pen.take_note
+
+    def noting(pen: Pen, drafted: int, followed: int, written: int) -> None:
+        rounds.append((drafted, followed, written))
+        note(pen, drafted, followed, written)
+
+    with mock.patch.object(Pen, "take_note", noting):
+        yield rounds
+
+
+def expected(acceptance: float, drafted: int) -> float:
+    """Return the tokens that a round of ``drafted`` tokens is expected to write."""
+    return sum(acceptance**i for i in range(drafted + 1))
+
+
+def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, prompts: Sequence[str], training: int) -> None:
+    """Measure the sibling's drafts, and write ``drafting_sibling.json``."""
+    report = Report(
+        "drafting_sibling",
+        "Drafts of a small sibling: tokens per call, measured and expected for its acceptance rate",
+        [
+            "draft length",
+            "rounds",
+            "acceptance rate",
+            "tokens per call",
+            "expected",
+            "measured / expected",
+            "aim, within",
+        ],
+    )
+    table = outlines_phi.Generator(model, Person, phi="local").logits_processor.table
+    small = TransformersModel(drafting, model.lm.vocabulary)
+    ids = [tuple(model.hf_tokenizer.encode(prompt)) for prompt in prompts]
+    for length in LENGTHS:
+        request = Request(lm=model.lm, table=table, prompts=ids, settings=SamplingSettings(seed=0))
+        with rounds_noted() as rounds:
+            SpeculativeSampler(LocalPhi(), ModelDrafter(small), length).sample(request)
+        # A chain whose last token is the end of sequence has no token after it: nothing is expected beyond.
+        kept = sum(followed for _, followed, _ in rounds)
+        acceptance = kept / (kept + sum(followed < drafted for drafted, followed, _ in rounds))
+        measured = statistics.mean(written for _, _, written in rounds)
+        theory = statistics.mean(expected(acceptance, drafted) for drafted, _, _ in rounds)
+        report.add(length, len(rounds), acceptance, measured, theory, measured / theory, THEORY)
+    parameters = sum(weights.numel() for weights in drafting.parameters())
+    report.write(parameters=parameters, training=f"{training} steps", prompts=len(prompts), phi="local")
+
+
+def overhead(layers: int, hidden: int, repeats: int) -> None:
+    """Measure verification at a large vocabulary, and write ``drafting_verify.json``."""
+    report = Report(
+        "drafting_verify",
+        f"Verification of {BATCH} rows with {LENGTH} drafts each over {VOCABULARY:,} tokens, against a forward pass (medians)",
+        [
+            "drafts",
+            "dtype",
+            "forward, ms",
+            "of one token, ms",
+            "verification, ms",
+            "share of the pass",
+            "of one token",
+            "aim",
+        ],
+    )
+    model = half_billion(VOCABULARY, layers, hidden)
+    parameters = sum(weights.numel() for weights in model.parameters())
+    dtype = faster(model, BATCH)
+    stream = Stream(model, BATCH)
+    tokens = torch.randint(VOCABULARY, (BATCH, LENGTH + 1))
+    positions = torch.arange(BATCH * (LENGTH + 1)).view(BATCH, -1)
+    seconds: dict[str, list[float]] = {"deterministic": [], "sampled": []}
+    passes: list[float] = []
+    for _ in track(range(repeats + 1), description="verification"):
+        for name, spent in seconds.items():
+            stream.restart()
+            start = time.thread_time()
+            with torch.inference_mode():
+                output = model(tokens, past_key_values=stream._cache, use_cache=True)
+            passes.append(time.thread_time() - start)
+            scores = torch.log_softmax(
+                output.logits.float().flatten(0, 1), -1
+            )  # what a step without drafts has as well
+            drafts = scores.view(BATCH, LENGTH + 1, -1)[:, :-1].argmax(-1)
+            uniforms = torch.rand(BATCH, LENGTH + 1, dtype=torch.float64)
+            chains = Chains(positions, drafts, torch.full((BATCH,), LENGTH), uniforms)
+            proposals = None
+            if name == "sampled":
+                noisy = scores.view(BATCH, LENGTH + 1, -1)[:, :-1].flatten(0, 1)
+                log_r = torch.log_softmax(noisy + 0.3 * torch.randn_like(noisy), -1)
+                proposals = Proposals(torch.arange(BATCH), torch.arange(BATCH * LENGTH).view(BATCH, -1), log_r)
+            stream.step(tokens[:, :1])  # the caches as they are in use
+            start = time.thread_time()
+            verify(Laws.of(scores), chains, proposals)
+            spent.append(time.thread_time() - start)
+    forward, one = statistics.median(passes[len(seconds) :]), statistics.median(stream.seconds[len(seconds) :])
+    for name, spent in seconds.items():
+        step = statistics.median(spent[1:])
+        report.add(
+            name,
+            str(dtype).removeprefix("torch."),
+            1e3 * forward,
+            1e3 * one,
+            1e3 * step,
+            step / forward,
+            step / one,
+            OVERHEAD,
+        )
+    report.write(parameters=parameters, batch=BATCH, length=LENGTH, vocabulary=VOCABULARY, repeats=repeats)
+
+
+def main(
+    prompts: Annotated[int, typer.Option(help="Distinct prompts.")] = 100,
+    training: Annotated[int, typer.Option(help="Steps that the sibling is trained for.")] = 300,
+    repeats: Annotated[int, typer.Option(help="Times that verification is measured, after a first to warm up.")] = 12,
+    layers: Annotated[int, typer.Option(help="Layers of the model of half a billion parameters.")] = 24,
+    hidden: Annotated[int, typer.Option(help="Its width.")] = 1024,
+) -> None:
+    """Measure and write ``drafting.json``, ``drafting_sibling.json`` and ``drafting_verify.json``."""
+    torch.set_num_threads(1)
+    model = outlines_phi.from_transformers(*bundled.load())
+    small = sibling(model.hf_tokenizer, training)
+    step = max(1, len(PROMPTS) // prompts)
+    chosen = PROMPTS[::step][:prompts]
+    records(model, {**DRAFTS, "forced, sibling": ["forced", small]}, chosen)
+    against_theory(model, small, chosen, training)
+    torch.manual_seed(0)
+    overhead(layers, hidden, repeats)
+
+
+if __name__ == "__main__":
+    typer.run(main)
