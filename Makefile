@@ -10,7 +10,7 @@ demo: $(VENV)/.demo
 	$(BIN)/outlines-phi demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

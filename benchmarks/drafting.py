@@ -12,7 +12,7 @@ in which prompts take turns.
 *Sibling*: a model of one layer, trained here for about a minute on the text of the bundled model, drafts a fixed number of
 tokens. Each test of a drafted token is kept with probability ``a``, the acceptance rate that was counted, so a round of ``k``
 drafts is expected to write ``(1 - a^(k+1)) / (1 - a)`` tokens (Leviathan et al., arXiv 2211.17192, equation 1); this is averaged
-over the drafts that were made, some of which the end of a text has cut short.
+over the drafts that were made. Those that end with the text have no token after them, for which theory does not allow.
 
 *Verification*: reading the laws of 8 rows with 5 drafts each over 131,072 tokens, deciding and drawing, against the forward pass
 of half a billion parameters that evaluated those tokens, in processor time of the one thread that works.
@@ -21,14 +21,16 @@ of half a billion parameters that evaluated those tokens, in processor time of t
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from unittest import mock
 
 import torch
@@ -45,6 +47,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.sampling.drafted import Pen
+from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
 from outlines_phi.sampling.verify import Chains, Laws, Proposals, verify
@@ -53,7 +56,8 @@ from outlines_phi.settings import SamplingSettings
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")
 JOBS = ("baker", "teacher", "nurse", "painter", "farmer")
 CITIES = ("Paris", "Oslo", "Rome", "Berlin", "Lisbon")
-PROMPTS = [f"Person: {name} is a {job} in {city}. JSON: " for name in NAMES for job in JOBS for city in CITIES]
+ITEMS = ("green tea", "black coffee", "apple pie", "rye bread", "tomato soup", "lemon cake")
+SIZES = ("small", "medium", "large")
 DRAFTS: dict[str, Any] = {
     "none": None,
     "forced": "forced",
@@ -73,6 +77,28 @@ class Person(BaseModel):
     name: str = Field(max_length=30)
     age: int
     city: str = Field(max_length=30)
+
+
+class Order(BaseModel):
+    """A record whose values stand in the prompt, of few alternatives."""
+
+    item: str = Field(max_length=14)
+    size: Literal["small", "medium", "large"]
+    count: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+    paid: bool
+
+
+RECORDS: dict[str, tuple[type[BaseModel], list[str]]] = {
+    "person": (
+        Person,
+        [f"Person: {name} is a {job} in {city}. JSON: " for name in NAMES for job in JOBS for city in CITIES],
+    ),
+    "order": (
+        Order,
+        [f"Order: two {size} {item} for {name}. JSON: " for name in NAMES for size in SIZES for item in ITEMS],
+    ),
+}
+"""Output types, each with distinct prompts that the model answers so."""
 
 
 def training() -> ModuleType:
@@ -124,12 +150,18 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], prompts: Sequence[str]) -> None:
+def some(prompts: Sequence[str], n: int) -> list[str]:
+    """Return ``n`` of the prompts, from all over them."""
+    return list(prompts[:: max(1, len(prompts) // n)][:n])
+
+
+def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], n: int) -> None:
     """Measure tokens per call and wall time, and write ``drafting.json``."""
     report = Report(
         "drafting",
         "Drafts: one JSON record for each of many prompts, from cold trees",
         [
+            "record",
             "phi",
             "draft",
             "tokens per model call",
@@ -143,19 +175,20 @@ def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], prompts
             "aim, at most",
         ],
     )
-    plain = outlines_phi.Generator(model, Person, phi=None)
-    for phi in ("local", "exact"):
+    for (record, (output_type, prompts)), phi in itertools.product(RECORDS.items(), ("local", "exact")):
+        prompts = some(prompts, n)
+        plain = outlines_phi.Generator(model, output_type, phi=None)
         generators = {
-            name: outlines_phi.Generator(model, Person, phi=phi, draft=draft) for name, draft in drafts.items()
+            name: outlines_phi.Generator(model, output_type, phi=phi, draft=draft) for name, draft in drafts.items()
         }
         seconds: dict[str, float] = dict.fromkeys([*drafts, ""], 0.0)
         found: dict[str, list[Any]] = {name: [] for name in drafts}
-        for row, prompt in enumerate(track([prompts[0], *prompts], description=phi)):
+        for row, prompt in enumerate(track([prompts[0], *prompts], description=f"{record}, {phi}")):
             torch.manual_seed(row)
-            spent, _ = timed(lambda prompt=prompt: plain(prompt, do_sample=True, max_new_tokens=256))  # type: ignore[misc]
+            spent, _ = timed(partial(plain, prompt, do_sample=True, max_new_tokens=256))
             times = {"": spent}
             for name, generator in generators.items():
-                times[name], draws = timed(lambda g=generator, p=prompt, seed=row: g.sample(p, 1, seed=seed))  # type: ignore[misc]
+                times[name], draws = timed(partial(generator.sample, prompt, 1, seed=row))
                 if row:  # the first prompt, which comes again, fills the tables
                     found[name].append((draws.counts, len(draws[0].token_ids)))
             for name, spent in times.items():
@@ -164,6 +197,7 @@ def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], prompts
             counts = [one for one, _ in each]
             calls, drafted = sum(one.calls for one in counts), sum(one.drafted for one in counts)
             report.add(
+                record,
                 phi,
                 name,
                 sum(tokens for _, tokens in each) / calls,
@@ -176,7 +210,8 @@ def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], prompts
                 seconds[name] / seconds["none"],
                 WALL if name != "none" else "",
             )
-    report.write(type="name, age, city; strings of at most 30", prompts=len(prompts), example=prompts[0], length=8)
+    examples = {record: prompts[0] for record, (_, prompts) in RECORDS.items()}
+    report.write(prompts=n, **examples, **{"draft length": DRAFT_LENGTH})
 
 
 @contextmanager
@@ -198,7 +233,7 @@ def expected(acceptance: float, drafted: int) -> float:
     return sum(acceptance**i for i in range(drafted + 1))
 
 
-def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, prompts: Sequence[str], training: int) -> None:
+def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, n: int, steps: int) -> None:
     """Measure the sibling's drafts, and write ``drafting_sibling.json``."""
     report = Report(
         "drafting_sibling",
@@ -215,19 +250,18 @@ def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, prompts: 
     )
     table = outlines_phi.Generator(model, Person, phi="local").logits_processor.table
     small = TransformersModel(drafting, model.lm.vocabulary)
-    ids = [tuple(model.hf_tokenizer.encode(prompt)) for prompt in prompts]
+    ids = [tuple(model.hf_tokenizer.encode(prompt)) for prompt in some(RECORDS["person"][1], n)]
     for length in LENGTHS:
         request = Request(lm=model.lm, table=table, prompts=ids, settings=SamplingSettings(seed=0))
         with rounds_noted() as rounds:
             SpeculativeSampler(LocalPhi(), ModelDrafter(small), length).sample(request)
-        # A chain whose last token is the end of sequence has no token after it: nothing is expected beyond.
         kept = sum(followed for _, followed, _ in rounds)
         acceptance = kept / (kept + sum(followed < drafted for drafted, followed, _ in rounds))
         measured = statistics.mean(written for _, _, written in rounds)
         theory = statistics.mean(expected(acceptance, drafted) for drafted, _, _ in rounds)
         report.add(length, len(rounds), acceptance, measured, theory, measured / theory, THEORY)
     parameters = sum(weights.numel() for weights in drafting.parameters())
-    report.write(parameters=parameters, training=f"{training} steps", prompts=len(prompts), phi="local")
+    report.write(parameters=parameters, training=f"{steps} steps", prompts=n, phi="local")
 
 
 def overhead(layers: int, hidden: int, repeats: int) -> None:
@@ -303,10 +337,8 @@ def main(
     torch.set_num_threads(1)
     model = outlines_phi.from_transformers(*bundled.load())
     small = sibling(model.hf_tokenizer, training)
-    step = max(1, len(PROMPTS) // prompts)
-    chosen = PROMPTS[::step][:prompts]
-    records(model, {**DRAFTS, "forced, sibling": ["forced", small]}, chosen)
-    against_theory(model, small, chosen, training)
+    records(model, {**DRAFTS, "forced, sibling": ["forced", small]}, prompts)
+    against_theory(model, small, prompts, training)
     torch.manual_seed(0)
     overhead(layers, hidden, repeats)
 

@@ -28,6 +28,11 @@ RUNS: tuple[Any, ...] = (
     ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
     ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
+    (
+        "drafting",
+        {"prompts": 2, "training": 3, "repeats": 1, "layers": 1, "hidden": 128},
+        ["drafting", "drafting_sibling", "drafting_verify"],
+    ),
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
     ("finite", {"repeats": 1}, ["finite"]),
     ("memory", {"calls": 16, "warm_up": 4, "every": 4}, ["memory"]),

@@ -19,6 +19,7 @@ EXPECTED = {
     "character.py": "ranger captain",
     "choice.py": "noise floor",
     "classic_generate.py": "installed:",
+    "drafting.py": "The same law",
     "orders_batch.py": "model calls",
     "streaming.py": "cancelled: the essays took too long",
     "tactic.py": "attempts upon banned phrases",

@@ -70,6 +70,10 @@ class Guide(ABC):
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""
         return self.start
 
+    def why_empty(self, prompt: bytes) -> str:
+        """Return what to say where no text can be written after ``prompt``: why, and what to do."""
+        return "The language is empty: no text of this output type can be written with this vocabulary."
+
     @abstractmethod
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``."""

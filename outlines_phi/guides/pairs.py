@@ -24,6 +24,9 @@ SEARCHED = 5_000
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
+_SHOWN = 20
+"""How many bytes of a prompt a message shows."""
+
 _ROWS, _BASES, _PARTITIONS = 32, 128, 16
 """How many rows, transitions of left states, and refined partitions are kept."""
 
@@ -118,6 +121,19 @@ class ProductGuide(BanningGuide):
         with self._lock:
             return self._pair(self.left.start_after(prompt), self.right.start_after(prompt))
 
+    def why_empty(self, prompt: bytes) -> str:
+        """See :meth:`Guide.why_empty`; names a phrase."""
+        left = self.left.start_after(prompt)
+        if self.left.min_tokens(left) >= UNREACHABLE or self.min_tokens(self.start) >= UNREACHABLE:
+            return self.left.why_empty(prompt)
+        text = self._shortest.text(left)
+        return (
+            f"the banned phrases leave nothing of the output type after a prompt that ends in "
+            f"{prompt[-_SHOWN:].decode(errors='replace')!r}: with it, the shortest text, {text.decode(errors='replace')!r}, makes "
+            f"{self.right.first_in(prompt, text)}, and each of the others makes a phrase, too. Ban less, change the prompt, or give "
+            "BannedPhrases(..., across_prompt=False), for which a prompt does not count."
+        )
+
     def pending(self, state: int) -> int:
         """See :meth:`BanningGuide.pending`."""
         return self.right.pending(int(self._pairs[state, 1]))
@@ -210,10 +226,15 @@ class ProductGuide(BanningGuide):
         """Set ``min_tokens`` of the pairs for which a shortest sequence of the left guide holds no phrase."""
         unknown = np.unique(states[self._pairs[states, 2] == _UNKNOWN])
         for left in np.unique(self._pairs[unknown, 0]).tolist():
-            here = unknown[self._pairs[unknown, 0] == left]
+            here, least = unknown[self._pairs[unknown, 0] == left], self.left.min_tokens(left)
+            if (
+                least >= UNREACHABLE
+            ):  # no row leads there, but a prompt may leave nothing of a guide that bans phrases itself
+                self._pairs[here, 2] = UNREACHABLE
+                continue
             after = self.right.after_text(self._pairs[here, 1], self._shortest.text(left))
             free = self.right.min_tokens_of(after) == 0
-            self._pairs[here, 2] = np.where(free, self.left.min_tokens(left), _BLOCKED)
+            self._pairs[here, 2] = np.where(free, least, _BLOCKED)
 
     def _search(self, state: int) -> None:
         """Set ``min_tokens`` of ``state`` and of the pairs on the way to the end, or of all met if there is none."""

@@ -119,6 +119,15 @@ class PhraseGuide(BanningGuide):
             return self.start
         return self._matcher.after_prompt(self._matcher.advance(self._matcher.start, prompt)) + _SHIFT
 
+    def first_in(self, prompt: bytes, text: bytes) -> str:
+        """Return the name of the first phrase that ``text``, which holds one, completes after ``prompt``."""
+        matcher, state = self._matcher, self.start_after(prompt) - _SHIFT
+        for byte in text:
+            state = matcher.read(state, bytes((byte,)))
+            if matcher.matches(np.array([state]))[0]:
+                return self.phrases.names[matcher.completed(state)[0]]
+        return self.phrases.names[matcher.completed_at_end(state)[0]]
+
     def pending(self, state: int) -> int:
         """See :meth:`BanningGuide.pending`."""
         return int(self._matcher.pending(np.array([state - _SHIFT]))[0]) if state > DONE else 0

@@ -72,10 +72,11 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
         return guide
     few = culprits(phrases, lambda some: _without(left, some) is None)
     text = ShortestTexts(left).text(left.start)
+    found = PhraseGuide(left.vocabulary, few).first_in(b"", text)
     verb, them = ("leaves", "it") if len(few) == 1 else ("leave", "one of them")
     raise EmptyLanguageError(
         f"the banned phrases leave nothing of the output type: {_names(few)} alone {verb} no text of it. The shortest, "
-        f"{text.decode(errors='replace')!r}, holds {_found(few, text)}. Take {them} off the list, or change the output type."
+        f"{text.decode(errors='replace')!r}, holds {found}. Take {them} off the list, or change the output type."
     )
 
 
@@ -193,16 +194,6 @@ def _on_shortest_ways(automaton: ByteAutomaton, matcher: PhraseMatcher, origin: 
 def _writes(guide: PhraseGuide) -> bool:
     """Whether any token is allowed at the start of a text."""
     return bool((guide.row(guide.start).targets > DONE).any())
-
-
-def _found(phrases: BannedPhrases, text: bytes) -> str:
-    """Say which phrase ``text`` holds first."""
-    matcher, state = phrases.matcher, phrases.matcher.start
-    for byte in text:
-        state = matcher.read(state, bytes((byte,)))
-        if matcher.matches(np.array([state]))[0]:
-            return phrases.names[matcher.completed(state)[0]]
-    return phrases.names[matcher.completed_at_end(state)[0]]
 
 
 def _names(phrases: BannedPhrases) -> str:

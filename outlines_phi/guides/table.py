@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..errors import EmptyLanguageError
 from ..partition import Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 
@@ -118,6 +119,21 @@ class Table:
     def bytes(self) -> int:
         """Memory held by what is kept per visited state."""
         return self._bytes
+
+    def start_after(self, prompt: Sequence[int]) -> int:
+        """Return the state in which a text after a prompt of these ids begins.
+
+        Raises
+        ------
+        EmptyLanguageError
+            No text can be written after it; says why.
+        """
+        # A prompt may hold ids that the model reads and cannot write.
+        text = self.vocabulary.decode(token for token in prompt if token < len(self.vocabulary))
+        state = self.guide.start_after(text)
+        if self.guide.min_tokens(state) >= UNREACHABLE:
+            raise EmptyLanguageError(self.guide.why_empty(text))
+        return state
 
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""

@@ -59,7 +59,7 @@ class Kept:
     ) -> list[Draws]:
         """Return the draws of every prompt, given by its ids; drafts are written as by ``tokenizer``, where there is one."""
         request, trees = self._request(prompts, table, options, constraint)
-        sampler = sampler_for(phi, trees, options.sampler, **self.drafts.of(options.draft, tokenizer))
+        sampler = sampler_for(phi, trees, options.sampler, **self.drafts.of(options.draft, phi, tokenizer))
         with turn(self.drawing):
             return sampler.sample(request)
 

@@ -19,7 +19,7 @@ from ..drafting.model import ModelDrafter, check_vocabularies, rows_missing
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.model import TransformersModel
-from ..phi.estimator import Phi
+from ..phi.estimator import Phi, ProposalPhi
 from ..vocabulary import Vocabulary
 from .drafts import DraftOptions, hosted_draft
 from .stand_in import Borrowed
@@ -46,17 +46,19 @@ class DraftSources:
         self._models: WeakKeyDictionary[Any, TransformersModel] = WeakKeyDictionary()
         self._encoders: WeakKeyDictionary[Any, Encode | None] = WeakKeyDictionary()
 
-    def of(self, options: DraftOptions | None, tokenizer: Any) -> dict[str, Any]:
+    def of(self, options: DraftOptions | None, phi: Phi, tokenizer: Any) -> dict[str, Any]:
         """Return what ``sampler_for`` takes for the drafts of a call; errors as :meth:`drafter`."""
         if options is None:
             return {}
         encode = None if tokenizer is None else self.encode(tokenizer)
-        return {"drafter": self.drafter(options), "length": options.length, "encode": encode}
+        return {"drafter": self.drafter(options, phi), "length": options.length, "encode": encode}
 
-    def drafter(self, options: DraftOptions) -> Drafter:
-        """Return the drafter that ``options`` stand for.
+    def drafter(self, options: DraftOptions, phi: Phi) -> Drafter:
+        """Return the drafter that ``options`` stand for under ``phi``.
 
         Several are asked one after the other, and those that guess have a length of their own, adapted to what becomes of theirs.
+        A smaller model draws its drafts for walks, which are coupled to them. What draws from trees is not coupled to anything, and
+        comes upon the likeliest tokens most often.
 
         Raises
         ------
@@ -68,10 +70,13 @@ class DraftSources:
         if self._lm.road != PACKED:
             raise UnsupportedError(
                 f"draft={options.names} was given for a model whose token trees cannot be packed into one cache, as with recurrent "
-                f"layers: they are evaluated by {self._lm.road}, where a drafted token costs a row of its own. Leave draft out, or load "
-                "the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise."
+                f"layers: they are evaluated by {self._lm.road}, where a drafted token costs a row of its own. Leave draft out, or "
+                "load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise."
             )
-        drafters = [source if isinstance(source, Drafter) else self._model(source) for source in options.sources]
+        drafters = [
+            source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))
+            for source in options.sources
+        ]
         if len(drafters) == 1:
             return drafters[0]
         certain = (ForcedDrafter, AdaptedLength, FirstOf)
@@ -87,10 +92,10 @@ class DraftSources:
             self._encoders[tokenizer] = encode
         return self._encoders[tokenizer]
 
-    def _model(self, given: PreTrainedModel | Transformers | LanguageModel) -> ModelDrafter:
+    def _model(self, given: PreTrainedModel | Transformers | LanguageModel, *, greedy: bool) -> ModelDrafter:
         model = self._language_model(given)
         check_vocabularies(model.vocabulary, self._lm.vocabulary)
-        return ModelDrafter(model)
+        return ModelDrafter(model, greedy)
 
     def _language_model(self, given: PreTrainedModel | Transformers | LanguageModel) -> LanguageModel:
         match given:
@@ -120,7 +125,7 @@ def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> Dr
     if options is not None:
         if phi is None:
             raise hosted_draft(options)
-        model.drafts.drafter(options)
+        model.drafts.drafter(options, phi)
     return options
 
 

@@ -17,6 +17,7 @@ from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.banned import BannedPhrases
+from ..guides.banning import BanningGuide
 from ..guides.table import Table
 from ..lm.interruption import interruptible, turn
 from ..lm.transformers.model import TransformersModel
@@ -221,7 +222,7 @@ class PhiTransformers(Transformers):
             return sampler.sample(request)
 
     def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
-        return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, self.hf_tokenizer))
+        return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
 
     @contextmanager
     def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:
@@ -323,7 +324,8 @@ class PhiTransformers(Transformers):
         )
         watched = isinstance(resolved, LookaheadPhi)
         if ban is None and watched and isinstance(processor, MaskLogitsProcessor):
-            ban = processor.ban
+            # A guide that tells what is pending has the phrases already; what is kept out twice is counted for no phrase.
+            ban = None if isinstance(processor.table.guide, BanningGuide) else processor.ban
         if ban is not None:
             own = processor.ban if isinstance(processor, MaskLogitsProcessor) else None
             # Whole words of either one have to know where the loop ends.

@@ -143,12 +143,9 @@ class Prefixes:
     def _begin(self, rows: Tensor) -> list[Prefix]:
         self._prompt_length = rows.shape[1]
         self._roots = {}
-        return [self._roots.setdefault(tuple(row), Prefix(self._start(row), 0, 0.0)) for row in rows.tolist()]
-
-    def _start(self, prompt: Sequence[int]) -> int:
-        vocabulary = self._table.vocabulary
-        # A prompt may hold ids that the model reads and cannot write.
-        return self._table.guide.start_after(vocabulary.decode(v for v in prompt if v < len(vocabulary)))
+        return [
+            self._roots.setdefault(tuple(row), Prefix(self._table.start_after(row), 0, 0.0)) for row in rows.tolist()
+        ]
 
     def _continued(self, rows: list[list[int]]) -> list[Prefix] | None:
         """Return the prefixes of rows that continue this generation; ``None`` where they begin another one."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ..drafting.drafter import Drafter
-from ..drafting.length import AdaptedLength
 from ..errors import UnsupportedError
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
@@ -41,8 +40,9 @@ def sampler_for(
 ) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
-    With a ``drafter``, several tokens per model call; its law does not change. Drafts have at most ``length`` tokens, fewer where
-    few are accepted (:class:`~outlines_phi.drafting.length.AdaptedLength`); ``encode`` is what the drafter may tokenise texts with.
+    With a ``drafter``, several tokens per model call; its law does not change. Drafts have at most ``length`` tokens, which
+    :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter may
+    tokenise texts with.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def sampler_for(
     """
     phi = phi.keeping(store.values)
     if drafter is not None:
-        return _drafted(phi, store, sampler, Prefetch(AdaptedLength(drafter), length, encode))
+        return _drafted(phi, store, sampler, Prefetch(drafter, length, encode))
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store)

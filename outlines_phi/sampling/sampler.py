@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from ..errors import EmptyLanguageError, ModelError, UnsupportedError
-from ..guides.guide import UNREACHABLE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..phi.constraint import Constraint
@@ -50,7 +49,7 @@ class Request:
     ModelError
         A prompt leaves no room in the model's context.
     EmptyLanguageError
-        The shortest member of the language does not fit the budget; says the least budget that would do.
+        The language has no member after a prompt; or the shortest does not fit the budget: says the least that would do.
     """
 
     lm: LanguageModel
@@ -65,7 +64,7 @@ class Request:
     def __post_init__(self) -> None:
         if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
-        object.__setattr__(self, "starts", tuple(map(self._start, self.prompts)))
+        object.__setattr__(self, "starts", tuple(map(self.table.start_after, self.prompts)))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
     @property
@@ -73,18 +72,9 @@ class Request:
         """What the law of a prompt's draws depends on, beside its budget and the constraint."""
         return self.lm, self.settings, self.table
 
-    def _start(self, prompt: Sequence[int]) -> int:
-        vocabulary = self.table.vocabulary
-        # A prompt may hold ids that the model reads and cannot write.
-        return self.table.guide.start_after(vocabulary.decode(v for v in prompt if v < len(vocabulary)))
-
     def _budget(self, row: int) -> int:
         prompt = self.prompts[row]
         least = self.table.guide.min_tokens(self.starts[row])
-        if least >= UNREACHABLE:
-            raise EmptyLanguageError(
-                "The language is empty: no text of this output type can be written with this vocabulary."
-            )
         if not prompt:
             raise no_tokens(row, len(self.prompts))
         budget = self.settings.max_new_tokens or max(DEFAULT_BUDGET, 4 * least)

@@ -21,6 +21,7 @@ from outlines_phi.guides.phrases import PhraseGuide
 from outlines_phi.guides.product import banned
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.straddling import depends_on_prompt
+from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary import Vocabulary
 from tests.guides.banning import (
     BYTES,
@@ -166,6 +167,19 @@ def test_prompts_that_leave_nothing() -> None:
     assert guide.min_tokens(guide.start) == 3 == guide.min_tokens(guide.start_after(b"y"))
     assert guide.min_tokens(guide.start_after(b"...x")) == UNREACHABLE
     assert not guide.row(guide.start_after(b"x")).targets.any()
+    with pytest.raises(EmptyLanguageError, match=r"a prompt that ends in 'acx': .* 'ab', makes 'xab'"):
+        Table(guide).start_after([1, 3, 4])
+    assert Table(guide).start_after([1, 4, 3]) == guide.start_after(b"axc")
+
+
+def test_prompts_that_leave_nothing_of_a_product_of_a_product() -> None:
+    letters = Vocabulary.from_tokens(["<eos>", *"abcx"], 0)
+    once = banned(fsm("ab|ac", letters), BannedPhrases(["xab", "xac"]))
+    twice = banned(once, BannedPhrases(["yab"]))
+    starts = {prompt: twice.start_after(prompt) for prompt in (b"", b"x", b"y", b"...x")}
+    least = {prompt: twice.min_tokens(state) for prompt, state in starts.items()}
+    assert least == {b"": 3, b"x": UNREACHABLE, b"y": 3, b"...x": UNREACHABLE}
+    assert {letters.decode(ids) for ids in ended(twice, 3, starts[b"y"])} == {b"ac"}
 
 
 def test_a_word_after_a_letter_is_another_word() -> None:

@@ -168,6 +168,23 @@ class TestLevels:
         assert outlines_phi.Generator(model, None, phi=effort, banned_phrases=ban).phi == effort
         assert not holds([model(PROMPT, banned_phrases=BannedPhrases(BAN, level="mask"), phi=None, **SHORT)])
 
+    @pytest.mark.parametrize("output_type", [None, ANSWER])
+    def test_an_error_names_the_phrases_on_every_road(self, output_type: Any, model: PhiTransformers) -> None:
+        """A generator's own calls run on its guide, which has the phrases once."""
+        phi = LookaheadPhi(effort=Effort(attempts=1))
+        generator = outlines_phi.Generator(model, output_type, banned_phrases=["it is", "no"], phi=phi)
+        prompt = "Question: is the bakery open on Sunday? Answer: no, " if output_type is None else PROMPT
+        calls: list[Callable[[int], Any]] = [
+            lambda seed: generator(prompt, seed=seed, **SHORT),
+            lambda seed: generator.batch([prompt], seed=seed, **SHORT),
+            lambda seed: list(generator.stream(prompt, seed=seed, **SHORT)),
+            lambda seed: generator.sample(prompt, seed=seed, **SHORT),
+        ]
+        for call in calls:
+            with pytest.raises(BudgetError, match="mostly '(it is|no)'"):
+                for seed in range(100):
+                    call(seed)
+
     def test_rejections_are_counted_by_phrase(self, model: PhiTransformers) -> None:
         draws = outlines_phi.Generator(model, None, banned_phrases=[*BAN, "never"]).sample(PROMPT, 100, **SHORT)
         assert set(draws.rejections) == {"'it is'"} and draws.rejections["'it is'"] > 10
@@ -497,6 +514,17 @@ class TestErrors:
         for call in calls:
             with pytest.raises(EmptyLanguageError, match=r"leave nothing of the output type: 'o', 'es'"):
                 call()
+
+    @pytest.mark.parametrize("phi", [None, "local", "lookahead", "exact"])
+    def test_a_prompt_that_leaves_nothing(self, phi: Any, model: PhiTransformers) -> None:
+        """Not an error of torch in the host's loop, and the phrase is named."""
+        animals, phrases = Literal["at", "ow"], ["cat", "cow"]
+        generator = outlines_phi.Generator(model, animals, banned_phrases=phrases, phi=phi)
+        assert generator("Animal: x", **SHORT) in ("at", "ow")
+        with pytest.raises(EmptyLanguageError, match="ends in 'Animal: c': .* makes 'c(at|ow)'"):
+            generator("Animal: c", **SHORT)
+        with pytest.raises(EmptyLanguageError, match="makes 'c(at|ow)'"):
+            generator.batch(["Animal: x", "Animal: c"], **SHORT)
 
     def test_free_text_has_no_mode_and_no_ranking(self, model: PhiTransformers) -> None:
         generator = outlines_phi.Generator(model, None, banned_phrases=BAN)

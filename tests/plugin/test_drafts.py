@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
@@ -26,8 +27,10 @@ from outlines_phi import (
     Drafting,
     DraftRun,
     EndingDrafter,
+    ExactPhi,
     FirstOf,
     ForcedDrafter,
+    LocalPhi,
     ModelDrafter,
     PhiTransformers,
     PromptLookupDrafter,
@@ -39,6 +42,7 @@ from outlines_phi import (
     samplers,
 )
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.drafts import resolve_draft
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "
 NAMES = ["forced", "prompt_lookup", "tree", "ending"]
@@ -67,8 +71,6 @@ def small(rows: int = 1280, seed: int = 0) -> Any:
 
 def other_tokenizer() -> PreTrainedTokenizerFast:
     """Return the tokenizer with two tokens that have changed places."""
-    import json
-
     tokenizer = bundled.load()[1]
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary = backend["model"]["vocab"]
@@ -113,12 +115,19 @@ class TestDrafts:
         assert generator.sample(PROMPT, 50).counts.followed > 0
 
     def test_several_are_asked_in_turn(self, model: PhiTransformers) -> None:
-        from outlines_phi.plugin.drafts import resolve_draft
-
-        found = model.drafts.drafter(resolve_draft(["forced", "prompt_lookup", AdaptedLength(EndingDrafter(), 0.5)]))
+        options = resolve_draft(["forced", "prompt_lookup", AdaptedLength(EndingDrafter(), 0.5)])
+        assert options is not None
+        found = model.drafts.drafter(options, LocalPhi())
         expected = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(EndingDrafter(), 0.5)
         assert found == FirstOf(expected)
-        assert model.drafts.drafter(resolve_draft("prompt_lookup")) == PromptLookupDrafter()
+        alone = resolve_draft("prompt_lookup")
+        assert alone is not None and model.drafts.drafter(alone, ExactPhi()) == PromptLookupDrafter()
+
+    def test_a_model_draws_for_walks_alone(self, model: PhiTransformers) -> None:
+        options = resolve_draft(model)
+        assert options is not None
+        phis = LocalPhi(), outlines_phi.OneStepPhi(), ExactPhi(), outlines_phi.AutoPhi(), outlines_phi.LookaheadPhi()
+        assert [model.drafts.drafter(options, phi).sampled for phi in phis] == [True, True, False, False, False]
 
 
 class TestCallsAndGenerators:

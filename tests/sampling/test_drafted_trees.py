@@ -375,9 +375,7 @@ class TestCounts:
         wrong = walked(lm, table, lambda logits: int(logits.argmin()))
 
         def counts(drafter: Drafter) -> int:
-            sampler = sampler_for(ExactPhi(width=1), TreeStore(), None, drafter, 8)
-            assert isinstance(sampler, ExactSampler) and sampler.draft is not None
-            assert isinstance(sampler.draft.drafter, AdaptedLength)
+            sampler = sampler_for(ExactPhi(width=1), TreeStore(), None, AdaptedLength(drafter), 8)
             found = sampler.sample(language.request(1, 1))[0].counts
             return found.drafted if drafter is wrong else found.calls
 
