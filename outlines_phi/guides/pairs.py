@@ -128,10 +128,10 @@ class ProductGuide(BanningGuide):
             return self.left.why_empty(prompt)
         text = self._shortest.text(left)
         return (
-            f"the banned phrases leave nothing of the output type after a prompt that ends in "
+            "the banned phrases leave nothing of the output type after a prompt that ends in "
             f"{prompt[-_SHOWN:].decode(errors='replace')!r}: with it, the shortest text, {text.decode(errors='replace')!r}, makes "
-            f"{self.right.first_in(prompt, text)}, and each of the others makes a phrase, too. Ban less, change the prompt, or give "
-            "BannedPhrases(..., across_prompt=False), for which a prompt does not count."
+            f"{self.right.first_in(prompt, text)}, and no other one does without a phrase. Ban less, change the prompt, or give "
+            "BannedPhrases(..., across_prompt=False), for which what the prompt begins does not count."
         )
 
     def pending(self, state: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 
@@ -44,7 +44,7 @@ from .output_types import to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .search import best_texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
-from .tokenizer import ByteTokenizer
+from .tokenizer import ByteTokenizer, as_written
 
 READABLE = "outlines_core"
 """The backend whose languages can be read; the default of Outlines for regex and JSON."""
@@ -149,7 +149,8 @@ class PhiTransformers(Transformers):
         processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if resolved is None:
             processor = self._host_processor(processor, [model_input], keywords)
-            return super().generate(model_input, processor, **stoppable(keywords))
+            with _decoding(processor):
+                return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
         options = CallOptions.read(keywords, self.model.generation_config)
@@ -172,7 +173,8 @@ class PhiTransformers(Transformers):
             return []
         if resolved is None:
             processor = self._host_processor(processor, model_input, keywords)
-            return super().generate_batch(model_input, processor, **stoppable(keywords))
+            with _decoding(processor):
+                return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
         options = CallOptions.read(keywords, self.model.generation_config)
@@ -361,7 +363,9 @@ class PhiTransformers(Transformers):
             raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
         chosen = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"])
         corrected = chosen is not None or keywords.get("sampler") is not None
-        banning = resolve_ban(keywords.get("banned_phrases", self.banned_phrases)) is not None
+        if "banned_phrases" in keywords:  # read once, whatever yields them
+            keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
+        banning = keywords.get("banned_phrases", self.banned_phrases) is not None
         if backend not in (None, READABLE) and output_type is not None and (corrected or banning):
             option, without = ("phi=", "phi=None") if corrected else ("banned_phrases=", "banned_phrases=None")
             raise UnsupportedError(
@@ -372,6 +376,12 @@ class PhiTransformers(Transformers):
         if host_only or (not (corrected or banning) and isinstance(to_term(output_type), CFG)):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type)))
+
+
+def _decoding(processor: Any) -> AbstractContextManager[None]:
+    """Return what texts are decoded in: as tokens write them where phrases are banned, else as stock Outlines does."""
+    banning = isinstance(processor, MaskLogitsProcessor) and processor.ban is not None
+    return as_written() if banning else nullcontext()
 
 
 def _texts(draws: Draws, options: CallOptions) -> str | list[str]:

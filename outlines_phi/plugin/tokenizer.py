@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, final
 
 from outlines.models.transformers import TransformerTokenizer
@@ -10,6 +13,21 @@ from ..guides.index import END, TOKENS
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
 """The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
+
+_AS_WRITTEN: ContextVar[bool] = ContextVar("as written", default=False)
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Keep tokenizers from editing what they decode.
+
+    Some clean up spaces and make ``don't`` of ``do n't``. Where phrases are banned, what tokens write is what was searched.
+    """
+    token = _AS_WRITTEN.set(True)
+    try:
+        yield
+    finally:
+        _AS_WRITTEN.reset(token)
 
 
 @final
@@ -26,6 +44,15 @@ class ByteTokenizer(TransformerTokenizer):
         self.eos_token_id, self.eos_token = END, "<end>"
         self.vocabulary = SHOWN
         self.get_vocab = lambda: SHOWN
+
+    def decode(self, token_ids: Any) -> list[str]:
+        """Return the texts that ``token_ids`` write; edited by the tokenizer, unless under :func:`as_written`."""
+        if not _AS_WRITTEN.get():
+            return list(super().decode(token_ids))
+        rows: Sequence[str] = self.tokenizer.batch_decode(
+            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return list(rows)
 
     def convert_token_to_string(self, token: str) -> bytes:
         """Return the bytes that ``token`` stands for; none for the end of sequence."""

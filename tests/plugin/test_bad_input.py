@@ -362,7 +362,7 @@ class TestModel:
         ):
             outlines_phi.Generator(Person, stock)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("given", [3, None, object()], ids=str)
+    @pytest.mark.parametrize("given", [3, None, object()], ids=["number", "none", "object"])
     def test_something_that_is_no_model(self, given: Any) -> None:
         with pytest.raises(UnsupportedError, match=r"load one with AutoModelForCausalLM\.from_pretrained"):
             outlines_phi.from_transformers(given, bundled.load()[1])

@@ -67,6 +67,24 @@ class TestPlaces:
         assert not holds([text for row in banning.batch([PROMPT] * 2, **many) for text in row])
         assert "".join(banning.stream(PROMPT, seed=1, **SHORT)) == banning(PROMPT, seed=1, **SHORT)
 
+    def test_phrases_may_come_from_anything_that_yields_them(self, model: PhiTransformers) -> None:
+        """They are read once, however many places of a call ask for them."""
+        generator = outlines_phi.Generator(model, None, banned_phrases=["yes"])
+        roads: list[Callable[[Any], Any]] = [
+            lambda ban: model(PROMPT, banned_phrases=ban, seed=1, **SHORT),
+            lambda ban: model.batch([PROMPT], banned_phrases=ban, seed=1, **SHORT),
+            lambda ban: "".join(model.stream(PROMPT, banned_phrases=ban, seed=1, **SHORT)),
+            lambda ban: model(PROMPT, ANSWER, banned_phrases=ban, seed=1, **SHORT),
+            lambda ban: generator(PROMPT, banned_phrases=ban, seed=1, **SHORT),
+            lambda ban: generator.sample(PROMPT, banned_phrases=ban, seed=1, **SHORT).texts,
+            lambda ban: outlines_phi.Generator(model, None, banned_phrases=ban)(PROMPT, seed=1, **SHORT),
+            lambda ban: outlines_phi.wrap(model, banned_phrases=ban)(PROMPT, seed=1, **SHORT),
+            lambda ban: outlines_phi.ban(model, ban)(PROMPT, seed=1, **SHORT),
+            lambda ban: generate.text(model, banned_phrases=ban)(PROMPT, seed=1, max_tokens=12),
+        ]
+        for road in roads:
+            assert road(phrase for phrase in BAN) == road(BAN)
+
     def test_generators_over_it_inherit(self, model: PhiTransformers) -> None:
         banning = outlines_phi.wrap(model, banned_phrases=["now"])
         for generator in (outlines_phi.Generator(banning, ANSWER), generate.format(banning, ANSWER)):

@@ -104,7 +104,9 @@ class TestPhi:
     def test_what_it_may_be(self, phi: object, expected: object) -> None:
         assert resolve_phi(phi) == expected
 
-    @pytest.mark.parametrize("phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=str)
+    @pytest.mark.parametrize(
+        "phi", ["banana", "", 5, True, ["exact"], {"exact"}, ExactPhi, object()], ids=lambda phi: type(phi).__name__
+    )
     def test_what_it_may_not_be(self, phi: object) -> None:
         with pytest.raises(
             UnsupportedError, match="expected 'auto', 'exact', 'local', 'onestep', .*, an estimator such as ExactPhi"
