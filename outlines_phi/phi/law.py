@@ -32,11 +32,9 @@ class Law:
         ``log p`` of the likeliest live token.
     """
 
-    __slots__ = ("_ends", "free", "h", "log_scale", "moves")
+    __slots__ = ("free", "h", "log_scale", "moves")
 
     def __init__(self, moves: Moves, log_p: NDArray[np.floating], h: NDArray[np.floating]) -> None:
-        # In a closed guide the end of sequence alone; it has a node at once.
-        self._ends = np.flatnonzero(moves.targets == DONE)
         live = log_p[moves.tokens]
         self.moves = moves
         self.log_scale = float(live.max()) if live.size else -math.inf
@@ -65,9 +63,7 @@ class Law:
 
     def ends(self) -> float:
         """Return the probability of the free tokens that end the text."""
-        if not self._ends.size or not self.free.size:
-            return 0.0
-        return float(self.free[self._ends].sum(dtype=np.float64)) * math.exp(self.log_scale)
+        return float(self.free[self._ended].sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
 
     def rescale(self, mass: float) -> None:
         """Scale the free part to ``mass``: what a node's law was when its children's probabilities were taken from it."""
@@ -89,12 +85,13 @@ class Law:
         """Draw a free token that does not end the text in proportion to its probability."""
         return self._draw(self._unended(), rng)
 
+    @property
+    def _ended(self) -> NDArray[np.bool_]:
+        """Which live tokens end the text; in a closed guide the end of sequence alone, which has a node at once."""
+        return self.moves.targets == DONE
+
     def _unended(self) -> NDArray[np.floating]:
-        if not self._ends.size:
-            return self.free
-        free = self.free.copy()
-        free[self._ends] = 0.0
-        return free
+        return np.where(self._ended, self.free.dtype.type(0), self.free)
 
     def _draw(self, free: NDArray[np.floating], rng: np.random.Generator) -> int:
         cumulative = free.cumsum(dtype=np.float64)

@@ -23,6 +23,12 @@ from .sampler import Request, Sampler
 from .stems import Stem, Stems
 from .trajectory import Trajectory
 
+WALK_BYTES = 160
+"""Measured footprint of a walk for every token of the vocabulary: the laws of a window under way."""
+
+AT_ONCE = 2**30
+"""Memory that walks may take side by side; the others come after them."""
+
 
 @final
 @dataclass(frozen=True)
@@ -110,8 +116,9 @@ class Lookahead:
             The effort ran out in a window of some draw; raised when the others have ended.
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
-        for first in range(0, len(numbers), TOGETHER):
-            walks = self.launch(numbers[first : first + TOGETHER])
+        at_once = side_by_side(len(self._request.table.vocabulary))
+        for first in range(0, len(numbers), at_once):
+            walks = self.launch(numbers[first : first + at_once])
             while walks:
                 yield from self.step(walks, walks)
                 walks = [walk for walk in walks if walk.under_way]
@@ -231,3 +238,8 @@ class Lookahead:
             log_w=walk.log_w if self._phi.weights else math.nan,
             guarantee=Guarantee.WEIGHTED if self._phi.weights else Guarantee.APPROXIMATE,
         )
+
+
+def side_by_side(vocabulary: int, walks: int = 1) -> int:
+    """Return how many draws advance together, of so many walks each, over a vocabulary of this size."""
+    return max(1, min(TOGETHER, AT_ONCE // (WALK_BYTES * vocabulary)) // walks)

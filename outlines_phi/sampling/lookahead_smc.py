@@ -11,10 +11,9 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..phi.lookahead import LookaheadPhi
-from .ancestral import TOGETHER
 from .committing import CommittingWalk
 from .draws import Draw, Draws
-from .lookahead import Lookahead
+from .lookahead import Lookahead, side_by_side
 from .particles import Particles
 from .population import Population
 from .resampling import SCHEMES
@@ -60,7 +59,8 @@ class LookaheadSMCSampler(Sampler):
         run, size = Lookahead(self.phi, request), self.options.particles
         numbers = [(row, i) for row in range(len(request.prompts)) for i in range(request.n)]
         flocks: list[Flock] = []
-        for first in range(0, len(numbers), at_once := max(1, TOGETHER // size)):
+        at_once = side_by_side(len(request.table.vocabulary), walks=size)
+        for first in range(0, len(numbers), at_once):
             together = [
                 Flock(run, self.options, request, row, run.launch([(row, i * size + k) for k in range(size)]))
                 for row, i in numbers[first : first + at_once]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Literal
 
+import numpy as np
 import outlines
 import pytest
 import torch
@@ -315,7 +316,7 @@ def test_a_tokenizer_that_cleans_up_makes_no_phrase_of_what_was_written() -> Non
     tokenizer.clean_up_tokenization_spaces = True
     vocabulary = Vocabulary.from_tokenizer(tokenizer)
     ids = tokenizer("n ' t", add_special_tokens=False)["input_ids"]
-    logits = torch.zeros(len(vocabulary), len(vocabulary))
+    logits = np.zeros((len(vocabulary), len(vocabulary)))
     for before, after in zip(ids, [*ids[1:], ids[0]], strict=True):
         logits[before, after] = 20.0
     logits[:, ids[0]] += 10.0
