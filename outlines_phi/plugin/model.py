@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -149,7 +149,7 @@ class PhiTransformers(Transformers):
         processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if resolved is None:
             processor = self._host_processor(processor, [model_input], keywords)
-            with _decoding(processor):
+            with as_written(getattr(processor, "ban", None) is not None):
                 return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
@@ -173,7 +173,7 @@ class PhiTransformers(Transformers):
             return []
         if resolved is None:
             processor = self._host_processor(processor, model_input, keywords)
-            with _decoding(processor):
+            with as_written(getattr(processor, "ban", None) is not None):
                 return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
@@ -376,12 +376,6 @@ class PhiTransformers(Transformers):
         if host_only or (not (corrected or banning) and isinstance(to_term(output_type), CFG)):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type)))
-
-
-def _decoding(processor: Any) -> AbstractContextManager[None]:
-    """Return what texts are decoded in: as tokens write them where phrases are banned, else as stock Outlines does."""
-    banning = isinstance(processor, MaskLogitsProcessor) and processor.ban is not None
-    return as_written() if banning else nullcontext()
 
 
 def _texts(draws: Draws, options: CallOptions) -> str | list[str]:

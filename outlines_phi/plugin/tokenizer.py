@@ -18,12 +18,12 @@ _AS_WRITTEN: ContextVar[bool] = ContextVar("as written", default=False)
 
 
 @contextmanager
-def as_written() -> Iterator[None]:
-    """Keep tokenizers from editing what they decode.
+def as_written(banning: bool) -> Iterator[None]:
+    """Keep tokenizers from editing what they decode, where phrases are banned.
 
-    Some clean up spaces and make ``don't`` of ``do n't``. Where phrases are banned, what tokens write is what was searched.
+    Some clean up spaces and make ``don't`` of ``do n't``; what tokens write is what was searched.
     """
-    token = _AS_WRITTEN.set(True)
+    token = _AS_WRITTEN.set(banning)
     try:
         yield
     finally:
