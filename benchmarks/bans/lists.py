@@ -38,8 +38,8 @@ def near(vocabulary: Vocabulary, banned: Sequence[str], steps: int, seed: int) -
     ids = {token: v for v, token in enumerate(vocabulary.tokens) if token}
     text, tokens = b"", []
     while len(tokens) < steps:
-        phrase = rng.choice(banned).encode()
-        text = phrase[: rng.randint(1, len(phrase) - 1)]
+        phrase = rng.choice(banned)
+        text = phrase[: rng.randint(1, len(phrase) - 1)].encode()
         while text and len(tokens) < steps:
             piece = next(text[:k] for k in range(min(longest, len(text)), 0, -1) if text[:k] in ids)
             tokens.append(ids[piece])

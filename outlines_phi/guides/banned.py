@@ -14,14 +14,14 @@ import numpy as np
 
 from ..automaton import DEAD, ByteAutomaton
 from ..bounded import BoundedLanguages
-from ..errors import EmptyLanguageError, UnsupportedError, caret
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..lazy import LazyMatcher
 from ..literals import LiteralMatcher
 from ..matcher import PhraseMatcher
 from ..read_literals import ReadLiterals
 from ..side_by_side import SideBySide
-from .pattern import Pattern
 from .regex import compile_regex
+from .unbannable import refuse_unbannable, unbounded
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -43,7 +43,8 @@ class BannedPhrases:
     ----------
     phrases
         Texts, UTF-8 bytes, or compiled regular expressions. A regular expression is banned where any of its matches occurs. It is
-        read in the dialect of :func:`compile_regex`, and its matches must be bounded in length: ``a{1,20}``, not ``a+``.
+        read in the dialect of :func:`compile_regex`, and its matches must be bounded in length: ``a{1,20}``, not ``a+``. What it
+        matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
     ignore_case
         Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
     whole_word
@@ -212,9 +213,11 @@ def _name(phrase: str | re.Pattern[str]) -> str:
 
 def _compiled(pattern: re.Pattern[str], ignore_case: bool) -> ByteAutomaton:
     """Return the texts that are banned because of ``pattern``."""
-    folds = ignore_case or pattern.flags & re.IGNORECASE
+    refuse_unbannable(pattern.pattern)
     try:
-        automaton = compile_regex(f"(?i:{pattern.pattern})" if folds else pattern.pattern)
+        automaton = compile_regex(pattern.pattern)  # first as it is, so that errors point into what was given
+        if ignore_case or pattern.flags & re.IGNORECASE:
+            automaton = compile_regex(f"(?i:{pattern.pattern})")
     except EmptyLanguageError:
         raise UnsupportedError(
             f"the banned regular expression {pattern.pattern!r} matches nothing at all; leave it out."
@@ -234,21 +237,7 @@ def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
         length += 1
         # A text that is longer than there are states goes round in a circle.
         if length >= len(automaton):
-            raise UnsupportedError(_unbounded(pattern.pattern))
+            raise unbounded(pattern.pattern)
         states = np.unique(automaton.targets[states])
         states = states[states != DEAD]
     return length
-
-
-def _unbounded(pattern: str) -> str:
-    message = (
-        f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
-        "without end. Give its repeats a bound, as in {1,20}"
-    )
-    shape = Pattern.read(pattern)
-    repeats = (token.start for token in shape.tokens if token.kind == "repeat" and _ENDLESS.match(pattern, token.start))
-    place = next(repeats, None)
-    return message if place is None else f"{message}\n{caret(pattern, place)}"
-
-
-_ENDLESS = re.compile(r"[*+]|\{\s*\d+\s*,\s*\}")

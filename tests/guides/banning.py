@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.guide import DEAD, DONE, Guide
+from outlines_phi.guides.laws import reachable
 from outlines_phi.vocabulary import Vocabulary
 
 MERGES = Vocabulary(
@@ -56,7 +57,7 @@ def holds(phrases: BannedPhrases, text: bytes, prompt: bytes = b"") -> bool:
 
 
 def spans(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Iterator[tuple[int, int]]:
-    """Where ``phrase`` stands in ``letters``, which are folded if case is ignored."""
+    """Where ``phrase`` stands in ``letters``, which are folded if case is ignored; a byte that is no UTF-8 matches nothing."""
     if isinstance(phrase, str):
         wanted = phrase.casefold() if ignore_case else phrase
         yield from ((i, i + len(wanted)) for i in range(len(letters)) if letters[i : i + len(wanted)] == wanted)
@@ -64,7 +65,8 @@ def spans(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Ite
     flags = phrase.flags | (re.IGNORECASE if ignore_case else 0)
     for start in range(len(letters)):
         for stop in range(start + 1, len(letters) + 1):
-            if re.fullmatch(phrase.pattern, letters[start:stop], flags):
+            letters_only = not any("\udc80" <= letter <= "\udcff" for letter in letters[start:stop])
+            if letters_only and re.fullmatch(phrase.pattern, letters[start:stop], flags):
                 yield start, stop
 
 
@@ -89,6 +91,21 @@ def sequences(vocabulary: Vocabulary, depth: int) -> Iterator[tuple[int, ...]]:
 def members(vocabulary: Vocabulary, depth: int, is_member: Callable[[bytes], bool]) -> set[tuple[int, ...]]:
     """The sequences whose text is a member."""
     return {ids for ids in sequences(vocabulary, depth) if is_member(vocabulary.decode(ids))}
+
+
+def assert_same(found: set[tuple[int, ...]], expected: set[tuple[int, ...]]) -> None:
+    """Assert that two sets of sequences are one; of all that is wrong one is shown, as pytest takes minutes to compare big sets."""
+    wrong = min(found ^ expected, default=None)
+    assert wrong is None, f"{wrong} is {'found, and should not be' if wrong in found else 'not found'}"
+
+
+def assert_rows(guide: Guide, *starts: int) -> None:
+    """Assert that rows agree with ``advance`` in every state that tokens lead to."""
+    for state in {*reachable(guide, limit=60), *starts}:
+        row = guide.row(state)
+        assert guide.partition_of(state) is row.partition
+        by_row = row.targets[row.partition.class_of].tolist()
+        assert by_row == [guide.advance(state, v) for v in range(len(guide.vocabulary))], guide.describe(state)
 
 
 def least_tokens(everything: set[tuple[int, ...]]) -> dict[tuple[int, ...], int]:

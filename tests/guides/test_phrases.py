@@ -25,6 +25,8 @@ from tests.guides.banning import (
     BYTES,
     MERGES,
     WORDS,
+    assert_rows,
+    assert_same,
     bans,
     ended,
     holds,
@@ -41,16 +43,7 @@ DEPTH = 3
 def assert_language(guide: PhraseGuide, prompt: bytes = b"", depth: int = DEPTH) -> None:
     """Assert that the guide lets end what holds no phrase, and nothing else, after ``prompt``."""
     allowed = members(guide.vocabulary, depth, lambda text: not holds(guide.phrases, text, prompt))
-    assert ended(guide, depth, guide.start_after(prompt)) == allowed
-
-
-def assert_rows(guide: PhraseGuide, *starts: int) -> None:
-    """Assert that rows agree with ``advance`` in every state that tokens lead to."""
-    for state in {*reachable(guide, limit=60), *starts}:
-        row = guide.row(state)
-        assert guide.partition_of(state) is row.partition
-        by_row = row.targets[row.partition.class_of].tolist()
-        assert by_row == [guide.advance(state, v) for v in range(len(guide.vocabulary))], guide.describe(state)
+    assert_same(ended(guide, depth, guide.start_after(prompt)), allowed)
 
 
 CASES = (
