@@ -59,7 +59,13 @@ KINDS: dict[str, Callable[[], PhraseMatcher]] = {
     "languages, whole word": lambda: languages(True),
     "together": together,
 }
-kinds = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def matcher(request: pytest.FixtureRequest) -> PhraseMatcher:
+    """One that has read what the tests before have."""
+    return KINDS[request.param]()
+
 
 WRITTEN = [b"ab", b" bc", b"b ", b"a", b"b", b"c", b" ", b"C", "é".encode(), b"\xe2\x84", "\u212a".encode(), b"\xff"]
 pieces = st.sampled_from(WRITTEN)
@@ -75,22 +81,16 @@ def is_free(matcher: PhraseMatcher, states: Sequence[int]) -> bool:
     return not matcher.matches(np.array(states[1:], dtype=int)).any() and not matcher.completed_at_end(states[-1])
 
 
-@kinds
-def test_a_text_may_be_read_in_any_pieces(make: Callable[[], PhraseMatcher]) -> None:
-    matcher = make()
-
-    @fixed
-    @given(texts, texts)
-    def check(first: bytes, second: bytes) -> None:
-        state = matcher.read(matcher.read(matcher.start, first), second)
-        assert state == matcher.read(matcher.start, first + second) == states_along(matcher, first + second)[-1]
-        assert matcher.advance(matcher.read(matcher.start, first), second) == state
-        assert matcher.read(matcher.start, (first + second)[-matcher.longest :]) == state, "the longest end decides"
-
-    check()
+@fixed
+@given(first=texts, second=texts)
+def test_a_text_may_be_read_in_any_pieces(matcher: PhraseMatcher, first: bytes, second: bytes) -> None:
+    state = matcher.read(matcher.read(matcher.start, first), second)
+    assert state == matcher.read(matcher.start, first + second) == states_along(matcher, first + second)[-1]
+    assert matcher.advance(matcher.read(matcher.start, first), second) == state
+    assert matcher.read(matcher.start, (first + second)[-matcher.longest :]) == state, "the longest end decides"
 
 
-@kinds
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_steps_are_elementwise(make: Callable[[], PhraseMatcher]) -> None:
     one, many = make(), make()
     rng = np.random.default_rng(0)
@@ -113,9 +113,7 @@ def test_steps_are_elementwise(make: Callable[[], PhraseMatcher]) -> None:
     assert corner.shape == (40, 2), "one state for several bytes"
 
 
-@kinds
-def test_equal_classes_of_bytes_act_alike(make: Callable[[], PhraseMatcher]) -> None:
-    matcher = make()
+def test_equal_classes_of_bytes_act_alike(matcher: PhraseMatcher) -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         text = rng.choice(np.frombuffer(b"abc A\xe2\x84", dtype=np.uint8), size=6).tobytes()
@@ -124,9 +122,7 @@ def test_equal_classes_of_bytes_act_alike(make: Callable[[], PhraseMatcher]) -> 
         assert (after == after[first][matcher.byte_class]).all()
 
 
-@kinds
-def test_the_automaton_accepts_the_texts_without_a_phrase(make: Callable[[], PhraseMatcher]) -> None:
-    matcher = make()
+def test_the_automaton_accepts_the_texts_without_a_phrase(matcher: PhraseMatcher) -> None:
     found = matcher.automaton(5000)
     assert found is not None
     automaton, _ = found
@@ -145,26 +141,18 @@ def test_the_automaton_accepts_the_texts_without_a_phrase(make: Callable[[], Phr
     assert again is not None and again[0].witness(automaton) is None
 
 
-@kinds
-def test_a_text_may_begin_in_any_state_of_the_automaton(make: Callable[[], PhraseMatcher]) -> None:
-    matcher = make()
-
-    @fixed
-    @given(texts, texts)
-    def check(before: bytes, text: bytes) -> None:
-        state = matcher.read(matcher.start, before)
-        found = matcher.automaton(5000)
-        assert found is not None
-        automaton, number_of = found
-        began = replace(automaton, start=int(number_of[state]))
-        assert began.accepts(text) == is_free(matcher, states_along(matcher, text, state))
-
-    check()
+@fixed
+@given(before=texts, text=texts)
+def test_a_text_may_begin_in_any_state_of_the_automaton(matcher: PhraseMatcher, before: bytes, text: bytes) -> None:
+    state = matcher.read(matcher.start, before)
+    found = matcher.automaton(5000)
+    assert found is not None
+    automaton, number_of = found
+    began = replace(automaton, start=int(number_of[state]))
+    assert began.accepts(text) == is_free(matcher, states_along(matcher, text, state))
 
 
-@kinds
-def test_states_of_one_future_complete_the_same(make: Callable[[], PhraseMatcher]) -> None:
-    matcher = make()
+def test_states_of_one_future_complete_the_same(matcher: PhraseMatcher) -> None:
     rng = np.random.default_rng(2)
     alphabet = np.frombuffer(b"abc A\xe2\x84\xaa", dtype=np.uint8)
     reached = [matcher.read(matcher.start, rng.choice(alphabet, size=rng.integers(9)).tobytes()) for _ in range(300)]

@@ -27,6 +27,8 @@ from tests.guides.banning import (
     BYTES,
     MERGES,
     WORDS,
+    assert_rows,
+    assert_same,
     bans,
     ended,
     holds,
@@ -56,7 +58,7 @@ def assert_product(guide: Guide, pattern: str, phrases: BannedPhrases, prompt: b
     """Assert that the guide ends the members without phrases after ``prompt``, from every prefix in as few tokens as can be."""
     allowed = members(guide.vocabulary, depth, lambda text: is_member(pattern, phrases, text, prompt))
     start = guide.start_after(prompt)
-    assert ended(guide, depth, start) == allowed
+    assert_same(ended(guide, depth, start), allowed)
     to_go = least_tokens(allowed)
     level = [((), start)]
     for _ in range(depth):
@@ -66,14 +68,6 @@ def assert_product(guide: Guide, pattern: str, phrases: BannedPhrases, prompt: b
                 assert least == to_go.get(ids, UNREACHABLE), ids
         below = [((*ids, v), guide.advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
         level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
-
-
-def assert_rows(guide: Guide, *starts: int) -> None:
-    for state in {*reachable(guide, limit=60), *starts}:
-        row = guide.row(state)
-        assert guide.partition_of(state) is row.partition
-        by_row = row.targets[row.partition.class_of].tolist()
-        assert by_row == [guide.advance(state, v) for v in range(len(guide.vocabulary))], guide.describe(state)
 
 
 CASES = (
@@ -308,7 +302,7 @@ def test_an_open_guide_stays_open() -> None:
     assert guide.open and guide.min_tokens(guide.start) == 0
     assert_guide(guide)
     both = members(MERGES, 3, lambda text: not (holds(left.phrases, text) or holds(guide.phrases, text)))
-    assert ended(guide, 3, guide.start) == both
+    assert_same(ended(guide, 3, guide.start), both)
 
 
 def test_guides_of_two_vocabularies_have_no_product() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import torch
 from scipy import stats
@@ -35,12 +36,10 @@ def free_texts(
             logits = torch.cat([model.model(part).logits[:, -1].double() for part in ids.split(256)])
         below: dict[tuple[int, ...], float] = {}
         for path, row in zip(paths, logits, strict=True):
-            if allowed is not None:
-                for token in range(len(row)):
-                    if token not in eos and not allowed(_written(tokenizer, (*path, token))):
-                        row[token] = -torch.inf
-            top = row.topk(k)
-            for token, p in zip(top.indices.tolist(), top.values.softmax(-1).tolist(), strict=True):
+            ranked = row.argsort(descending=True).tolist()
+            live = (v for v in ranked if allowed is None or v in eos or allowed(_written(tokenizer, (*path, v))))
+            top = list(islice(live, k))
+            for token, p in zip(top, row[top].softmax(-1).tolist(), strict=True):
                 if token in eos:
                     law[_written(tokenizer, path)] += level[path] * p  # type: ignore[assignment]
                 else:
@@ -68,6 +67,16 @@ def p_value(texts: Sequence[str], law: dict[str, float]) -> float:
         return 0.0
     cells = [(o, e) for o, e in zip(observed, expected, strict=True) if e >= 1]
     return float(stats.chi2.sf(sum((o - e) ** 2 / e for o, e in cells), len(cells) - 1))
+
+
+def same_law(one: Sequence[str], other: Sequence[str]) -> float:
+    """Return the p-value of "both are draws of one law", rare texts pooled."""
+    counts = Counter(one), Counter(other)
+    common = [text for text, n in counts[1].most_common() if n * len(one) >= 5 * len(other)]
+    table = [[found[text] for text in common] for found in counts]
+    rest = [len(one) - sum(table[0]), len(other) - sum(table[1])]
+    rows = [[*row, n] for row, n in zip(table, rest, strict=True)] if sum(rest) else table
+    return float(stats.chi2_contingency(rows).pvalue)
 
 
 def _written(tokenizer: object, ids: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -33,22 +33,17 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin import compiled
 from outlines_phi.plugin.options import ESTIMATORS
 from outlines_phi.plugin.processor import MaskLogitsProcessor
+from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
 from tests.plugin.oracle import free_texts, p_value, without
-from tests.plugin.test_banned_roads import BAN, PROMPT
-from tests.plugin.test_banned_roads import LAW as TRUNCATED
 
 ANSWER = Literal["yes", "not now", "nobody", "no"]
 SHORT: dict[str, Any] = {"max_new_tokens": 12}
+PROMPT, TRUNCATED = SUNDAY.prompt, SUNDAY.limits
 WORD = re.compile(r"(?<!\w)no(?!\w)")
 
 
-@pytest.fixture(autouse=True)
-def randomness() -> Iterator[None]:
-    before = torch.get_rng_state()
-    torch.manual_seed(5)
-    yield
-    torch.set_rng_state(before)
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def holds(texts: list[str], phrase: str = BAN[0]) -> bool:

@@ -1,31 +1,28 @@
 """Drafts on every road: the law is that without them, on roads to exact draws and to masked ones, and drafts are really followed.
 
-A new road is a row of ``ROADS``. The oracle asks the Hugging Face model by itself, and looks for phrases by Python's ``in``.
+The oracle asks the Hugging Face model by itself, and looks for phrases by Python's ``in``.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import outlines
 import pytest
 import torch
-from scipy import stats
 
 import outlines_phi
-from outlines_phi import Draft, Drafter, Drafting, DraftRun, PhiTransformers, Site, generate, samplers
+from outlines_phi import Draft, Drafter, Drafting, DraftRun, PhiTransformers, Site
 from outlines_phi.lm import bundled
 from tests.languages import ALPHA
-from tests.plugin.oracle import free_texts, p_value, without
+from tests.plugin.doors import BAN, DOORS, ONE_BY_ONE, SUNDAY, Door, banned_generator, through
+from tests.plugin.oracle import free_texts, p_value, same_law, without
 
-PROMPT = "Question: is the bakery open on Sunday? Answer: "
-BAN = ["it is"]
-N, BUDGET, K = 420, 8, 4
-LAW: dict[str, Any] = {"top_k": K, "max_new_tokens": BUDGET}
+PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
+ROADS = (*DOORS, banned_generator)
+
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 class Guesser(Drafter, Drafting):
@@ -53,123 +50,10 @@ class Guesser(Drafter, Drafting):
         return drafts
 
 
-Draw = Callable[[PhiTransformers, str, Any], list[str]]
-
-
-def stock_call(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    return model(PROMPT, banned_phrases=BAN, phi=phi, draft=draft, num_return_sequences=N, **LAW)
-
-
-def stock_batch(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    options = {"num_return_sequences": N // 30, **LAW}
-    rows = model.batch([PROMPT, "Answer: "] * 30, banned_phrases=BAN, phi=phi, draft=draft, **options)
-    return [text for row in rows[::2] for text in row]
-
-
-def stock_generator(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    options = {"num_return_sequences": N, **LAW}
-    return outlines.Generator(model)(PROMPT, banned_phrases=BAN, phi=phi, draft=draft, **options)
-
-
-def banned_generator(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, phi=phi, banned_phrases=["no such"], draft=draft)
-    return outlines_phi.ban(generator, BAN)(PROMPT, num_return_sequences=N, **LAW)
-
-
-def generator_call(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, phi=phi, banned_phrases=BAN, draft=draft, draft_length=3)
-    return [generator(PROMPT, **LAW) for _ in range(N)]
-
-
-def generator_batch(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, phi=phi, banned_phrases=BAN, draft=draft)
-    rows = generator.batch([PROMPT, "Answer: "] * 30, num_return_sequences=N // 30, **LAW)
-    return [text for row in rows[::2] for text in row]
-
-
-def generator_sample(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, banned_phrases=BAN, draft="tree")
-    return generator.sample(PROMPT, N, phi=phi, draft=draft, **LAW).texts
-
-
-def generator_stream(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, phi=phi, banned_phrases=BAN, draft=draft)
-    return ["".join(generator.stream(PROMPT, **LAW)) for _ in range(N)]
-
-
-def asynchronous(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    generator = outlines_phi.Generator(model, None, phi=phi, banned_phrases=BAN, draft=draft)
-
-    async def calls() -> list[list[str]]:
-        return await asyncio.gather(
-            *(generator.agenerate(PROMPT, num_return_sequences=N // 12, **LAW) for _ in range(12))
-        )
-
-    return [text for texts in asyncio.run(calls()) for text in texts]
-
-
-def classic(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    text = generate.text(model, samplers.multinomial(N, top_k=K), phi=phi, banned_phrases=BAN, draft=draft)
-    return text(PROMPT, max_tokens=BUDGET)
-
-
-def installed(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    stock = outlines.from_transformers(*bundled.load())
-    outlines_phi.install()
-    try:
-        generator = outlines.Generator(stock, phi=phi, banned_phrases=BAN, draft=draft)
-        return generator(PROMPT, num_return_sequences=N, **LAW)
-    finally:
-        outlines_phi.uninstall()
-
-
-def custom_generate(model: PhiTransformers, phi: str, draft: Any) -> list[str]:
-    prompt = model.hf_tokenizer(PROMPT, return_tensors="pt")
-    ids = model.model.generate(
-        **prompt,
-        custom_generate=outlines_phi.custom_generate,
-        vocabulary=model.hf_tokenizer,
-        banned_phrases=BAN,
-        phi=phi,
-        draft=draft,
-        num_return_sequences=N,
-        **LAW,
-    )
-    return model.hf_tokenizer.batch_decode(ids[:, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
-
-
-ROADS: dict[str, Draw] = {
-    road.__name__: road
-    for road in (
-        stock_call,
-        stock_batch,
-        stock_generator,
-        banned_generator,
-        generator_call,
-        generator_batch,
-        generator_sample,
-        generator_stream,
-        asynchronous,
-        classic,
-        installed,
-        custom_generate,
-    )
-}
-roads = pytest.mark.parametrize("road", ROADS.values(), ids=ROADS.keys())
-
-
 @pytest.fixture(scope="module")
 def truth(model: PhiTransformers) -> dict[str, float]:
     """Return P(text) under mu*."""
-    return without(free_texts(model, PROMPT, k=K, budget=BUDGET), BAN, PROMPT)
-
-
-@pytest.fixture(autouse=True)
-def randomness() -> Iterator[None]:
-    before = torch.get_rng_state()
-    torch.manual_seed(5)
-    yield
-    torch.set_rng_state(before)
+    return without(free_texts(model, PROMPT, k=SUNDAY.top_k, budget=SUNDAY.budget), BAN, PROMPT)
 
 
 @pytest.fixture
@@ -178,33 +62,23 @@ def guesser() -> Guesser:
     return Guesser("no, it is closed", "yes, until noon", "nobody knows")
 
 
-@roads
+@through(*ROADS)
 def test_exact_texts_have_the_law(
-    road: Draw, fresh: PhiTransformers, truth: dict[str, float], guesser: Guesser
+    door: Door, fresh: PhiTransformers, truth: dict[str, float], guesser: Guesser
 ) -> None:
-    drawn = road(fresh, "exact", [guesser, "prompt_lookup"])
+    drawn = door(fresh, SUNDAY.by(phi="exact", draft=[guesser, "prompt_lookup"], draft_length=3))
     assert len(drawn) == N and p_value(drawn, truth) > ALPHA
     assert guesser.proposed
 
 
-@roads
+@through(*ROADS)
 def test_masked_texts_fail_the_same_test(
-    road: Draw, model: PhiTransformers, truth: dict[str, float], guesser: Guesser
+    door: Door, model: PhiTransformers, truth: dict[str, float], guesser: Guesser
 ) -> None:
     """Power control: drafts that are followed cannot make up for the bias of masking."""
-    drawn = road(model, "local", guesser)
+    drawn = door(model, SUNDAY.by(phi="local", draft=guesser))
     assert p_value(drawn, truth) < 1e-6
     assert guesser.proposed
-
-
-def same_law(one: list[str], other: list[str]) -> float:
-    """Return the p-value of "both are draws of one law", rare texts pooled."""
-    counts = Counter(one), Counter(other)
-    common = [text for text, n in counts[1].most_common() if n * len(one) >= 5 * len(other)]
-    table = [[found[text] for text in common] for found in counts]
-    rest = [len(one) - sum(table[0]), len(other) - sum(table[1])]
-    rows = [[*row, n] for row, n in zip(table, rest, strict=True)] if sum(rest) else table
-    return float(stats.chi2_contingency(rows).pvalue)
 
 
 @pytest.fixture(scope="module")
@@ -225,16 +99,13 @@ def sibling() -> Any:
     return hf_model
 
 
-ONE_BY_ONE = (generator_call, generator_stream)
-"""Roads of a call for each text, where a drafting model is read anew each time."""
-
-
-@pytest.mark.parametrize("road", [road for road in ROADS.values() if road not in ONE_BY_ONE], ids=lambda r: r.__name__)
+# A drafting model is read anew in each call.
+@through(*(door for door in ROADS if door not in ONE_BY_ONE))
 @pytest.mark.parametrize("phi", ["local", "lookahead"])
 def test_sampled_drafts_change_no_law(
-    road: Draw, phi: str, model: PhiTransformers, sibling: Any, undrafted: dict[str, list[str]]
+    door: Door, phi: str, model: PhiTransformers, sibling: Any, undrafted: dict[str, list[str]]
 ) -> None:
-    drawn = road(model, phi, sibling)
+    drawn = door(model, SUNDAY.by(phi=phi, draft=sibling))
     assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN)
     assert same_law(drawn, undrafted[phi]) > ALPHA
 

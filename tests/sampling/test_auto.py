@@ -29,7 +29,8 @@ from tests.languages import ALPHA, LANGUAGES, Language, p_value
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
-ROWS = 400
+ROWS, FEW = 300, 60
+"""Prompts of a test of a law, and of a control that so few are enough for."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: py
 
     monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
     for language in (WORDS, LOOP):
-        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS)), language)
+        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=FEW)), language)
         assert abs(z(w, 1.0)) > 5
 
 
