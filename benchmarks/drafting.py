@@ -47,6 +47,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.sampling.drafted import Pen
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
@@ -254,7 +255,7 @@ def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, n: int, s
     for length in LENGTHS:
         request = Request(lm=model.lm, table=table, prompts=ids, settings=SamplingSettings(seed=0))
         with rounds_noted() as rounds:
-            SpeculativeSampler(LocalPhi(), ModelDrafter(small), length).sample(request)
+            SpeculativeSampler(LocalPhi(), Prefetch(ModelDrafter(small), length)).sample(request)
         kept = sum(followed for _, followed, _ in rounds)
         acceptance = kept / (kept + sum(followed < drafted for drafted, followed, _ in rounds))
         measured = statistics.mean(written for _, _, written in rounds)

@@ -125,6 +125,14 @@ class Drafting(ABC):
         """
 
 
+class LawfulDrafting(Drafting):
+    """A drafter of this package at work, whose laws are laws already.
+
+    They come out of a softmax with the token that was drawn from them, or out of another :class:`Proposer`; to read ``K V`` numbers
+    a second time would cost as much as verification does. A drafter of one's own is a :class:`Drafting`, whose laws are checked.
+    """
+
+
 class Drafter(ABC):
     """Proposes what probably follows, so that one model call may write several tokens (mathematics.md, section 7).
 
@@ -208,7 +216,8 @@ class Proposer:
         fitted = {
             key: self._fitted(draft, sites[i], limits[i]) for (key, i), draft in zip(asked.items(), answer, strict=True)
         }
-        self._check_laws(list(fitted.values()))
+        if not isinstance(self._drafting, LawfulDrafting):
+            self._check_laws(list(fitted.values()))
         return [fitted.get(key, NOTHING) for key in keys]
 
     def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
@@ -243,14 +252,17 @@ class Proposer:
             raise self._error(
                 f"gave laws of {given}; expected floating point log_r of shape {expected}: tokens, vocabulary"
             )
+        if log_r.is_meta:
+            raise self._error("gave laws on the device 'meta', which have no numbers; load its model onto a device")
 
     def _check_laws(self, drafts: Sequence[Draft]) -> None:
         """Refuse laws that do not sum to one or exclude their token; one transfer from the device for all of them."""
         laws = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
         if not laws:
             return
-        sums = torch.cat([torch.logsumexp(log_r, -1).double() for log_r, _ in laws])
-        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double() for log_r, tokens in laws])
+        device = laws[0][0].device
+        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in laws])
+        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in laws])
         tokens = [token for _, chain in laws for token in chain]
         for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
             if not abs(log_sum) <= SUM_TOLERANCE:

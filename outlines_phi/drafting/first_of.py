@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
-from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, LawfulDrafting, Proposer, Site
 
 
 @final
@@ -78,7 +78,7 @@ class _Chain:
 
 
 @final
-class _FirstOf(Drafting):
+class _FirstOf(LawfulDrafting):
     def __init__(self, proposers: Sequence[Proposer], table: Table) -> None:
         self._proposers, self._table = proposers, table
 
@@ -104,7 +104,7 @@ class _FirstOf(Drafting):
 def _law(part: Draft, other: Tensor) -> Tensor:
     """Return the laws of ``part``: for a deterministic one, like ``other``, those that are 1 on its tokens."""
     if part.log_r is not None:
-        return part.log_r
+        return part.log_r.to(other.device)
     log_r = torch.full_like(other[:1], -math.inf).repeat(len(part.tokens), 1)
     log_r[range(len(part.tokens)), list(part.tokens)] = 0.0
     return log_r

@@ -1,4 +1,4 @@
-"""The likeliest way on among what earlier calls have left in the token trees."""
+"""The likeliest way on among what is known of a prompt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from ..guides.guide import DEAD, DONE
 from ..phi.tree import BoundsTree, Node
-from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+from .written import WrittenDrafting
 
 
 @final
@@ -18,27 +19,26 @@ from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
 class TreeDrafter(Drafter):
     """Proposes the likeliest path through the token trees of earlier calls, and of this one's earlier rounds.
 
-    At every node the token of the highest ``p(v | y) U(yv)``, whether it has a node of its own or not. Where nothing is known, and
-    for samplers without trees of bounds, it proposes nothing.
+    At every node the token of the highest ``p(v | y) U(yv)``, whether it has a node of its own or not. Samplers without trees of
+    bounds follow the texts that have been written so far, the way that was taken most often. Where nothing is known it proposes
+    nothing.
     """
 
     name: ClassVar[str] = "tree"
 
     def begin(self, run: DraftRun) -> Drafting:
         """See :meth:`Drafter.begin`."""
-        return _KnownPaths(run.trees)
+        return WrittenDrafting(run) if run.trees is None else _KnownPaths(run.trees)
 
 
 @final
 class _KnownPaths(Drafting):
-    def __init__(self, trees: Sequence[BoundsTree] | None) -> None:
+    def __init__(self, trees: Sequence[BoundsTree]) -> None:
         self._trees = trees
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
-        if self._trees is None:
-            return [NOTHING] * len(sites)
         return [
             Draft(_path(self._trees[site.row], site.tokens, length))
             for site, length in zip(sites, lengths, strict=True)

@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..errors import UnsupportedError
-from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, LawfulDrafting, Proposer, Site
 
 FORGETTING = 0.95
 """What a tested token counts for one test later: the last twenty or so make the rate."""
@@ -113,7 +113,7 @@ class Acceptance:
 
 
 @final
-class _Adapted(Drafting):
+class _Adapted(LawfulDrafting):
     def __init__(self, proposer: Proposer, cost: float) -> None:
         self._proposer, self._cost = proposer, cost
         self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)

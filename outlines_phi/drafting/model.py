@@ -15,7 +15,7 @@ from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..vocabulary import Vocabulary
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+from .drafter import Draft, Drafter, DraftRun, LawfulDrafting, Site
 
 WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
@@ -100,7 +100,7 @@ class _Chain:
 
 
 @final
-class ModelDrafting(Drafting):
+class ModelDrafting(LawfulDrafting):
     """A smaller model at work in one call.
 
     Attributes

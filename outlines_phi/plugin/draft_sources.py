@@ -29,6 +29,9 @@ Encode = Callable[[str], Sequence[int]]
 PACKED = "packed"
 """The road on which a chain of tokens costs little more than its last one."""
 
+CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
+"""Drafters whose length needs no adapting: what is forced is kept, and the others see to it themselves."""
+
 
 @final
 class DraftSources:
@@ -77,10 +80,8 @@ class DraftSources:
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))
             for source in options.sources
         ]
-        if len(drafters) == 1:
-            return drafters[0]
-        certain = (ForcedDrafter, AdaptedLength, FirstOf)
-        return FirstOf(tuple(each if isinstance(each, certain) else AdaptedLength(each) for each in drafters))
+        adapted = tuple(each if isinstance(each, CERTAIN) else AdaptedLength(each) for each in drafters)
+        return adapted[0] if len(adapted) == 1 else FirstOf(adapted)
 
     def encode(self, tokenizer: Any) -> Encode | None:
         """Return what writes a text in tokens of ``tokenizer``, which is not kept alive; ``None`` where it adds to its texts."""

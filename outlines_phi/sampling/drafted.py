@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..drafting.drafter import DRAFT_STREAM, Draft, Drafter, DraftRun, Proposer, Site
+from ..drafting.drafter import DRAFT_STREAM, Draft, Site
 from ..phi.branches import KEPT
 from ..phi.estimator import ProposalPhi
 from .growth import Chain, Growth
+from .prefetch import Prefetch
 from .sampler import Request
 from .trajectory import Trajectory, Walks
 from .verify import Chains, Laws, Proposals, verify
@@ -54,7 +55,7 @@ class Pen:
 
 
 @final
-class DraftedStepper:
+class DraftedStepper(Walks):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
     A round evaluates where every walk stands and the chain that was drafted for it, in one model call, and the laws ``q_h`` of all
@@ -69,32 +70,14 @@ class DraftedStepper:
         The call.
     phi
         The estimator, ``h``.
-    drafter
-        What proposes the drafts.
-    length
-        The most tokens of a draft.
-    encode
-        What the drafter may tokenise texts with.
-
-    Attributes
-    ----------
-    branches
-        The prefixes of the run.
+    draft
+        What is drafted.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        phi: ProposalPhi,
-        drafter: Drafter,
-        length: int,
-        encode: Callable[[str], Sequence[int]] | None = None,
-    ) -> None:
-        self._request, self._length, self._sampled = request, length, drafter.sampled
-        self._walks = Walks(request, phi)
-        self.branches = self._walks.branches
-        run = DraftRun(table=request.table, settings=request.settings, prompts=request.prompts, encode=encode)
-        self._proposer = Proposer(drafter, run)
+    def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
+        super().__init__(request, phi)
+        self._length, self._sampled = draft.length, draft.drafter.sampled
+        self._proposer = draft.proposer(request)
         self._pens: dict[Trajectory, Pen] = {}
 
     @property
@@ -103,8 +86,8 @@ class DraftedStepper:
         return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
-        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
-        walks = self._walks.launch(n)
+        """See :meth:`Walks.launch`."""
+        walks = super().launch(n)
         for walk in walks:
             self._pens[walk] = Pen(self._request.stream(walk.row, DRAFT_STREAM + walk.number))
         return walks
@@ -131,9 +114,9 @@ class DraftedStepper:
         if growth.roots:
             logits = torch.cat([self.branches.plant()[1][growth.roots], logits])
         prefixes = growth.prefixes(nodes)
-        log_p, scores = self._walks.laws(logits, prefixes)
+        log_p, scores = self.laws(logits, prefixes)
         came = self._decide(walks, chains, drafts, prefixes.nodes, log_p, Laws.of(scores))
-        self._walks.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
+        self.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
@@ -206,7 +189,7 @@ class DraftedStepper:
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
         self._pens[walk].take_note(len(chain.tokens), accepted, len(written))
         for place, one in enumerate(written):
-            self._walks.take(walk, one, accounts[place], accounts[half + place])
+            self.take(walk, one, accounts[place], accounts[half + place])
         if last >= 0:
             walk.node = nodes[last]
             walk.log_w = walk.log_w if allowed else -math.inf
@@ -224,5 +207,5 @@ def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:
     return Proposals(
         torch.tensor([i for i, _ in drawn], device=like.device),
         torch.from_numpy(rows).to(like.device),
-        torch.cat([log_r for _, log_r in drawn]).to(like.device),
+        torch.cat([log_r.to(like.device) for _, log_r in drawn]),
     )

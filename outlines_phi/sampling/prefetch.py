@@ -19,12 +19,10 @@ from .verify import AT_ONCE
 @final
 @dataclass(frozen=True)
 class Prefetch:
-    """The options of drafts for samplers that keep evaluated texts in trees.
+    """What a sampler evaluates ahead of its walks.
 
-    Such a sampler waits for the law of a text, and then draws the next token from it. With a draft, the texts that will probably
-    follow are evaluated in the same call, and a walk that draws one of them goes on without a call. It draws by random numbers of
-    its own, of which the drafter knows nothing, so drafts that come with laws need no coupling here, and a wrong draft costs time
-    alone.
+    A sampler waits for the law of a text, and then draws the next token from it. With a draft, the texts that will probably follow
+    are evaluated in the same call, and a walk that draws one of them goes on without a call.
 
     Attributes
     ----------
@@ -48,14 +46,28 @@ class Prefetch:
     def __post_init__(self) -> None:
         check_length(self.length)
 
+    def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
+        """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
+        run = DraftRun(
+            table=request.table,
+            settings=request.settings,
+            prompts=request.prompts,
+            trees=trees,
+            encode=self.encode,
+        )
+        return Proposer(self.drafter, run)
+
     def begin(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Prefetching:
-        """Return the drafts of a call; ``trees`` are those of its prompts, where it has trees of bounds."""
+        """Return the drafts of a call whose sampler keeps evaluated texts in trees."""
         return Prefetching(self, request, trees)
 
 
 @final
 class Prefetching:
-    """The drafts of a call.
+    """The drafts of a call whose sampler keeps evaluated texts in trees.
+
+    Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with laws need no
+    coupling here, and a wrong draft costs time alone.
 
     Parameters
     ----------
@@ -76,14 +88,7 @@ class Prefetching:
         self._length, self._prompts = options.length, request.prompts
         self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}
-        run = DraftRun(
-            table=request.table,
-            settings=request.settings,
-            prompts=request.prompts,
-            trees=trees,
-            encode=options.encode,
-        )
-        self._proposer = Proposer(options.drafter, run)
+        self._proposer = options.proposer(request, trees)
         # One stream per prompt: what is drafted for it does not depend on the others.
         self._streams: list[np.random.Generator] = [
             request.stream(row, DRAFT_STREAM) for row in range(len(request.prompts))

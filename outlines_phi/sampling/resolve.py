@@ -87,7 +87,7 @@ def _drafted(phi: Phi, store: TreeStore, sampler: SamplerOptions | None, draft: 
         case LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
-            return SpeculativeSampler(phi, draft.drafter, draft.length, draft.encode)
+            return SpeculativeSampler(phi, draft)
         case Phi(), SMC() | PIMH():
             raise UnsupportedError(
                 f"A draft was given with sampler={type(sampler).__name__}(...), whose particles are compared at the same "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import final
 
-from ..drafting.drafter import Drafter
-from ..drafting.length import check_length
 from ..errors import UnsupportedError
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, draws_of, grow
 from .drafted import DraftedStepper
 from .draws import Draws
+from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .trajectory import Trajectory
 
@@ -30,26 +29,12 @@ class SpeculativeSampler(Sampler):
     ----------
     phi
         The estimator, ``h``.
-    drafter
-        What proposes the drafts.
-    length
-        The most tokens of a draft.
-    encode
-        What the drafter may tokenise texts with; ``None`` where no tokenizer is known.
-
-    Raises
-    ------
-    UnsupportedError
-        ``length`` is not a positive whole number.
+    draft
+        What is drafted.
     """
 
     phi: ProposalPhi
-    drafter: Drafter
-    length: int = 8
-    encode: Callable[[str], Sequence[int]] | None = None
-
-    def __post_init__(self) -> None:
-        check_length(self.length)
+    draft: Prefetch
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
@@ -85,11 +70,11 @@ class SpeculativeSampler(Sampler):
     def _stepper(self, request: Request) -> DraftedStepper:
         if request.constraint is not None:
             raise UnsupportedError(
-                f"{request.constraint} was given beside the drafter {self.drafter.name!r}; a constraint is asked about few tokens "
-                "of a step, so nobody knows the law that a draft would be held against. Leave out one of them; a type or a regular "
-                "expression that says what the constraint says goes with drafts."
+                f"{request.constraint} was given beside a draft; a constraint is asked about few tokens of a step, so nobody knows "
+                "the law that a draft would be held against. Leave out one of them; a type or a regular expression that says what "
+                "the constraint says goes with drafts."
             )
-        return DraftedStepper(request, self.phi, self.drafter, self.length, self.encode)
+        return DraftedStepper(request, self.phi, self.draft)
 
     def _draws(self, request: Request, stepper: DraftedStepper, walks: Sequence[Trajectory], row: int) -> Draws:
         draws = draws_of(request, walks, request.budgets[row], stepper.branches.trees.counts)

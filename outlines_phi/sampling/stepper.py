@@ -46,7 +46,7 @@ class Observer(Protocol):
 
 
 @final
-class Stepper:
+class Stepper(Walks):
     """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
 
     ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (mathematics.md, section 4). Where the request has a constraint, ``S`` is
@@ -61,11 +61,6 @@ class Stepper:
     observer
         Who is told of every step; ``None`` for nobody.
 
-    Attributes
-    ----------
-    branches
-        The prefixes of the run.
-
     Raises
     ------
     UnsupportedError
@@ -78,13 +73,8 @@ class Stepper:
                 f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so nobody knows "
                 "the law of a step; leave out one of them."
             )
-        self._request, self._observer = request, observer
-        self._walks = Walks(request, phi)
-        self.branches = self._walks.branches
-
-    def launch(self, n: int) -> list[Trajectory]:
-        """Return ``n`` more walks of every prompt, at the start; the estimator has learned from those before."""
-        return self._walks.launch(n)
+        super().__init__(request, phi)
+        self._observer = observer
 
     def first(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate the prompts and draw the first token of every walk."""
@@ -113,7 +103,7 @@ class Stepper:
         )
         position = {node: i for i, node in enumerate(nodes)}
         rows = torch.tensor([position[node] for node in heads], device=logits.device)
-        log_p, scores = self._walks.laws(logits[rows], prefixes)
+        log_p, scores = self.laws(logits[rows], prefixes)
         place = {node: i for i, node in enumerate(heads)}
         self._choose(walks, [place[walk.node] for walk in walks], log_p, scores.double())
         self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
@@ -130,7 +120,7 @@ class Stepper:
         chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
         for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
             if log_s_y > -math.inf:
-                self._walks.take(walk, int(token), *account)
+                self.take(walk, int(token), *account)
             else:
                 walk.log_w = -math.inf
 

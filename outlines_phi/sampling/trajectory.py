@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import final
 
 import numpy as np
 from torch import Tensor
@@ -60,9 +59,8 @@ class Trajectory:
         return self.log_w == -math.inf
 
 
-@final
 class Walks:
-    """The walks of a call: their launch, the laws of where they stand, and their accounts.
+    """The walks of a call: their launch, the laws of where they stand, and their accounts. Who takes them further inherits from it.
 
     Parameters
     ----------

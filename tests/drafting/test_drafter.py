@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,8 +12,12 @@ import pytest
 import torch
 
 from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
+from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.length import AdaptedLength
+from outlines_phi.drafting.model import ModelDrafter
 from outlines_phi.errors import DraftError, ModelError
 from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.lm.table_model import TableModel
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
 
@@ -199,3 +204,32 @@ def test_walks_at_one_site_share_a_deterministic_draft_alone(drawn: bool) -> Non
     asked = [(site.row, site.tokens, length) for site, length in proposer._drafting.asked]  # type: ignore[attr-defined]
     shared = [(0, (), 3), (1, (), 3), (0, (C,), 3), (0, (), 2)]
     assert asked == ([shared[0], *shared] if drawn else shared)
+
+
+@pytest.mark.parametrize("wrapped", [AdaptedLength, lambda drafter: FirstOf((drafter,))], ids=["adapted", "first of"])
+def test_laws_are_checked_once_and_those_of_the_package_never(
+    wrapped: Callable[[Drafter], Drafter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read them costs as much as verification; what is wrong is found all the same, and by its own name."""
+    checked: list[str] = []
+    check = Proposer._check_laws
+
+    def noting(self: Proposer, drafts: Sequence[Draft]) -> None:
+        checked.append(self._drafter.name)
+        check(self, drafts)
+
+    monkeypatch.setattr(Proposer, "_check_laws", noting)
+    run = run_of(TABLE)
+    propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1)), True)), run, [site_of(run)], 1)
+    assert checked == ["scripted"]
+    model = ModelDrafter(TableModel.random(VOCABULARY, seed=77))
+    (draft,) = propose(wrapped(model), run, [site_of(run)], 1)
+    assert draft.log_r is not None and float(draft.log_r.exp().sum()) == pytest.approx(1.0)
+    assert checked == ["scripted"]
+    with pytest.raises(DraftError, match="'scripted' gave a law whose probabilities sum to"):
+        propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1) + 0.01), True)), run, [site_of(run)], 1)
+
+
+def test_laws_without_numbers_are_refused() -> None:
+    with pytest.raises(DraftError, match="on the device 'meta'"):
+        one(Draft((C,), uniform(1).to("meta")), drawn=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
 
@@ -77,3 +78,30 @@ def test_a_prompt_may_hold_what_cannot_be_written() -> None:
 def test_bad_options(ngram: object) -> None:
     with pytest.raises(UnsupportedError, match="whole number of at least 1"):
         PromptLookupDrafter(ngram)  # type: ignore[arg-type]
+
+
+class TestBlanks:
+    """A word that begins a value has no blank before it, and is another token than in the sentence that it stands in."""
+
+    SPELLED = ("", '"', "green", " green", " tea", " for", ".", " caf\u00e9", "tea", "x", " ")
+    END, QUOTE, GREEN, _GREEN, _TEA, _FOR, DOT, _CAFE, TEA, X, BLANK = range(len(SPELLED))
+    TABLE = table_of('[a-z\u00e9 .]*"', Vocabulary.from_tokens(SPELLED, END))
+
+    def drafted(self, prompt: tuple[int, ...], written: tuple[int, ...], length: int = 2) -> tuple[int, ...]:
+        run = run_of(self.TABLE, prompts=[prompt])
+        return propose(PromptLookupDrafter(), run, [site_of(run, written)], length)[0].tokens
+
+    def test_a_value_goes_on_as_the_prompt_does(self) -> None:
+        assert self.drafted((self.X, self._GREEN, self._TEA, self._FOR), (self.GREEN,)) == (self._TEA, self._FOR)
+        assert self.drafted((self.GREEN, self._CAFE, self.DOT), (self._GREEN,)) == (self._CAFE,)
+        assert self.drafted((self._GREEN, self._TEA), (self.X,)) == ()
+
+    def test_what_stands_around_the_phrase_does_not_come_with_it(self) -> None:
+        prompt = (self._GREEN, self._TEA, self.DOT, self._FOR)
+        assert self.drafted(prompt, (self.GREEN,)) == (self._TEA,)
+        assert self.drafted(prompt, (self.GREEN, self._TEA)) == ()
+        assert self.drafted(prompt, (self._GREEN, self._TEA)) == (self.DOT, self._FOR)
+
+    def test_blanks_alone_and_special_tokens_are_words_of_their_own(self) -> None:
+        assert self.drafted((self.BLANK, self._TEA, self.X), (self.BLANK,)) == (self._TEA, self.X)
+        assert self.drafted((self.END, self._TEA), (self.BLANK,)) == ()

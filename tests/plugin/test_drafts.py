@@ -121,7 +121,9 @@ class TestDrafts:
         expected = ForcedDrafter(), AdaptedLength(PromptLookupDrafter()), AdaptedLength(EndingDrafter(), 0.5)
         assert found == FirstOf(expected)
         alone = resolve_draft("prompt_lookup")
-        assert alone is not None and model.drafts.drafter(alone, ExactPhi()) == PromptLookupDrafter()
+        assert alone is not None and model.drafts.drafter(alone, ExactPhi()) == AdaptedLength(PromptLookupDrafter())
+        certain = resolve_draft("forced")
+        assert certain is not None and model.drafts.drafter(certain, ExactPhi()) == ForcedDrafter()
 
     def test_a_model_draws_for_walks_alone(self, model: PhiTransformers) -> None:
         options = resolve_draft(model)
@@ -273,11 +275,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a chain": ({"draft": "forced", "phi": "local", "sampler": PIMH()}, r"A draft was given with sampler=PIMH"),
     "a constraint": (
         {"draft": "forced", "phi": "local", "constraint": lambda text: True},
-        r"given beside the drafter",
+        r"given beside a draft;",
     ),
     "a tokenization": (
         {"draft": "forced", "phi": "onestep", "tokenization": "canonical"},
-        r"tokenization='canonical' was given beside the drafter",
+        r"tokenization='canonical' was given beside a draft;",
     ),
     "no correction": (
         {"draft": "forced", "phi": None},

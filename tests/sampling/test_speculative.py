@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outlines.types import Regex
 from torch import Tensor
 
-import outlines_phi
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
 from outlines_phi.drafting.first_of import FirstOf
 from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
@@ -27,8 +28,6 @@ from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.phrases import PhraseGuide
 from outlines_phi.guides.table import Table
-from outlines_phi.lm import bundled
-from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi import branches, knowledge
 from outlines_phi.phi.bigram import BigramDPPhi
@@ -43,11 +42,10 @@ from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import verify as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted import DraftedStepper
 from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
-from outlines_phi.sampling.trajectory import Trajectory, Walks
 from outlines_phi.sampling.verify import Chains, Laws, Proposals
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
@@ -67,6 +65,10 @@ DEAD_TOKEN, N = 7, 4_000
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
+
+
+def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> SpeculativeSampler:
+    return SpeculativeSampler(phi, Prefetch(drafter, length))
 
 
 def fixed(language: Language) -> dict[str, Drafter]:
@@ -116,7 +118,7 @@ class TestDeterministicDrafts:
         monkeypatch.setattr(knowledge, "STEPS", 10**6)  # of each state all steps are kept, so that their order is none
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(30, 3, rows=2))
         for length, drafter in zip((1, 2, 3, 4, 6, 20, 5), fixed(language).values(), strict=True):
-            sampler = SpeculativeSampler(ESTIMATORS[phi](), drafter, length)
+            sampler = speculative(ESTIMATORS[phi](), drafter, length)
             same(sampler.sample(language.request(30, 3, rows=2)), plain)
 
     @pytest.mark.parametrize("options", [{"top_k": 4}, {"temperature": 0.5}, {"repetition_penalty": 1.7}])
@@ -126,7 +128,7 @@ class TestDeterministicDrafts:
         request = language.request(300, 4, **options)
         plain = AncestralSampler(LocalPhi()).sample(request)
         for drafter in fixed(language).values():
-            same(SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(300, 4, **options)), plain)
+            same(speculative(LocalPhi(), drafter, 4).sample(language.request(300, 4, **options)), plain)
         assert "top_k" not in options or plain[0].failures
 
     def test_free_text_within_its_budget(self) -> None:
@@ -146,7 +148,7 @@ class TestDeterministicDrafts:
         plain = AncestralSampler(LocalPhi()).sample(request())
         assert any(0 not in draw.token_ids for draw in plain[0]) and any(0 in draw.token_ids for draw in plain[0])
         for length in (1, 3, 9):
-            same(SpeculativeSampler(LocalPhi(), Fixed(ranked(lm, 0)), length).sample(request()), plain)
+            same(speculative(LocalPhi(), Fixed(ranked(lm, 0)), length).sample(request()), plain)
 
     def test_what_was_drafted_in_vain_teaches_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(knowledge, "STEPS", 10**6)
@@ -155,7 +157,7 @@ class TestDeterministicDrafts:
         for drafter in (None, *fixed(language).values()):
             values = StateValues()
             phi = LearnedPhi(values)
-            sampler = AncestralSampler(phi) if drafter is None else SpeculativeSampler(phi, drafter, 5)
+            sampler = AncestralSampler(phi) if drafter is None else speculative(phi, drafter, 5)
             sampler.sample(language.request(40, 1, rows=2))
             known.append((sorted(values.known.at.tolist()), values.known.log_v))
         for at, log_v in known[1:]:
@@ -172,7 +174,34 @@ class TestDeterministicDrafts:
             return -1 if rng.random() < 0.2 else ranked(language.lm, int(rng.integers(2)))(site, run)
 
         plain = AncestralSampler(OneStepPhi()).sample(language.request(6, seed, rows=2))
-        same(SpeculativeSampler(OneStepPhi(), Fixed(choose), length).sample(language.request(6, seed, rows=2)), plain)
+        same(speculative(OneStepPhi(), Fixed(choose), length).sample(language.request(6, seed, rows=2)), plain)
+
+
+@final
+@dataclass(frozen=True)
+class OraclePhi(ProposalPhi):
+    """``h = Phi``, by enumeration."""
+
+    language: Language
+    name: ClassVar[str] = "oracle"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
+
+    def begin(self, run: Run) -> Estimate:
+        mass: dict[tuple[int, ...], float] = defaultdict(float)
+        for member, p in self.language.reference().mu.items():
+            for length in range(len(member) + 1):
+                mass[member[:length]] += p
+        return _Oracle(mass)
+
+
+@final
+@dataclass(frozen=True)
+class _Oracle(Estimate):
+    mass: dict[tuple[int, ...], float]
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        joint = [[self.mass.get((*tokens, v), 0.0) for v in range(log_p.shape[1])] for tokens in prefixes.tokens]
+        return log_p.copy_(torch.tensor(joint, dtype=log_p.dtype).log())
 
 
 class TestDrawnDrafts:
@@ -184,7 +213,7 @@ class TestDrawnDrafts:
         """The seed's theorem: local masks, Leviathan's rejection and sound rollback draw mu_proj."""
         reference = language.reference()
         length = 1 + (len(name) + len(language.name)) % 6
-        sampler = SpeculativeSampler(LocalPhi(), drawn(language)[name], length)
+        sampler = speculative(LocalPhi(), drawn(language)[name], length)
         found = ids(sampler.sample(language.request(N, 7)))
         distance, floor = total_variation(frequencies(found), reference.mask), noise_floor(reference.mask, N)
         print(f"{language}, {name}, {length}: TV {distance:.4f}, floor {floor:.4f}")
@@ -194,13 +223,25 @@ class TestDrawnDrafts:
     @pytest.mark.parametrize("length", range(1, 7))
     def test_any_length(self, length: int) -> None:
         language = LANGUAGES[1]
-        sampler = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], length)
+        sampler = speculative(LocalPhi(), drawn(language)["cold"], length)
         assert p_value(ids(sampler.sample(language.request(N, 11))), language.reference().mask) > ALPHA
 
     def test_the_projected_law_is_not_the_conditioned_one(self) -> None:
         language = LANGUAGES[0]
-        found = ids(SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(N, 7)))
+        found = ids(speculative(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(N, 7)))
         assert p_value(found, language.reference().mu) < ALPHA
+
+    @pytest.mark.parametrize("name", ["same law", "cold", "another model", "always dead", "likeliest", "least likely"])
+    @pytest.mark.parametrize("language", LANGUAGES[:2], ids=str)
+    def test_exact_phi_draws_the_conditioned_law(self, language: Language, name: str) -> None:
+        """FVO-Spec: with ``h = Phi`` drafts leave exactly ``mu*``, and every weight is ``Phi`` of the prompt."""
+        reference = language.reference()
+        drafter = {**fixed(language), **drawn(language)}[name]
+        (draws,) = speculative(OraclePhi(language), drafter, 4).sample(language.request(N, 7))
+        assert p_value(ids([draws]), reference.mu) > ALPHA
+        assert p_value(ids([draws]), reference.mask) < ALPHA
+        assert draws.log_w == pytest.approx([reference.log_phi] * N, abs=1e-9)
+        assert draws.counts.drafted or name == "always dead"
 
     @pytest.mark.parametrize("phi", ["onestep", "dp-frozen", "dp-bigram", "lookahead1"])
     def test_every_estimator_has_its_own_law(self, phi: str) -> None:
@@ -212,7 +253,7 @@ class TestDrawnDrafts:
         )
         law = {y: math.exp(log_q) for y, log_q in reference.log_q[phi].items()}
         assert sum(law.values()) == pytest.approx(1.0)
-        sampler = SpeculativeSampler(own, drawn(language)["cold"], 4)
+        sampler = speculative(own, drawn(language)["cold"], 4)
         found = ids(sampler.sample(language.request(N, 5)))
         assert p_value(found, law) > ALPHA
         assert p_value(found, reference.mu) < ALPHA
@@ -222,7 +263,7 @@ class TestDrawnDrafts:
         """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
         language = LANGUAGES[0]
         reference, n = language.reference(), 3000
-        draws = SpeculativeSampler(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
+        draws = speculative(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
         w = np.exp(draws.log_w)
         assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
         weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
@@ -232,7 +273,7 @@ class TestDrawnDrafts:
         language = LANGUAGES[0]
         reference = language.reference()
         for drafter in drawn(language).values():
-            for draw in SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(100, 3))[0]:
+            for draw in speculative(LocalPhi(), drafter, 4).sample(language.request(100, 3))[0]:
                 assert draw.log_p == pytest.approx(reference.log_p[draw.token_ids], abs=1e-9)
                 assert draw.log_w == pytest.approx(draw.log_p - reference.log_mask[draw.token_ids], abs=1e-6)
 
@@ -244,7 +285,7 @@ class TestDrawnDrafts:
         drafter = replace(drawn(language)["masked"], shared=shared)
         found: list[tuple[Any, ...]] = []
         for seed in range(12):  # rows are streams of their own; a fault of sharing is one of each
-            results = SpeculativeSampler(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
+            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
             found += [tuple(draw.token_ids for draw in draws) for draws in results]
         joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
         alike = sum(a == b for a, b in found) / len(found)
@@ -258,14 +299,29 @@ class TestDrawnDrafts:
     def test_a_prompt_alone_draws_the_same(self, language: Language) -> None:
         """Nothing of a draw depends on the rows beside it."""
         for drafter in (*drawn(language).values(), *fixed(language).values()):
-            sampler = SpeculativeSampler(OneStepPhi(), drafter, 3)
+            sampler = speculative(OneStepPhi(), drafter, 3)
             alone = sampler.sample(language.request(20, 5))
             together = sampler.sample(language.request(20, 5, rows=4))
             same(alone, together[:1])
 
+    @pytest.mark.parametrize("of_rows", [True, False], ids=["a stream per row", "one stream"])
+    def test_rows_that_share_a_stream_fail_the_same_test(self, of_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = Request.stream
+        shared: dict[Request, np.random.Generator] = {}
+        if not of_rows:
+            monkeypatch.setattr(
+                Request, "stream", lambda self, row, i: shared.setdefault(self.settings, stream(self, 0, 0))
+            )
+        language = LANGUAGES[1]
+        sampler = speculative(OneStepPhi(), drawn(language)["cold"], 3)
+        alone = sampler.sample(language.request(20, 5))
+        shared.clear()
+        together = sampler.sample(language.request(20, 5, rows=4))
+        assert (ids(alone) == ids(together[:1])) == of_rows
+
     def test_same_seed_same_draws(self) -> None:
         language = LANGUAGES[1]
-        sampler = SpeculativeSampler(LearnedPhi(), drawn(language)["cold"], 4)
+        sampler = speculative(LearnedPhi(), drawn(language)["cold"], 4)
         first = ids(sampler.sample(language.request(20, 9)))
         assert ids(sampler.sample(language.request(20, 9))) == first != ids(sampler.sample(language.request(20, 10)))
 
@@ -313,15 +369,15 @@ class TestControls:
         if rule != "right":
             monkeypatch.setattr(kernel, "_keeps", keeps)
         language = LANGUAGES[0]
-        found = ids(SpeculativeSampler(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N, 7)))
+        found = ids(speculative(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N, 7)))
         assert (p_value(found, language.reference().mask) > ALPHA) == (rule == "right")
 
     @pytest.mark.parametrize("draft", ["likeliest", "masked"])
     def test_an_estimate_refreshed_by_the_drafted_child(self, draft: str) -> None:
         language = LANGUAGES[0]
         drafter = {**fixed(language), **drawn(language)}[draft]
-        found = ids(SpeculativeSampler(RefreshedPhi(), drafter, 3).sample(language.request(N, 7)))
-        right = ids(SpeculativeSampler(LocalPhi(), drafter, 3).sample(language.request(N, 7)))
+        found = ids(speculative(RefreshedPhi(), drafter, 3).sample(language.request(N, 7)))
+        right = ids(speculative(LocalPhi(), drafter, 3).sample(language.request(N, 7)))
         assert p_value(right, language.reference().mask) > ALPHA
         assert p_value(found, language.reference().mask) < ALPHA
 
@@ -329,6 +385,7 @@ class TestControls:
 OWN = {
     "forced": ForcedDrafter(),
     "prompt_lookup": PromptLookupDrafter(1),
+    "tree": TreeDrafter(),
     "greedy model": ModelDrafter(OTHER, greedy=True),
     "forced, then looked up": FirstOf((ForcedDrafter(), PromptLookupDrafter(1))),
     "greedy, adapted": AdaptedLength(ModelDrafter(OTHER, greedy=True)),
@@ -341,7 +398,7 @@ OWN = {
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("language", [LANGUAGES[1], LANGUAGES[2]], ids=str)
 def test_the_drafters_of_the_package(name: str, language: Language) -> None:
-    sampler = SpeculativeSampler(LocalPhi(), OWN[name], 4)
+    sampler = speculative(LocalPhi(), OWN[name], 4)
     if not OWN[name].sampled:
         plain = AncestralSampler(LocalPhi()).sample(language.request(100, 3, rows=2))
         same(sampler.sample(language.request(100, 3, rows=2)), plain)
@@ -357,7 +414,7 @@ class TestCosts:
         language = replace(LANGUAGES[1], scale=60.0, budget=24)
         for length in (1, 2, 5):
             drafter = Fixed(ranked(language.lm, 0))
-            results = SpeculativeSampler(LocalPhi(), drafter, length).sample(language.request(1, 0, rows=3))
+            results = speculative(LocalPhi(), drafter, length).sample(language.request(1, 0, rows=3))
             size = len(results[0][0].token_ids)
             counts = results[0].counts
             assert size >= 4
@@ -369,7 +426,7 @@ class TestCosts:
     def test_no_draft_costs_what_no_drafter_costs(self, phi: str) -> None:
         language = LANGUAGES[0]
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(25, 3, rows=2))[0].counts
-        sampler = SpeculativeSampler(ESTIMATORS[phi](), Fixed(constant(-1)), 4)
+        sampler = speculative(ESTIMATORS[phi](), Fixed(constant(-1)), 4)
         counts = sampler.sample(language.request(25, 3, rows=2))[0].counts
         assert (counts.calls, counts.prompt_tokens, counts.tokens) == (plain.calls, plain.prompt_tokens, plain.tokens)
         assert counts.drafted == counts.followed == 0 and counts.tokens_per_call == 1.0
@@ -378,7 +435,7 @@ class TestCosts:
     @languages
     def test_a_round_is_one_call_and_counts_add_up(self, language: Language) -> None:
         for drafter in (*fixed(language).values(), *drawn(language).values()):
-            sampler = SpeculativeSampler(LocalPhi(), drafter, 3)
+            sampler = speculative(LocalPhi(), drafter, 3)
             rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
             results = sampler.sample(language.request(8, 1, rows=2))
             (calls,) = {draws.counts.calls for draws in results}
@@ -395,7 +452,7 @@ class TestCosts:
         language, read = LANGUAGES[0], []
         cpu = Tensor.cpu
         monkeypatch.setattr(Tensor, "cpu", lambda self: (read.append(self.shape), cpu(self))[1])
-        sampler = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, 0)), 3)
+        sampler = speculative(LocalPhi(), Fixed(ranked(language.lm, 0)), 3)
         rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
         assert len(read) == rounds
 
@@ -411,7 +468,7 @@ class TestCosts:
             kept.append(int(forest.alive[: len(forest)].sum()) - sum(forest.depth[node] for node in nodes))
 
         monkeypatch.setattr(branches.Branches, "compact", counted)
-        sampler = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, -1)), 5)
+        sampler = speculative(LocalPhi(), Fixed(ranked(language.lm, -1)), 5)
         plain = AncestralSampler(LocalPhi()).sample(language.request(9, 8))
         kept.clear()
         same(sampler.sample(language.request(9, 8)), plain)
@@ -420,13 +477,13 @@ class TestCosts:
     def test_many_drawn_chains_take_turns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where memory has no room for a chain per walk some go without; the law stays."""
         language = LANGUAGES[0]
-        sampler = SpeculativeSampler(LocalPhi(), drawn(language)["cold"], 4)
+        sampler = speculative(LocalPhi(), drawn(language)["cold"], 4)
         (everyone,) = sampler.sample(language.request(N, 7))
         monkeypatch.setattr("outlines_phi.sampling.drafted.KEPT", len(VOCABULARY) * 5 * 50)
         (some,) = sampler.sample(language.request(N, 7))
         assert p_value(ids([some]), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4
-        fewer = SpeculativeSampler(LocalPhi(), Fixed(ranked(language.lm, 0)), 4)
+        fewer = speculative(LocalPhi(), Fixed(ranked(language.lm, 0)), 4)
         same(fewer.sample(language.request(50, 7)), AncestralSampler(LocalPhi()).sample(language.request(50, 7)))
 
 
@@ -435,7 +492,7 @@ class TestStreaming:
     def test_texts_only_ever_grow_and_end_as_the_draws(self, name: str) -> None:
         language = LANGUAGES[0]
         drafter = {**fixed(language), **drawn(language)}[name]
-        sampler = SpeculativeSampler(LearnedPhi(), drafter, 4)
+        sampler = speculative(LearnedPhi(), drafter, 4)
         texts: dict[tuple[int, int], tuple[int, ...]] = {}
         most = 0
         for walks in sampler.steps(language.request(20, 6, rows=2)):
@@ -453,7 +510,7 @@ class TestBadInput:
     @pytest.mark.parametrize("length", [0, -1, 1.5, True, None])
     def test_lengths(self, length: Any) -> None:
         with pytest.raises(UnsupportedError, match="length"):
-            SpeculativeSampler(LocalPhi(), Fixed(constant(0)), length)
+            speculative(LocalPhi(), Fixed(constant(0)), length)
 
     def test_a_constraint(self) -> None:
         class Any_:
@@ -463,7 +520,7 @@ class TestBadInput:
                 return True
 
         request = replace(LANGUAGES[0].request(1, 0), constraint=Any_())
-        sampler = SpeculativeSampler(LocalPhi(), Fixed(constant(0)), 2)
+        sampler = speculative(LocalPhi(), Fixed(constant(0)), 2)
         for door in (sampler.sample, sampler.steps):
             with pytest.raises(UnsupportedError, match="Leave out one"):
                 door(request)
@@ -476,124 +533,5 @@ class TestBadInput:
             small = Language(language.name, language.pattern, budget, language.seed, language.scale)
             members = small.reference().mu
             for drafter in (*fixed(small).values(), *drawn(small).values()):
-                for draws in SpeculativeSampler(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):
+                for draws in speculative(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):
                     assert len(draws) == 5 and all(draw.token_ids in members for draw in draws)
-
-
-def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
-    """Write the tokens of a walk one at a time, in a run of its own; return its account, and the logits where it stands."""
-    run = Walks(request, phi)
-    fresh = run.launch(1)[walk.row]
-    nodes, logits = run.branches.plant()
-    law = logits[walk.row][None]
-    for i, token in enumerate(walk.tokens):
-        here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
-        log_p, scores = run.laws(law, here)
-        gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
-        run.take(fresh, token, float(log_p[0, token]), float(gain))
-        if i + 1 < len(walk.tokens) or not fresh.finished:
-            (fresh.node,), law = run.branches.visit([fresh.node], [token])
-    return fresh, law[0]
-
-
-def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length: int, rounds: int, near: float) -> None:
-    """After any round state, account, text and next law are those of a fresh run over the accepted tokens."""
-    stepper = DraftedStepper(request, phi, drafter, length)
-    walks = stepper.launch(request.n)
-    stepper.first(walks)
-    for _ in range(rounds):
-        going = [walk for walk in walks if not walk.finished]
-        if not going:
-            break
-        stepper.advance(going)
-        stepper.branches.tidy({walk.node: len(walk.tokens) for walk in walks if not walk.finished})
-    for walk in walks:
-        fresh, law = replayed(request, phi, walk)
-        assert (fresh.state, fresh.remaining, fresh.tokens) == (walk.state, walk.remaining, walk.tokens)
-        assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
-        assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
-        if not walk.finished:
-            found = stepper.branches.trees.extend([walk.node], [walk.tokens[-1]]).logits[0]
-            assert (found.float() - law.float()).abs().max() <= near
-
-
-class TestRollback:
-    @given(
-        seed=st.integers(0, 2**20),
-        length=st.integers(1, 6),
-        rounds=st.integers(0, 5),
-        phi=st.sampled_from(["local", "onestep", "dp-frozen", "lookahead1"]),
-        sampled=st.booleans(),
-    )
-    @settings(max_examples=40, deadline=None)
-    def test_rounds_leave_what_a_fresh_run_has(
-        self, seed: int, length: int, rounds: int, phi: str, sampled: bool
-    ) -> None:
-        language = LANGUAGES[seed % len(LANGUAGES)]
-        drafters = list((drawn if sampled else fixed)(language).values())
-        drafter = drafters[seed % len(drafters)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(branches, "WASTE", seed % 3)
-            check_rollback(language.request(3, seed, rows=2), ESTIMATORS[phi](), drafter, length, rounds, 1e-9)
-
-
-@pytest.fixture(scope="module")
-def model() -> outlines_phi.PhiTransformers:
-    return outlines_phi.from_transformers(*bundled.load())
-
-
-QUESTIONS = ("Question: is the bakery open on Monday? Answer: ", "Is it? ")
-
-
-def asked(model: outlines_phi.PhiTransformers, n: int, seed: int, pattern: Any) -> Request:
-    table = outlines_phi.Generator(model, pattern).logits_processor.table
-    prompts = [tuple(model._prompt_ids(question)) for question in QUESTIONS]
-    return Request(
-        lm=model.lm, table=table, prompts=prompts, settings=SamplingSettings(max_new_tokens=14, seed=seed), n=n
-    )
-
-
-@final
-@dataclass(frozen=True)
-class Read:
-    """The logits of a model, one text at a time, for drafters."""
-
-    lm: LanguageModel
-    known: ClassVar[dict[tuple[int, ...], np.ndarray]] = {}
-
-    def logits(self, sequence: tuple[int, ...]) -> np.ndarray:
-        if sequence not in self.known:
-            self.known[sequence] = self.lm.trees([sequence]).roots().logits[0].float().numpy()
-        return self.known[sequence]
-
-
-class TestPackedTrees:
-    """The same on a real model, whose token trees share one cache per prompt."""
-
-    ANSWERS = Literal["yes", "no", "not now", "nobody knows yet"]
-
-    @pytest.mark.parametrize("place", [0, 1, -1])
-    def test_draws_are_those_without_a_draft(self, model: outlines_phi.PhiTransformers, place: int) -> None:
-        request = asked(model, 20, 3, self.ANSWERS)
-        plain = AncestralSampler(OneStepPhi()).sample(request)
-        drafter = Fixed(ranked(Read(model.lm), place))  # type: ignore[arg-type]
-        found = SpeculativeSampler(OneStepPhi(), drafter, 4).sample(asked(model, 20, 3, self.ANSWERS))
-        same(found, plain, 1e-3)
-        assert found[0].counts.calls < plain[0].counts.calls or place
-
-    @given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(0, 5), name=st.sampled_from("gbsd"))
-    @settings(max_examples=12, deadline=None)
-    def test_rounds_leave_what_a_fresh_run_has(
-        self, model: outlines_phi.PhiTransformers, seed: int, length: int, rounds: int, name: str
-    ) -> None:
-        read = Read(model.lm)
-        drafters: dict[str, Drafter] = {
-            "g": Fixed(ranked(read, 0)),  # type: ignore[arg-type]
-            "b": Fixed(ranked(read, -1)),  # type: ignore[arg-type]
-            "s": Drawn(law_of(read, 2.0, masked=True)),  # type: ignore[arg-type]
-            "d": Drawn(always(seed)),
-        }
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(branches, "WASTE", seed % 4)
-            request = asked(model, 2, seed, Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]"))
-            check_rollback(request, LocalPhi(), drafters[name], length, rounds, 2e-3)

@@ -1,0 +1,194 @@
+"""After every round of drafted walks, everything is as if nothing had been drafted (mathematics.md, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from outlines.types import Regex
+from torch import Tensor
+
+import outlines_phi
+from outlines_phi.drafting.drafter import Drafter
+from outlines_phi.lm import bundled
+from outlines_phi.lm.model import LanguageModel
+from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.phi import branches
+from outlines_phi.phi.estimator import ProposalPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.run import Prefixes
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted import DraftedStepper
+from outlines_phi.sampling.growth import Chain
+from outlines_phi.sampling.prefetch import Prefetch
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.trajectory import Trajectory, Walks
+from outlines_phi.settings import SamplingSettings
+from tests.drafting.runs import table_of
+from tests.languages import LANGUAGES
+from tests.lm import gardens
+from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
+from tests.sampling.test_speculative import ESTIMATORS, drawn, fixed, same, speculative
+
+
+def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
+    """Write the tokens of a walk one at a time, in a run of its own; return its account, and the logits where it stands."""
+    run = Walks(request, phi)
+    fresh = run.launch(1)[walk.row]
+    nodes, logits = run.branches.plant()
+    law = logits[walk.row][None]
+    for i, token in enumerate(walk.tokens):
+        here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
+        log_p, scores = run.laws(law, here)
+        gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
+        run.take(fresh, token, float(log_p[0, token]), float(gain))
+        if i + 1 < len(walk.tokens) or not fresh.finished:
+            (fresh.node,), law = run.branches.visit([fresh.node], [token])
+    return fresh, law[0]
+
+
+def check_rollback(request: Request, phi: ProposalPhi, drafter: Drafter, length: int, rounds: int, near: float) -> None:
+    """After any round state, account, text and next law are those of a fresh run over the accepted tokens."""
+    stepper = DraftedStepper(request, phi, Prefetch(drafter, length))
+    walks = stepper.launch(request.n)
+    stepper.first(walks)
+    for _ in range(rounds):
+        going = [walk for walk in walks if not walk.finished]
+        if not going:
+            break
+        stepper.advance(going)
+        stepper.branches.tidy({walk.node: len(walk.tokens) for walk in walks if not walk.finished})
+    for walk in walks:
+        fresh, law = replayed(request, phi, walk)
+        assert (fresh.state, fresh.remaining, fresh.tokens) == (walk.state, walk.remaining, walk.tokens)
+        assert walk.log_p == pytest.approx(fresh.log_p, abs=near)
+        assert walk.log_w == pytest.approx(fresh.log_w, abs=near)
+        if not walk.finished:
+            found = stepper.branches.trees.extend([walk.node], [walk.tokens[-1]]).logits[0]
+            assert (found.float() - law.float()).abs().max() <= near
+
+
+class TestRollback:
+    @given(
+        seed=st.integers(0, 2**20),
+        length=st.integers(1, 6),
+        rounds=st.integers(0, 5),
+        phi=st.sampled_from(["local", "onestep", "dp-frozen", "lookahead1"]),
+        sampled=st.booleans(),
+    )
+    @settings(max_examples=40, deadline=None)
+    def test_rounds_leave_what_a_fresh_run_has(
+        self, seed: int, length: int, rounds: int, phi: str, sampled: bool
+    ) -> None:
+        language = LANGUAGES[seed % len(LANGUAGES)]
+        drafters = list((drawn if sampled else fixed)(language).values())
+        drafter = drafters[seed % len(drafters)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branches, "WASTE", seed % 3)
+            check_rollback(language.request(3, seed, rows=2), ESTIMATORS[phi](), drafter, length, rounds, 1e-9)
+
+    @pytest.mark.parametrize("sound", [True, False], ids=["sound", "on the rejected draft"])
+    def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        write = DraftedStepper._write
+
+        def stays(self: DraftedStepper, walk: Trajectory, chain: Chain, nodes: Sequence[int], *verdict: Any) -> None:
+            write(self, walk, chain, nodes, *verdict)
+            walk.node = nodes[max(chain.laws)]
+
+        if not sound:
+            monkeypatch.setattr(DraftedStepper, "_write", stays)
+        language = LANGUAGES[0]
+        drafter = Fixed(ranked(language.lm, -1))
+        if sound:
+            check_rollback(language.request(9, 1, rows=2), LocalPhi(), drafter, 4, 0, 1e-9)
+            return
+        with pytest.raises(AssertionError):
+            check_rollback(language.request(9, 1, rows=2), LocalPhi(), drafter, 4, 0, 1e-9)
+
+
+@pytest.fixture(scope="module")
+def model() -> outlines_phi.PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+QUESTIONS = ("Question: is the bakery open on Monday? Answer: ", "Is it? ")
+
+
+def asked(model: outlines_phi.PhiTransformers, n: int, seed: int, pattern: Any) -> Request:
+    table = outlines_phi.Generator(model, pattern).logits_processor.table
+    prompts = [tuple(model._prompt_ids(question)) for question in QUESTIONS]
+    return Request(
+        lm=model.lm, table=table, prompts=prompts, settings=SamplingSettings(max_new_tokens=14, seed=seed), n=n
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Read:
+    """The logits of a model, one text at a time, for drafters."""
+
+    lm: LanguageModel
+    known: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
+
+    def logits(self, sequence: tuple[int, ...]) -> np.ndarray:
+        if sequence not in self.known:
+            self.known[sequence] = self.lm.trees([sequence]).roots().logits[0].float().numpy()
+        return self.known[sequence]
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
+@given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(1, 4), sampled=st.booleans())
+@settings(max_examples=6, deadline=None)
+def test_layers_that_see_a_window_alone(name: str, seed: int, length: int, rounds: int, sampled: bool) -> None:
+    """Prompt and text are longer than the window; what was rejected is not in it."""
+    lm = TransformersModel(gardens.build(name), gardens.VOCABULARY)
+    assert lm.road == "packed"
+    prompts = [(5, 9, 20, 33, 7, 11, 40, 8), (12, 50, 3)]
+    request = Request(
+        lm=lm,
+        table=table_of("[0-9]{2,12}(:[0-9]{1,4})?", gardens.VOCABULARY),
+        prompts=prompts,
+        settings=SamplingSettings(max_new_tokens=18, seed=seed),
+        n=2,
+    )
+    read = Read(lm, {})
+    drafter = Drawn(law_of(read, 1.5, masked=True)) if sampled else Fixed(ranked(read, seed % 3 - 1))  # type: ignore[arg-type]
+    check_rollback(request, LocalPhi(), drafter, length, rounds, 2e-3)
+
+
+class TestPackedTrees:
+    """The same on a real model, whose token trees share one cache per prompt."""
+
+    ANSWERS = Literal["yes", "no", "not now", "nobody knows yet"]
+
+    @pytest.mark.parametrize("place", [0, 1, -1])
+    def test_draws_are_those_without_a_draft(self, model: outlines_phi.PhiTransformers, place: int) -> None:
+        request = asked(model, 20, 3, self.ANSWERS)
+        plain = AncestralSampler(OneStepPhi()).sample(request)
+        drafter = Fixed(ranked(Read(model.lm), place))  # type: ignore[arg-type]
+        found = speculative(OneStepPhi(), drafter, 4).sample(asked(model, 20, 3, self.ANSWERS))
+        same(found, plain, 1e-3)
+        assert found[0].counts.calls < plain[0].counts.calls or place
+
+    @given(seed=st.integers(0, 2**10), length=st.integers(1, 5), rounds=st.integers(0, 5), name=st.sampled_from("gbsd"))
+    @settings(max_examples=12, deadline=None)
+    def test_rounds_leave_what_a_fresh_run_has(
+        self, model: outlines_phi.PhiTransformers, seed: int, length: int, rounds: int, name: str
+    ) -> None:
+        read = Read(model.lm)
+        drafters: dict[str, Drafter] = {
+            "g": Fixed(ranked(read, 0)),  # type: ignore[arg-type]
+            "b": Fixed(ranked(read, -1)),  # type: ignore[arg-type]
+            "s": Drawn(law_of(read, 2.0, masked=True)),  # type: ignore[arg-type]
+            "d": Drawn(always(seed)),
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(branches, "WASTE", seed % 4)
+            request = asked(model, 2, seed, Regex("[a-z]{2,8}( [a-z]{1,6})?[.!]"))
+            check_rollback(request, LocalPhi(), drafters[name], length, rounds, 2e-3)
