@@ -22,6 +22,7 @@ from .ending import Debug, note
 from .model import BUNDLED, check_chats, load
 from .options import (
     Ban,
+    BanAcrossPrompt,
     BanFile,
     BanIgnoreCase,
     BanWholeWord,
@@ -63,6 +64,7 @@ def audit(
     ban_file: BanFile = None,
     ban_ignore_case: BanIgnoreCase = False,
     ban_whole_word: BanWholeWord = False,
+    ban_across_prompt: BanAcrossPrompt = True,
     n: Annotated[int, typer.Option("--n", min=2, help="Draws per prompt.")] = 200,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -94,7 +96,7 @@ def audit(
         audit_saved(saved, confidence, Console(highlight=False))
         return
     given = read_prompts(prompts or [], file)
-    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, None)
+    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, None)
     _, output_type = read_output_type(type_, schema, regex, free=banned is not None)
     settings = keywords(
         temperature=temperature,

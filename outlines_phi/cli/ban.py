@@ -9,7 +9,12 @@ from ..guides.banned import BannedPhrases
 
 
 def read_ban(
-    phrases: list[str] | None, file: Path | None, ignore_case: bool, whole_word: bool, level: str | None
+    phrases: list[str] | None,
+    file: Path | None,
+    ignore_case: bool,
+    whole_word: bool,
+    across_prompt: bool,
+    level: str | None,
 ) -> BannedPhrases | None:
     """Return what the options ``--ban``, ``--ban-file`` and those beside them mean; ``None`` where nothing is banned.
 
@@ -19,14 +24,19 @@ def read_ban(
         A phrase that cannot be banned, a file that cannot be read, or an option of phrases without any.
     """
     if not phrases and file is None:
-        given = {"--ban-ignore-case": ignore_case, "--ban-whole-word": whole_word, "--ban-level": level is not None}
+        given = {
+            "--ban-ignore-case": ignore_case,
+            "--ban-whole-word": whole_word,
+            "--no-ban-across-prompt": not across_prompt,
+            "--ban-level": level is not None,
+        }
         if useless := [name for name, is_given in given.items() if is_given]:
             raise UnsupportedError(
                 f"{', '.join(useless)} was given without banned phrases. Give --ban PHRASE or --ban-file FILE, or leave it out."
             )
         return None
     listed = () if file is None else _listed(file)
-    return BannedPhrases([*(phrases or ()), *listed], ignore_case=ignore_case, whole_word=whole_word, level=level)
+    return BannedPhrases([*(phrases or ()), *listed], ignore_case, whole_word, across_prompt, level)
 
 
 def _listed(file: Path) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from .journal import Journal, Saved
 from .model import BUNDLED, check_chats, identity, load
 from .options import (
     Ban,
+    BanAcrossPrompt,
     BanFile,
     BanIgnoreCase,
     BanLevel,
@@ -84,6 +85,7 @@ def generate(
     ban_file: BanFile = None,
     ban_ignore_case: BanIgnoreCase = False,
     ban_whole_word: BanWholeWord = False,
+    ban_across_prompt: BanAcrossPrompt = True,
     ban_level: BanLevel = None,
     phi: Annotated[
         str | None,
@@ -132,7 +134,7 @@ def generate(
     if overwrite and output is None:
         raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
     given = read_prompts(prompts or [], file)
-    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_level)
+    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, ban_level)
     type_name, output_type = read_output_type(type_, schema, regex, free=banned is not None)
     sampler = _sampler(particles, resample)
     certified = keywords(tolerance=tolerance, confidence=confidence)

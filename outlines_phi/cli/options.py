@@ -51,6 +51,13 @@ Ban = Annotated[
 BanFile = Annotated[Path | None, typer.Option("--ban-file", help="File of banned phrases, one per line.")]
 BanIgnoreCase = Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")]
 BanWholeWord = Annotated[bool, typer.Option("--ban-whole-word", help="Ban phrases only as whole words.")]
+BanAcrossPrompt = Annotated[
+    bool,
+    typer.Option(
+        "--ban-across-prompt/--no-ban-across-prompt",
+        help="Whether a phrase counts that the prompt begins and the output ends.",
+    ),
+]
 BanLevel = Annotated[
     str | None,
     typer.Option(

@@ -29,6 +29,9 @@ Phrase: TypeAlias = str | bytes | re.Pattern[str]
 LEVELS = (None, "mask", "lookahead", "weighted", "exact")
 """How draws may be corrected for what is banned, from none to the law of the model under the condition that none occurs."""
 
+_SHOWN = 5
+"""How many phrases a message names."""
+
 
 @final
 @dataclass(frozen=True, init=False)
@@ -124,6 +127,12 @@ class BannedPhrases:
     def names(self) -> tuple[str, ...]:
         """How to call each phrase in a message."""
         return tuple(map(_name, self.phrases))
+
+    @property
+    def listed(self) -> str:
+        """The first few of them, in a message."""
+        rest = len(self) - _SHOWN
+        return ", ".join(self.names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
     @cached_property
     def matcher(self) -> PhraseMatcher:

@@ -18,6 +18,7 @@ from ..partition import EOS, NEVER, Partition
 from ..reachability import distances
 from ..transformations import Transformations
 from ..vocabulary import Vocabulary
+from .banned import BannedPhrases
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
 
@@ -46,6 +47,8 @@ class FSMGuide(Guide):
         The state before the first token.
     automaton
         The byte automaton this was lifted from, for products; ``None`` for a guide made from a table or an index.
+    phrases
+        What was kept out of the automaton; ``None`` for nothing.
     """
 
     vocabulary: Vocabulary
@@ -55,6 +58,7 @@ class FSMGuide(Guide):
     successors: NDArray[np.int32]
     start: int
     automaton: ByteAutomaton | None = None
+    phrases: BannedPhrases | None = None
 
     @classmethod
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:

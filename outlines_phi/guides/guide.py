@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedError
 from ..partition import Partition
 from ..vocabulary import Vocabulary
+from .banned import BannedPhrases
 
 DEAD = 0
 """The state from which nothing in the language can be reached."""
@@ -52,6 +53,10 @@ class Guide(ABC):
     start: int
     open: bool = False
     """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
+    shortest: bool = True
+    """Whether ``min_tokens`` is the least number of tokens; else it is that of some way to the end, so that a token always lowers it."""
+    phrases: BannedPhrases | None = None
+    """What was kept out of the language; ``None`` for nothing."""
 
     @abstractmethod
     def row(self, state: int) -> Row:
@@ -59,12 +64,21 @@ class Guide(ABC):
 
     @abstractmethod
     def min_tokens(self, state: int) -> int:
-        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`."""
+        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE` (see :attr:`shortest`)."""
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return ``min_tokens`` of every entry of ``states``."""
         distinct, inverse = np.unique(states, return_inverse=True)
         return np.array([self.min_tokens(int(state)) for state in distinct], dtype=np.int64)[inverse]
+
+    def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
+        """Return ``bool[G]``: which classes of ``state`` lead to where the end is in reach of the other ``remaining - 1`` tokens."""
+        return self.min_tokens_of(self.row(state).targets) <= remaining - 1
+
+    def slack(self, state: int) -> int:
+        """Return the budget beyond which a larger one makes nothing more live in ``state``."""
+        distances = self.min_tokens_of(self.row(state).targets)
+        return int(distances[distances < UNREACHABLE].max(initial=int(self.open))) + 1
 
     def start_after(self, prompt: bytes) -> int:
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""

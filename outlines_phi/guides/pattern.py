@@ -21,7 +21,10 @@ class Token(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a pattern cannot be read, and where; ``alternative`` is set for a feature that other engines offer."""
+    """Why a pattern cannot be read, and where.
+
+    ``alternative`` is set for a feature that other engines offer, and ``message`` is its name then.
+    """
 
     position: int
     message: str
@@ -211,7 +214,7 @@ class _Reader:
     def _not_offered(self, at: int) -> Problem | None:
         for start, feature, alternative in _NOT_OFFERED:
             if start.match(self.text, at):
-                return Problem(at, f"{feature} is not offered in a regular expression for generation", alternative)
+                return Problem(at, feature, alternative)
         return None
 
     def _escape(self, at: int) -> Token | Problem:

@@ -134,7 +134,12 @@ class PhraseGuide(BanningGuide):
 
     def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
         """See :meth:`BanningGuide.phrases_at`."""
-        return self._runs.first_completed(state - _SHIFT, tokens) if state > DONE else np.full(len(tokens), -1)
+        if state <= DONE:
+            return np.full(len(tokens), -1)
+        found = self._runs.first_completed(state - _SHIFT, tokens)
+        if self._matcher.completes_at_end(np.array([state - _SHIFT]))[0]:
+            found[tokens == self.vocabulary.eos_ids[0]] = self._matcher.completed_at_end(state - _SHIFT)[0]
+        return found
 
     def fingerprint(self) -> str:
         """See :meth:`Guide.fingerprint`; of phrases that are searched for as they are written."""
@@ -149,6 +154,7 @@ class PhraseGuide(BanningGuide):
             return "dead" if state == DEAD else "done"
         row = self.row(state)
         dead = np.flatnonzero(row.targets[row.partition.class_of] == DEAD)
+        dead = dead[dead != self.vocabulary.eos_ids[0]]
         phrase = self.phrases_at(state, dead)
         banned = [
             f"{self.vocabulary.tokens[v]!r} of {self.phrases.names[i]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -14,10 +15,12 @@ from ..matcher import PhraseMatcher
 from ..vocabulary import Vocabulary
 from .banned import BannedPhrases
 from .culprits import culprits, some_of
+from .foreign.guide import EngineGuide
 from .fsm import FSMGuide
 from .guide import DONE, UNREACHABLE, Guide
 from .pairs import ProductGuide
 from .phrases import PhraseGuide
+from .regex import compile_regex
 from .shortest import ShortestTexts
 from .straddling import depends_on_prompt, inside_word, least_context
 
@@ -26,9 +29,6 @@ PRODUCT_STATES, OWN_STATES = 1_000, 20_000
 
 Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
 """States and bytes to the states after them."""
-
-_SHOWN = 5
-"""How many phrases a message names."""
 
 _ROUNDS = 16
 """How often the phrases are collected that an output type writes by itself."""
@@ -40,14 +40,15 @@ def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:
     Raises
     ------
     EmptyLanguageError
-        Only the empty text is left; names phrases that do this alone, none of which can be left out.
+        No character can be written, so only the empty text is left, or bytes that no text begins with; names phrases that do this
+        alone, and none too many of a few.
     """
     guide = PhraseGuide(vocabulary, phrases)
     if _writes(guide):
         return guide
     few = culprits(phrases, lambda some: not _writes(PhraseGuide(vocabulary, some)))
     raise EmptyLanguageError(
-        f"the banned phrases leave no text but the empty one: no token of the vocabulary is without {_names(few)}. "
+        f"the banned phrases leave no text but the empty one: tokens of the vocabulary write no character without {few.listed}. "
         "Ban less of them."
     )
 
@@ -58,12 +59,12 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     The machine of the phrases is multiplied in byte by byte where ``left`` is lifted from a byte automaton and the product stays
     small. Dead ends are trimmed then and a step costs nothing more. That is all where no prompt can have begun a phrase that a text
     of ``left`` goes on with. Else, and where the product is large, the guide is a :class:`ProductGuide`, which makes its rows as
-    they are asked for.
+    they are asked for. What an engine of another package allows is read together with the phrases, prefix by prefix.
 
     Raises
     ------
     EmptyLanguageError
-        Nothing is left; names phrases that do this alone, none of which can be left out, and a text that they rule out.
+        Nothing is left; names phrases that do this alone, and none too many of a few, and a text that they rule out.
     UnsupportedError
         It is not known within a large effort whether anything is left.
     """
@@ -75,13 +76,16 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     found = PhraseGuide(left.vocabulary, few).first_in(b"", text)
     verb, them = ("leaves", "it") if len(few) == 1 else ("leave", "one of them")
     raise EmptyLanguageError(
-        f"the banned phrases leave nothing of the output type: {_names(few)} alone {verb} no text of it. The shortest, "
+        f"the banned phrases leave nothing of the output type: {few.listed} alone {verb} no text of it. The shortest, "
         f"{text.decode(errors='replace')!r}, holds {found}. Take {them} off the list, or change the output type."
     )
 
 
 def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
     """Return the guide of what is left; ``None`` for nothing."""
+    if isinstance(left, EngineGuide):
+        guide = left.without(phrases)
+        return guide if guide.min_tokens(guide.start) < UNREACHABLE else None
     automaton = left.automaton if isinstance(left, FSMGuide) else None
     if automaton is not None:
         origin = least_context(phrases)
@@ -94,9 +98,9 @@ def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
         except EmptyLanguageError:
             return None
         if everywhere is not None and not depends_on_prompt(automaton, phrases):
-            return left
-    guide = ProductGuide(left, PhraseGuide(left.vocabulary, phrases))
-    return guide if guide.min_tokens(guide.start) < UNREACHABLE else None
+            return replace(left, phrases=phrases)
+    product = ProductGuide(left, PhraseGuide(left.vocabulary, phrases))
+    return product if product.min_tokens(product.start) < UNREACHABLE else None
 
 
 def _multiplied(
@@ -192,11 +196,31 @@ def _on_shortest_ways(automaton: ByteAutomaton, matcher: PhraseMatcher, origin: 
 
 
 def _writes(guide: PhraseGuide) -> bool:
-    """Whether any token is allowed at the start of a text."""
-    return bool((guide.row(guide.start).targets > DONE).any())
+    """Whether tokens can write a character at the start of a text; True where that takes too long to see."""
+    row, tokens = guide.row(guide.start), guide.vocabulary.tokens
+    allowed = np.flatnonzero(row.targets[row.partition.class_of] > DONE).tolist()
+    if any(_is_text(tokens[token]) for token in allowed):
+        return True  # nearly always, and seen at the first token
+    if not allowed:
+        return False
+    # What is left begins with a part of a character; it is no text if none of them can be made whole.
+    characters, matcher = compile_regex("(?s:.)+"), guide.phrases.matcher
+    texts = _multiplied(characters, matcher, matcher.step, matcher.start, OWN_STATES)
+    if texts is None or texts.is_empty:
+        return texts is None
+    return len(texts) > PRODUCT_STATES or _has_tokens(texts, guide.vocabulary)
 
 
-def _names(phrases: BannedPhrases) -> str:
-    """List the first few of ``phrases``."""
-    rest = len(phrases) - _SHOWN
-    return ", ".join(phrases.names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+def _has_tokens(automaton: ByteAutomaton, vocabulary: Vocabulary) -> bool:
+    try:
+        FSMGuide.from_automaton(automaton, vocabulary)
+    except EmptyLanguageError:
+        return False
+    return True
+
+
+def _is_text(token: bytes) -> bool:
+    try:
+        return bool(token.decode())
+    except UnicodeDecodeError:
+        return False

@@ -222,7 +222,9 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
     if shape.problem:
         position, message, alternative = shape.problem
         if alternative:
-            return UnsupportedError(f"{message}; {alternative}\n{caret(text, position)}")
+            return UnsupportedError(
+                f"{message} is not offered in a regular expression for generation; {alternative}\n{caret(text, position)}"
+            )
         return GrammarError(message, text, position)
     for token in shape.tokens:
         if token.kind == "atom" and engine.first_ascii(text[token.start : token.end]) is None:

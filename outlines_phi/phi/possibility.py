@@ -28,6 +28,10 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
                 "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
             )
         cause = f" under {settings.truncation}" if settings.truncation else ""
+        remedy = "Loosen the truncation"
+        if (phrases := tree.table.guide.phrases) is not None:
+            cause += f" without the banned phrases {phrases.listed}"
+            remedy += ", ban less"
         if tree.constraint is not None:
             raise EmptyLanguageError(
                 f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
@@ -36,7 +40,7 @@ def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -
             )
         raise EmptyLanguageError(
             f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
-            "Phi = 0. Loosen the truncation, or check that the model gives the format any probability at all."
+            f"Phi = 0. {remedy}, or check that the model gives the format any probability at all."
         )
 
 

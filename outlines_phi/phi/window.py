@@ -139,6 +139,17 @@ class Windows:
         """Return how many bytes each of ``tokens`` writes."""
         return self._lengths[list(tokens)].tolist()
 
+    def phrase_at(self, state: int, token: int) -> int | None:
+        """Return which phrase rules ``token`` out in ``state``, by its place in the list; ``None`` where none does.
+
+        The one that the token completes; or a whole word that waits after it, where the budget leaves no room to go on.
+        """
+        (phrase,) = self.guide.phrases_at(state, np.array([token]))
+        after = DEAD if phrase >= 0 else self.guide.advance(state, token)
+        if after not in (DEAD, DONE):
+            (phrase,) = self.guide.phrases_at(after, np.array(self.table.vocabulary.eos_ids[:1]))
+        return int(phrase) if phrase >= 0 else None
+
     def _moves(self, node: Node) -> Moves:
         path = node.path()
         survival = math.prod(_live(below.parent) for below in path if below.parent is not None)
@@ -153,15 +164,9 @@ class Windows:
     def _ended(self, state: int, remaining: int, allowance: Allowance) -> Moves:
         """Return the live tokens of a state; those after which a window ends lead to :data:`DONE`."""
         tokens, targets = self.table.moves(state, remaining)
-        waiting = self._pending(self.table.targets(state, remaining))[self.table.partition(state).class_of[tokens]]
+        waiting = self.guide.pending_of(self.table.targets(state, remaining))[self.table.partition(state).class_of[tokens]]
         most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
         return Moves(tokens, np.where(waiting <= most, DONE, targets).astype(np.int32))
-
-    def _pending(self, states: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return how many bytes wait in each of ``states``."""
-        distinct, places = np.unique(states, return_inverse=True)
-        waiting = [0 if state in (DEAD, DONE) else self.guide.pending(state) for state in distinct.tolist()]
-        return np.array(waiting, dtype=np.int64)[places]
 
 
 def _live(node: Node) -> float:

@@ -69,10 +69,8 @@ def corrected_as(phi: str | Phi | Unset | None, ban: BannedPhrases | None) -> Ph
     resolved = resolve_phi(phi)
     if _agree(resolved, meant):
         return resolved
-    given = None if resolved is None else resolved.name
-    weights = " with weights" if isinstance(meant, LookaheadPhi) and meant.weights else ""
     raise UnsupportedError(
-        f"phi={given!r} was given with banned phrases of level={ban.level!r}, which stands for phi={meant.name!r}{weights}. Leave "
+        f"{_described(resolved)} was given with banned phrases of level={ban.level!r}, which stands for {_described(meant)}. Leave "
         "one of the two out."
     )
 
@@ -121,6 +119,18 @@ class Correction:
         said = corrected_as(keywords.get("phi", Unset.UNSET), ban if own else None)
         inherited = self.phi_without if own else self.phi
         return Correction(inherited if isinstance(said, Unset) else said, ban, self.phi_without)
+
+
+def _described(phi: Phi | None) -> str:
+    """Return what to call a correction in a message, with the option that levels differ in."""
+    match phi:
+        case None:
+            return "phi=None"
+        case LookaheadPhi():
+            return f"phi={phi.name!r} {'with' if phi.weights else 'without'} weights"
+        case ExactPhi() if phi.tolerance > 0:
+            return f"phi={phi.name!r} with tolerance={phi.tolerance}"
+    return f"phi={phi.name!r}"
 
 
 def _agree(phi: Phi | None, meant: Phi) -> bool:

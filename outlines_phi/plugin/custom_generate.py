@@ -161,7 +161,9 @@ def custom_generate(
     }
     keywords = said_beyond(config, model.generation_config) | {name: v for name, v in call.items() if v is not None}
     sought = keywords.get("do_sample") is False
-    options, limits = search_options(resolved, keywords, config) if sought else (CallOptions.read(keywords, config), {})
+    options, limits = (
+        search_options(resolved, keywords, config) if sought else (CallOptions.read(keywords, config, ban), {})
+    )
     processor = language_of(logits_processor, config)
     check_stops(stopping_criteria, config)
     kept, table = _resources(model, config, vocabulary, output_type, processor, ban, resolved)

@@ -25,6 +25,8 @@ from .processor import MaskLogitsProcessor, TableLogitsProcessor
 OPTIONS = tuple(field.name for field in fields(BannedPhrases) if field.name != "phrases")
 """The options of :class:`BannedPhrases`."""
 
+_SECOND = "the phrases are the second argument, ban(thing, phrases)"
+
 
 def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int | None = None, **options: Any) -> Any:
     """Return what writes as ``thing`` does, but for banned phrases; ``thing`` itself stays as it is.
@@ -95,7 +97,7 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
 
 
 def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
-    refuse_unknown(options, OPTIONS, {})
+    refuse_unknown(options, OPTIONS, dict.fromkeys(("banned_phrases", "banned_phrase", "ban_phrases"), _SECOND))
     if isinstance(phrases, BannedPhrases) and options:
         raise UnsupportedError(
             f"{', '.join(options)} was given to ban() beside a BannedPhrases, which has options of its own; give one of the two."

@@ -16,6 +16,7 @@ from ..guides.table import Table
 from ..sampling.sampler import DEFAULT_BUDGET
 from .compiled import CompiledTypes
 from .drafts import hosted_draft, resolve_draft
+from .keywords import refuse_mistyped
 from .loop import check_budget
 from .processor import MaskLogitsProcessor
 
@@ -110,7 +111,8 @@ class Loop:
 
 
 def _refuse(keywords: dict[str, Any]) -> None:
-    """Refuse options of draws, and take out those that say nothing."""
+    """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
+    refuse_mistyped(keywords)
     if "seed" in keywords:
         raise UnsupportedError(
             "seed= was given without phi=; Hugging Face's generate takes its randomness from torch.manual_seed(seed)."

@@ -18,6 +18,9 @@ BANNED = "give banned_phrases=['...'], whatever tokens spell them"
 
 CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 
+_CLOSE = 0.8
+"""How near a keyword has to be to another one to be it, mistyped: nearer than any option of transformers is."""
+
 MEANT: dict[str, str] = {
     "max_tokens": BUDGET,
     "max_length": f"{BUDGET}, which does not count the prompt",
@@ -70,6 +73,19 @@ def refuse_unknown(
         f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}; expected any of {', '.join(known)}."
     )
     raise UnsupportedError(f"{message} {otherwise}".rstrip())
+
+
+def refuse_mistyped(keywords: Iterable[str]) -> None:
+    """Refuse keywords that go on to transformers where they are meant for ``banned_phrases``.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the keyword.
+    """
+    for name in keywords:
+        if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
+            raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")
 
 
 def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, final
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
+from ..guides.banned import BannedPhrases
 from ..phi.auto import AutoPhi
 from ..phi.bigram import BigramDPPhi
 from ..phi.estimator import Phi, ProposalPhi
@@ -160,6 +161,8 @@ class CallOptions:
         How to draw, where not as the estimator does by itself.
     draft
         What proposes drafts.
+    ban
+        What must not be written, for messages.
     """
 
     settings: SamplingSettings
@@ -168,6 +171,7 @@ class CallOptions:
     constraint: TextConstraint | None = None
     sampler: SamplerOptions | None = None
     draft: DraftOptions | None = None
+    ban: BannedPhrases | None = None
 
     @property
     def launched(self) -> str:
@@ -181,7 +185,8 @@ class CallOptions:
             return "tokenization='canonical' rules out what was written"
         if self.constraint is not None:
             return f"constraint={self.constraint} refuses whatever else may follow"
-        return f"{self.settings.truncation or 'the model'} leaves no allowed token"
+        without = "" if self.ban is None else f" without the banned phrases {self.ban.listed}"
+        return f"{self.settings.truncation or 'the model'} leaves no allowed token{without}"
 
     @property
     def remedy(self) -> str:
@@ -190,11 +195,13 @@ class CallOptions:
             return "Leave tokenization out"
         if self.constraint is not None:
             return "Let the predicate refuse earlier what comes to nothing"
-        return "Loosen the truncation"
+        return "Loosen the truncation" if self.ban is None else "Loosen the truncation, ban less"
 
     @classmethod
-    def read(cls, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-        """Read the keywords of a call, over the model's ``generation_config``.
+    def read(
+        cls, keywords: dict[str, Any], defaults: GenerationConfig | None, ban: BannedPhrases | None = None
+    ) -> CallOptions:
+        """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
         The configuration's temperature and repetition penalty hold unless the call gives its own. Its top-k, top-p and
         min-p do *not* apply: truncation changes the law that draws are faithful to and can empty the language, so the
@@ -240,7 +247,7 @@ class CallOptions:
         constraint = resolve_constraint(keywords.get("constraint"))
         sampler = resolve_sampler(keywords.get("sampler"))
         draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
-        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft)
+        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft, ban)
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:

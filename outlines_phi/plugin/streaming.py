@@ -96,7 +96,7 @@ def stepped(
         final, released = walk.tokens[released:], len(walk.tokens)
         yield from final
         if walk.failed:
-            raise _dead_end(CallOptions(request.settings))
+            raise _dead_end(CallOptions(request.settings, ban=request.table.guide.phrases))
 
 
 def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:

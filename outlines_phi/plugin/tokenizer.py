@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, final
@@ -10,20 +10,24 @@ from typing import Any, final
 from outlines.models.transformers import TransformerTokenizer
 
 from ..guides.index import END, TOKENS
+from ..vocabulary import Vocabulary
+from .streaming import pieces
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
 """The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
 
-_AS_WRITTEN: ContextVar[bool] = ContextVar("as written", default=False)
+_AS_WRITTEN: ContextVar[Vocabulary | None] = ContextVar("as written", default=None)
 
 
 @contextmanager
-def as_written(banning: bool) -> Iterator[None]:
-    """Keep tokenizers from editing what they decode, where phrases are banned.
+def as_written(vocabulary: Vocabulary | None) -> Iterator[None]:
+    """Keep tokenizers from editing what they decode, where phrases are banned; with ``None`` they edit.
 
-    Some clean up spaces and make ``don't`` of ``do n't``; what tokens write is what was searched.
+    ``vocabulary`` says what tokens write instead, which is what was searched. Some tokenizers clean up spaces and make ``don't`` of
+    ``do n't``; those with byte fallback show letters as broken that are spelled next to a broken byte, and leave a whole word alone
+    beside them.
     """
-    token = _AS_WRITTEN.set(banning)
+    token = _AS_WRITTEN.set(vocabulary)
     try:
         yield
     finally:
@@ -47,12 +51,11 @@ class ByteTokenizer(TransformerTokenizer):
 
     def decode(self, token_ids: Any) -> list[str]:
         """Return the texts that ``token_ids`` write; edited by the tokenizer, unless under :func:`as_written`."""
-        if not _AS_WRITTEN.get():
+        vocabulary = _AS_WRITTEN.get()
+        if vocabulary is None:
             return list(super().decode(token_ids))
-        rows: Sequence[str] = self.tokenizer.batch_decode(
-            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return list(rows)
+        first = lambda token: str(self.tokenizer.decode([token]))  # noqa: E731
+        return ["".join(pieces((int(token) for token in row), vocabulary, first)) for row in token_ids]
 
     def convert_token_to_string(self, token: str) -> bytes:
         """Return the bytes that ``token`` stands for; none for the end of sequence."""

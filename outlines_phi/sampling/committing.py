@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from ..drafting.drafter import Site
-from ..guides.guide import DEAD, DONE
+from ..guides.guide import DONE
 from ..phi.lookahead import LookaheadPhi
 from ..phi.tree import Node
 from ..phi.window import Windows
@@ -147,7 +147,7 @@ class CommittingWalk:
         self._ground = Ground(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
         first = self._ground.plant(queue) if queue else None
         self._window = WindowAttempts(
-            self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, first=first
+            self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, aside=self._aside, first=first
         )
 
     def _settle(self) -> None:
@@ -189,19 +189,17 @@ class CommittingWalk:
         return states
 
     def _blame(self, node: Node) -> None:
-        """Count a failed attempt for the phrase that the token which it drew completes; where it is dead for that reason.
+        """Count an attempt that failed for the dead tokens after ``node`` for the phrase that the one which it drew completes.
 
         An attempt fails where its next token would be a dead one, so that token is drawn, by ``p`` of those that are dead.
         """
-        log_p = self._ground.stem_of(node).log_p
-        if node.state == DEAD or log_p is None:
+        log_p, windows = self._ground.stem_of(node).log_p, self._windows
+        if log_p is None:
             return
         dead = np.exp(log_p, dtype=np.float64)
-        dead[self._windows.table.moves(node.state, node.remaining).tokens] = 0.0
+        dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
         cumulative = dead.cumsum()
         if cumulative[-1] > 0:
             token = int(cumulative.searchsorted(self._aside.random() * cumulative[-1], side="right"))
-            (phrase,) = self._windows.guide.phrases_at(
-                node.state, np.array([min(token, int(np.flatnonzero(dead)[-1]))])
-            )
-            self.account.rejected.update([int(phrase)] if phrase >= 0 else [])
+            phrase = windows.phrase_at(node.state, min(token, int(np.flatnonzero(dead)[-1])))
+            self.account.rejected.update([] if phrase is None else [phrase])

@@ -171,8 +171,10 @@ class Draws(Sequence[Draw]):
     populations
         The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
     rejections
-        Under a look-ahead: how many of the failed attempts would have completed which phrase, by its name; phrases that cost none
-        are left out.
+        Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its name;
+        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as
+        far as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a
+        dead end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no laws of dead tokens.
     """
 
     items: tuple[Draw, ...]

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from ..guides.guide import DONE
+from ..guides.guide import DEAD, DONE
 from ..phi.exact import Effort
 from ..phi.frontier import Growth
 from ..phi.tree import BoundsTree, Node
@@ -89,20 +89,29 @@ class WindowAttempts(Attempts):
         Attempts in flight at most.
     effort
         When to stop launching.
+    aside
+        A random stream for what the attempts do not depend on.
     first
         Where the first attempt stands already, at an unexpanded prefix; at the root by default.
 
     Attributes
     ----------
     failed
-        Where attempts have failed, by their numbers.
+        The prefix whose dead tokens an attempt has failed for, by its number.
     """
 
     def __init__(
-        self, tree: BoundsTree, rng: np.random.Generator, *, width: int, effort: Effort, first: Node | None = None
+        self,
+        tree: BoundsTree,
+        rng: np.random.Generator,
+        *,
+        width: int,
+        effort: Effort,
+        aside: np.random.Generator,
+        first: Node | None = None,
     ) -> None:
         super().__init__(tree, 1, lambda number: rng, width=1, effort=effort, max_bytes=WINDOW_BYTES)
-        self._most = width
+        self._most, self._aside = width, aside
         self.failed: dict[int, Node] = {}
         if first is not None:
             attempt = Attempt(0, tree.root, rng)
@@ -114,7 +123,7 @@ class WindowAttempts(Attempts):
         if arrived is None:
             return self._wait(attempt)
         if not arrived:
-            self.failed[attempt.number] = attempt.node
+            self.failed[attempt.number] = lost_at(attempt.node, attempt.bound, self._aside)
             self._width = min(self._most, len(self.failed))
         self._finish(attempt, success=arrived)
 
@@ -123,8 +132,26 @@ class WindowAttempts(Attempts):
         self.tree.drop_laws(self._max_bytes)
 
     def failures(self) -> Iterator[Node]:
-        """Yield where the attempts failed that the window has cost; none that was launched after the accepted one."""
+        """Yield what the attempts failed for that the window has cost; none that was launched after the accepted one."""
         return (node for number, node in self.failed.items() if number < self.read)
+
+
+def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
+    """Return the prefix whose dead tokens an attempt fails for at ``node``, which it chose with an upper bound of ``bound``.
+
+    That is ``node`` itself, or one below it, where other attempts have been meanwhile: drawn by what is lost there.
+    """
+    fresh = bound >= 1  # nothing was known to be lost when it was chosen
+    while True:
+        children = [child for child in node.children.values() if child.upper < 1 and child.state != DEAD]
+        if not children:
+            return node
+        below = [child.p * (1 - child.upper) for child in children]
+        here = max(0.0, 1 - node.rest - sum(child.p for child in node.children.values())) if fresh else 0.0
+        place = int(np.searchsorted(np.cumsum(below), rng.random() * (sum(below) + here), side="right"))
+        if place == len(children):
+            return node
+        node, fresh = children[place], True
 
 
 @final

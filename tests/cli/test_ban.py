@@ -60,6 +60,13 @@ class TestGenerate:
         texts = {line["text"] for line in records(result.stdout)}
         assert {"yes", "not now"} <= texts <= {"yes", "not now", "nobody"}
 
+    def test_what_the_prompt_begins_counts_where_it_is_to(self, cli: Cli) -> None:
+        texts = {}
+        for option in ("--ban-across-prompt", "--no-ban-across-prompt"):
+            arguments = ("--regex", "yes|no", "--ban", "er: no", option, "--n", 50, "--seed", 1)
+            texts[option] = {line["text"] for line in records(cli("generate", *arguments, PROMPT).stdout)}
+        assert texts == {"--ban-across-prompt": {"yes"}, "--no-ban-across-prompt": {"yes", "no"}}
+
     def test_a_file_goes_on_under_the_same_ban_only(self, cli: Cli, folder: Path) -> None:
         (folder / "p.jsonl").write_text(json.dumps({"prompt": PROMPT}) + "\n", encoding="utf-8")
         begun = ("generate", "--file", "p.jsonl", "--n", 3, *SHORT, "--output", "o.jsonl")
@@ -68,6 +75,7 @@ class TestGenerate:
         refused = cli(*begun, "--ban", "no")
         assert refused.exit_code == 2 and "differs in the banned phrases" in refused.stderr
         assert cli(*begun, "--ban", "yes", "--ban-level", "weighted").exit_code == 2
+        assert cli(*begun, "--ban", "yes", "--no-ban-across-prompt").exit_code == 2
         header = json.loads((folder / "o.jsonl").read_text(encoding="utf-8").splitlines()[0])
         assert header["banned_phrases"]["count"] == 1 and header["output_type"]["name"] == "free text"
 
@@ -75,6 +83,7 @@ class TestGenerate:
 REFUSED = [
     (["--ban-ignore-case"], "--ban-ignore-case was given without banned phrases"),
     (["--ban-level", "exact", "--regex", "a"], "--ban-level was given without banned phrases"),
+    (["--no-ban-across-prompt"], "--no-ban-across-prompt was given without banned phrases"),
     (["--ban", ""], "a banned phrase is empty"),
     (["--ban-file", "nix.txt"], "--ban-file nix.txt cannot be read"),
     (["--ban", "a", "--ban-level", "best"], "level='best' was given"),

@@ -51,7 +51,7 @@ def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, m
     rng = np.random.default_rng(0)
     for _ in range(3000):
         here = ground(case)
-        attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort())
+        attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), aside=rng)
         run(here, attempts, case)
         assert attempts.satisfied
         weighing = Weighing(here, rng)
@@ -68,7 +68,7 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
         here = Ground(Windows(case.table, Renewal(16)).tree(2, 3), Stem(-1, -1, 0, log_p), 0)
-        here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort()))
+        here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), aside=rng))
         launched.append(bool(here.grow(Weighing(here, rng))))
     assert here.tree.root.gap == pytest.approx(0.0015)
     assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
@@ -81,7 +81,10 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     tree = Windows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16)).tree(2, 5)
     with np.errstate(divide="ignore"):
         here = Ground(tree, Stem(-1, -1, 0, np.log(p / p.sum())), 0)
-    attempts, flight = WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort()), []
+    attempts, flight = (
+        WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort(), aside=np.random.default_rng(1)),
+        [],
+    )
     while waiting := here.grow(attempts):
         flight.append((len(attempts.failed), len(waiting)))
         for node in waiting:
