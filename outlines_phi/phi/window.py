@@ -6,10 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
 from ..guides.banning import BanningGuide
@@ -25,6 +25,9 @@ LEAST_SURVIVAL = 1 / 8
 
 ANYTHING = 2**31 - 1
 """More bytes than ever wait."""
+
+_PHRASES = 4096
+"""Of how many ways to fail the phrase is remembered."""
 
 
 class Allowance(NamedTuple):
@@ -130,6 +133,8 @@ class Windows:
             )
         self.table, self.guide, self.ending = table, table.guide, ending
         self._lengths = np.array([len(token) for token in table.vocabulary.tokens], dtype=np.int64)
+        # Attempts that fail often fail alike.
+        self.phrase_at = lru_cache(_PHRASES)(self._phrase_at)
 
     def tree(self, state: int, remaining: int) -> BoundsTree:
         """Return the tree of the window that begins in ``state`` with ``remaining`` tokens to write."""
@@ -139,7 +144,7 @@ class Windows:
         """Return how many bytes each of ``tokens`` writes."""
         return self._lengths[list(tokens)].tolist()
 
-    def phrase_at(self, state: int, token: int) -> int | None:
+    def _phrase_at(self, state: int, token: int) -> int | None:
         """Return which phrase rules ``token`` out in ``state``, by its place in the list; ``None`` where none does.
 
         The one that the token completes; or a whole word that waits after it, where the budget leaves no room to go on.
