@@ -135,15 +135,28 @@ class FidelityWarning(UserWarning):
     """Some of what was returned is weighted or approximate, where exact was asked for as far as it is cheap."""
 
 
+class GrammarWarning(UserWarning):
+    """A grammar has rules of no use; what they were is named, and they are left out."""
+
+
 def warn_of_fidelity(message: str) -> None:
     """Give a :class:`FidelityWarning` at the line of the application that made the call."""
+    _warn(message, FidelityWarning)
+
+
+def warn_of_grammar(message: str) -> None:
+    """Give a :class:`GrammarWarning` at the line of the application that made the call."""
+    _warn(message, GrammarWarning)
+
+
+def _warn(message: str, category: type[Warning]) -> None:
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
         "outlines_phi",
         "outlines",
     ):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, FidelityWarning, stacklevel=level + 1)
+    warnings.warn(message, category, stacklevel=level + 1)
 
 
 def caret(source: str, position: int, width: int = 72) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -43,25 +42,8 @@ def lift(automaton: ByteAutomaton, vocabulary: Vocabulary) -> Lift:
     never goes below a node that leaves every state dead.
     """
     trie = Trie.of(vocabulary)
-    compositions = Compositions(automaton.targets)
-    width = automaton.targets.shape[1]
-    byte_class = automaton.byte_class.astype(np.int64)
-    action = np.zeros(len(trie), dtype=np.int64)  # per node, the number of its transformation
-    action[0] = 1
-    for low, high in pairwise(trie.levels[1:].tolist()):
-        keys = action[trie.parent[low:high]] * width + byte_class[trie.byte[low:high]]
-        after = compositions.after.ravel()
-        unknown = keys[after[keys] == Compositions.UNKNOWN]
-        if len(unknown):
-            # A table over all keys instead of a sort: there are few transformations and few byte classes.
-            occurs = np.zeros(after.size, dtype=bool)
-            occurs[unknown] = True
-            compositions.find(np.flatnonzero(occurs))
-            after = compositions.after.ravel()
-        action[low:high] = after[keys]
-        if not action[low:high].any():
-            break
-    action[0] = 0  # where ids end that write nothing
+    compositions = Compositions.of(automaton.targets)
+    action = compositions.walk(trie, automaton.byte_class)
     return _classes(action[trie.node_of], compositions.known, vocabulary)
 
 

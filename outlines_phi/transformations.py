@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .spans import spans
+from .trie import Trie
 
 CHUNK = 1 << 21
 """How many pairs are composed at a time: it bounds the memory of a step, not its result."""
+
+
+Move = Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.int32]]
+"""Where bytes of some classes take the states beside them; 0 where nowhere."""
 
 
 class Distinct(NamedTuple):
@@ -72,11 +79,11 @@ class Transformations:
         before = np.concatenate([[0], np.cumsum(kept)])
         return Transformations(before[self.offsets], self.source[kept], self.target[kept])
 
-    def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], columns: NDArray[np.int32]) -> Transformations:
-        """Return each ``chosen[i]`` followed by ``columns[column[i]]``, a row of the whole maps ``int32[C, S]``."""
+    def then(self, chosen: NDArray[np.int64], column: NDArray[np.int64], move: Move) -> Transformations:
+        """Return each ``chosen[i]`` followed by a byte of class ``column[i]``, which takes states where ``move`` says."""
         counts = self.counts[chosen]
         pairs = spans(self.offsets[chosen], counts)
-        target = columns[np.repeat(column, counts), self.target[pairs]]
+        target = move(np.repeat(column, counts), self.target[pairs])
         return Transformations(_offsets(counts), self.source[pairs], target).where(target != 0)
 
     def distinct(self) -> Distinct:
@@ -124,6 +131,15 @@ class Compositions:
 
     Number 0 leaves every state dead, number 1 is the identity, and number ``n`` is ``known[n - 1]``.
 
+    Parameters
+    ----------
+    states
+        How many states the transformations are of, the dead one among them; they may lead to more.
+    width
+        ``C``, the number of byte classes.
+    move
+        What a byte does.
+
     Attributes
     ----------
     known
@@ -134,24 +150,57 @@ class Compositions:
 
     UNKNOWN = -1
 
-    def __init__(self, targets: NDArray[np.int32]) -> None:
-        self.known = Transformations.identity(len(targets))
-        self._columns = np.ascontiguousarray(targets.T)
+    def __init__(self, states: int, width: int, move: Move) -> None:
+        self.known = Transformations.identity(states)
+        self._move = move
         self._seed = 0
         self._hashes = self.known.hashes(self._seed)
-        self.after = np.full((64, len(self._columns)), self.UNKNOWN, dtype=np.int32)
+        self.after = np.full((64, width), self.UNKNOWN, dtype=np.int32)
         self.after[0] = 0
+
+    @classmethod
+    def of(cls, targets: NDArray[np.int32]) -> Compositions:
+        """Return those of an automaton, ``int32[S, C]``."""
+        columns = np.ascontiguousarray(targets.T)
+        states, width = targets.shape
+        return cls(states, width, lambda column, state: columns[column, state])
+
+    def walk(self, trie: Trie, byte_class: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the number of what the bytes on the way to each node of ``trie`` do, ``int64[N]``, level by level.
+
+        Every pair (transformation of the parent, byte class) that occurs is composed once, and nothing below a node that
+        leaves every state dead. The root has 0: the ids that end there write nothing.
+        """
+        width = self.after.shape[1]
+        columns = byte_class.astype(np.int64)
+        action = np.zeros(len(trie), dtype=np.int64)
+        action[0] = 1
+        for low, high in pairwise(trie.levels[1:].tolist()):
+            keys = action[trie.parent[low:high]] * width + columns[trie.byte[low:high]]
+            after = self.after.ravel()
+            unknown = keys[after[keys] == self.UNKNOWN]
+            if len(unknown):
+                # A table over all keys instead of a sort: there are few transformations and few byte classes.
+                occurs = np.zeros(after.size, dtype=bool)
+                occurs[unknown] = True
+                self.find(np.flatnonzero(occurs))
+                after = self.after.ravel()
+            action[low:high] = after[keys]
+            if not action[low:high].any():
+                break
+        action[0] = 0
+        return action
 
     def find(self, keys: NDArray[np.int64]) -> None:
         """Fill ``after`` at the flat positions ``keys``, ascending."""
-        number, column = np.divmod(keys, len(self._columns))
+        number, column = np.divmod(keys, self.after.shape[1])
         sizes = np.cumsum(self.known.counts[number - 1])
         cuts = np.searchsorted(sizes, np.arange(CHUNK, sizes[-1], CHUNK)) + 1
         for some, along in zip(np.split(number, cuts), np.split(column, cuts), strict=True):
-            self.after[some, along] = self._numbers(self.known.then(some - 1, along, self._columns))
+            self.after[some, along] = self._numbers(self.known.then(some - 1, along, self._move))
             missing = len(self.known) + 1 - len(self.after)
             if missing > 0:
-                more = np.full((max(missing, len(self.after)), len(self._columns)), self.UNKNOWN, dtype=np.int32)
+                more = np.full((max(missing, len(self.after)), self.after.shape[1]), self.UNKNOWN, dtype=np.int32)
                 self.after = np.concatenate([self.after, more])
 
     def _numbers(self, found: Transformations) -> NDArray[np.int64]:

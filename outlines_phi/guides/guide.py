@@ -54,7 +54,9 @@ class Guide(ABC):
     open: bool = False
     """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
     shortest: bool = True
-    """Whether ``min_tokens`` is the least number of tokens; else it is that of some way to the end, so that a token always lowers it."""
+    """Whether ``min_tokens`` is the least number of tokens; else it is that of some way to the end: a token always lowers it."""
+    merging: bool = True
+    """Whether prefixes that go on alike share states, so that an induction over states is worth its cost."""
     phrases: BannedPhrases | None = None
     """What was kept out of the language; ``None`` for nothing."""
 
@@ -72,13 +74,17 @@ class Guide(ABC):
         return np.array([self.min_tokens(int(state)) for state in distinct], dtype=np.int64)[inverse]
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
-        """Return ``bool[G]``: which classes of ``state`` lead to where the end is in reach of the other ``remaining - 1`` tokens."""
-        return self.min_tokens_of(self.row(state).targets) <= remaining - 1
+        """Return ``bool[G]``: which classes of ``state`` lead to where ``remaining - 1`` tokens are enough for the end."""
+        return self.distances_after(state) <= remaining - 1
 
     def slack(self, state: int) -> int:
         """Return the budget beyond which a larger one makes nothing more live in ``state``."""
-        distances = self.min_tokens_of(self.row(state).targets)
+        distances = self.distances_after(state)
         return int(distances[distances < UNREACHABLE].max(initial=int(self.open))) + 1
+
+    def distances_after(self, state: int) -> NDArray[np.int64]:
+        """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``; :data:`UNREACHABLE` where it is dead."""
+        return self.min_tokens_of(self.row(state).targets)
 
     def start_after(self, prompt: bytes) -> int:
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""

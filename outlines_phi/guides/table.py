@@ -43,6 +43,13 @@ class Destinations(NamedTuple):
     places: NDArray[np.int64]
 
 
+class LiveSet(NamedTuple):
+    """The classes of a partition that are live: a flag per class, as bytes."""
+
+    partition: Partition
+    classes: bytes
+
+
 class LiveTokens(NamedTuple):
     """The live tokens of a state, ``tokens[k]``, and the class of each, ``classes[k]``, on a device."""
 
@@ -71,20 +78,27 @@ class ClassTargets(NamedTuple):
     few: LiveTokens | None
 
 
+class LiveAfter(NamedTuple):
+    """What is live in some of the targets of a state, those with one partition: ``[T, G']`` float32, 1 where class ``k`` is."""
+
+    partition: Partition
+    live: Tensor
+
+
 class OneStep(NamedTuple):
     """What is live one step after a state, by the classes ``g`` of its partition.
 
     Attributes
     ----------
-    live_after
-        ``[T, G]`` float32, a row per distinct target: 1 where class ``k`` is live there.
+    groups
+        The distinct targets, by partition: one group where all states of a guide share theirs.
     places
-        ``[G]``: which of the targets class ``g`` leads to.
+        ``[G]``: which of the targets class ``g`` leads to, counted through the groups.
     ends, live
         ``[G]``: whether that target is :data:`DONE`, and whether ``g`` is live.
     """
 
-    live_after: Tensor
+    groups: tuple[LiveAfter, ...]
     places: Tensor
     ends: Tensor
     live: Tensor
@@ -148,13 +162,22 @@ class Table:
         return self.keep_within("destinations", state, remaining, build, lambda found: sum(a.nbytes for a in found))
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
-        """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place."""
+        """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
 
-        def build(state: int, remaining: int) -> Tensor:
-            penalty = np.where(self.live_classes(state, remaining), np.float32(0.0), np.float32(-math.inf))
-            return torch.from_numpy(penalty[self.partition(state).class_of]).to(device)
+        States with the same classes live share one row: those of a grammar that differ in what lies deep on the stack.
+        """
 
-        return self.keep_within(str(device), state, remaining, build, lambda row: row.nbytes)
+        def build(state: int, remaining: int) -> LiveSet:
+            live = self.live_classes(state, remaining)
+            return LiveSet(self.partition(state), live.tobytes())
+
+        def spread() -> Tensor:
+            live = np.frombuffer(allowed.classes, dtype=bool)
+            penalty = np.where(live, np.float32(0.0), np.float32(-math.inf))
+            return torch.from_numpy(penalty[allowed.partition.class_of]).to(device)
+
+        allowed = self.keep_within("live", state, remaining, build, lambda found: len(found.classes))
+        return self.keep((str(device), allowed), DEAD, spread, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.int32]:
         """Return ``int32[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
@@ -211,22 +234,29 @@ class Table:
 
         def build(state: int, remaining: int) -> OneStep:
             targets, places = np.unique(self.targets(state, remaining), return_inverse=True)
-            live_after = np.stack([self.live_classes(int(target), remaining - 1) for target in targets])
-            live = self.live_classes(state, remaining)
-            arrays = (live_after.astype(np.float32), places.astype(np.int64), (targets == DONE)[places], live)
-            return OneStep(*(torch.from_numpy(array).to(device) for array in arrays))
+            by_partition: dict[Partition, list[int]] = {}
+            for place, target in enumerate(targets.tolist()):
+                resting = target in (DEAD, DONE)  # nothing is live there, in whatever classes
+                by_partition.setdefault(self.partition(state if resting else target), []).append(place)
+            groups = []
+            for partition, members in by_partition.items():
+                live_after = np.zeros((len(members), partition.size), dtype=np.float32)
+                for row, target in zip(live_after, targets[members].tolist(), strict=True):
+                    if target not in (DEAD, DONE):
+                        row[:] = self.live_classes(target, remaining - 1)
+                groups.append(LiveAfter(partition, torch.from_numpy(live_after).to(device)))
+            order = np.argsort(np.concatenate([*by_partition.values()]))
+            arrays = (order[places], (targets == DONE)[places], self.live_classes(state, remaining))
+            return OneStep(tuple(groups), *(torch.from_numpy(array).to(device) for array in arrays))
 
-        return self.keep_within(
-            f"one step {device}", state, remaining, build, lambda t: sum(x.nbytes for x in t), steps=2
-        )
+        def size(step: OneStep) -> int:
+            return sum(x.nbytes for x in step[1:]) + sum(group.live.nbytes for group in step.groups)
+
+        return self.keep_within(f"one step {device}", state, remaining, build, size, steps=2)
 
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """Return ``bool[G]``: which classes of the state's partition are live."""
-        return self.distances(state) <= remaining - 1
-
-    def distances(self, state: int) -> NDArray[np.int64]:
-        """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
-        return self.guide.min_tokens_of(self.guide.row(state).targets)
+        return self.guide.live_classes(state, remaining)
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
@@ -268,10 +298,10 @@ class Table:
         """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""
         key = ("slack", state, steps)
         if key not in self._kept:
-            distances, targets = self.distances(state), self.guide.row(state).targets
-            slack = int(distances[distances < UNREACHABLE].max(initial=int(self.guide.open))) + 1
+            slack = self.guide.slack(state)
             if steps > 1:
-                below = {self._slack(int(target), steps - 1) for target in set(targets.tolist()) - {DEAD}}
+                targets = set(self.guide.row(state).targets.tolist()) - {DEAD}
+                below = {self._slack(target, steps - 1) for target in targets}
                 slack = max(slack, 1 + max(below, default=0))
             self._store(key, slack, 100)
         return self._kept[key][0]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.banning import BanningGuide
 from ..guides.table import Table
 from ..settings import SamplingSettings
+from .checked import check_merging
 from .estimator import Estimate, Need, StepPhi, floored
 from .run import Run
 
@@ -41,6 +43,7 @@ class OneStepPhi(StepPhi):
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: the classes of a state have to be those of the next one, too."""
+        check_merging(self.name, table.guide)
         if isinstance(table.guide, BanningGuide):
             raise UnsupportedError(
                 f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "
@@ -55,6 +58,7 @@ class OneStepPhi(StepPhi):
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""
         step = table.one_step(state, remaining, log_p.device)
-        mass = table.partition(state).mass(log_p.softmax(-1)).float()
-        log_h = (step.live_after @ mass).log()[step.places]  # [T], one per target, then [G]
+        p = log_p.softmax(-1)
+        after = [group.live @ group.partition.mass(p).float() for group in step.groups]
+        log_h = torch.cat(after).log()[step.places]  # [T], one per target, then [G]
         return floored(log_h, self.floor, step.ends, step.live)

@@ -1,0 +1,79 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, final
+
+
+class Verdict(str, Enum):
+    """How far a statement was checked, and with what result."""
+
+    PROVED = "PROVED"
+    """Decided: there are finitely many cases, and all were tried."""
+
+    BOUNDED = "BOUNDED"
+    """No counterexample among the words of the bound, or in a sample."""
+
+    COUNTEREXAMPLE = "COUNTEREXAMPLE"
+    """It does not hold, as the witness shows."""
+
+    NOT_NEEDED = "NOT NEEDED"
+    """An assumption that does not hold here; what follows from it elsewhere is checked by itself."""
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """The verdict of one check.
+
+    Attributes
+    ----------
+    verdict
+        See :class:`Verdict`.
+    cases
+        How many were tried.
+    bound
+        The most tokens, bytes or terminals of a case; ``None`` where all cases were tried.
+    witness
+        The shortest case that breaks the statement, or that shows why the assumption does not hold.
+    remark
+        What is worth knowing besides.
+    """
+
+    verdict: Verdict
+    cases: int
+    bound: int | None = None
+    witness: str | None = None
+    remark: str = ""
+
+    @classmethod
+    def proved(cls, cases: int, witness: str | None = None, remark: str = "") -> Finding:
+        """Return the finding of a check that tried all cases; a witness is a counterexample."""
+        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+
+    @classmethod
+    def bounded(cls, bound: int, cases: int, witness: str | None = None, remark: str = "") -> Finding:
+        """Return the finding of a check that tried the cases up to a bound; a witness is a counterexample."""
+        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.BOUNDED, cases, bound, witness, remark)
+
+    @classmethod
+    def assumption(cls, cases: int, witness: str | None = None, remark: str = "") -> Finding:
+        """Return the finding on an assumption that nothing else here rests on."""
+        return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "verdict": self.verdict.value,
+            "bound": self.bound,
+            "cases": self.cases,
+            "witness": self.witness,
+            "remark": self.remark or None,
+        }
+
+
+def shown(text: bytes) -> str:
+    """Return a text as it is printed: between quotes, what is no UTF-8 as escapes."""
+    return repr(text.decode(errors="backslashreplace"))

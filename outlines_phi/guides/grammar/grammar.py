@@ -1,0 +1,229 @@
+"""Context-free grammars over terminals that are regular expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...errors import EmptyLanguageError, warn_of_grammar
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A kind of lexeme.
+
+    Parameters
+    ----------
+    name
+        What the grammar calls it.
+    pattern
+        A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a
+        whole.
+    priority
+        Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
+        regular expression.
+    literal
+        The lexeme was written as a string, not as a regular expression.
+    ignored
+        It may stand between any two lexemes, and no production uses it.
+    shortest
+        The lexeme ends where it first matches, as behind a lazy quantifier.
+    """
+
+    name: str
+    pattern: str
+    priority: int = 0
+    literal: bool = False
+    ignored: bool = False
+    shortest: bool = False
+
+
+@dataclass(frozen=True)
+class Production:
+    """``head -> body``: symbols as :class:`Grammar` numbers them; ``line`` is that of the rule in its source, 0 if unknown."""
+
+    head: int
+    body: tuple[int, ...]
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A context-free grammar ``G = (N, T, P, S)``.
+
+    Terminals are the symbols ``0 .. T-1``, nonterminals ``T .. T+N-1``.
+
+    Parameters
+    ----------
+    terminals
+        By symbol; the ignored ones too, though no production uses them.
+    nonterminals
+        Names, by symbol minus ``T``.
+    productions
+        In the order of the source.
+    start
+        The symbol of a nonterminal.
+    """
+
+    terminals: tuple[Terminal, ...]
+    nonterminals: tuple[str, ...]
+    productions: tuple[Production, ...]
+    start: int
+
+    def name(self, symbol: int) -> str:
+        """Return what the grammar calls ``symbol``."""
+        first = len(self.terminals)
+        return self.terminals[symbol].name if symbol < first else self.nonterminals[symbol - first]
+
+    def describe(self, production: Production, dot: int | None = None) -> str:
+        """Return ``production`` as text, with a dot before the symbol at ``dot``."""
+        body = [self.name(symbol) for symbol in production.body]
+        if dot is not None:
+            body.insert(dot, "•")
+        return f"{self.name(production.head)}: {' '.join(body)}".rstrip()
+
+    @cached_property
+    def nullable(self) -> frozenset[int]:
+        """The nonterminals that derive the empty word."""
+        return frozenset(self._close(lambda symbol: False))
+
+    @cached_property
+    def productive(self) -> frozenset[int]:
+        """The nonterminals that derive a word of terminals."""
+        first = len(self.terminals)
+        return frozenset(self._close(lambda symbol: symbol < first))
+
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        """The symbols that occur in what the start symbol derives."""
+        first = len(self.terminals)
+        bodies: dict[int, list[tuple[int, ...]]] = {}
+        for production in self.productions:
+            bodies.setdefault(production.head, []).append(production.body)
+        reached, pending = {self.start}, [self.start]
+        while pending:
+            found = {symbol for body in bodies.get(pending.pop(), ()) for symbol in body} - reached
+            reached |= found
+            pending += [symbol for symbol in found if symbol >= first]
+        return frozenset(reached)
+
+    def reduced(self) -> Grammar:
+        """Return the grammar of the same language without useless symbols, and warn of the rules that were useless.
+
+        A nonterminal is useful if it derives a word of terminals and occurs in what the start symbol derives by rules that
+        do. Terminals that are then in no production are left out, unless they are ignored.
+
+        Raises
+        ------
+        EmptyLanguageError
+            The start symbol derives no word.
+        """
+        if self.start not in self.productive:
+            raise EmptyLanguageError(
+                f"the start rule {self.name(self.start)!r} derives no text: these rules never end: "
+                f"{_listed(self._unproductive())}. "
+                "Each of their alternatives needs a rule of this list; give one an alternative without recursion"
+            )
+        if unproductive := self._unproductive():
+            warn_of_grammar(
+                f"rules that never end are left out, with the alternatives that use them: {_listed(unproductive)}. Each of their "
+                "alternatives needs a rule of this list; give one an alternative without recursion, or remove them"
+            )
+        first = len(self.terminals)
+        ends = self.productive.union(range(first))
+        without = self._keep(range(first), ends, lambda production: ends.issuperset(production.body))
+        if unreachable := [without.name(s) for s in without._nonterminals() if s not in without.reachable]:
+            warn_of_grammar(
+                f"rules that the start rule {self.name(self.start)!r} does not need are left out: {_listed(unreachable)}. "
+                "Use them, or remove them"
+            )
+        kept = [s for s, terminal in enumerate(without.terminals) if terminal.ignored or s in without.reachable]
+        return without._keep(kept, without.reachable, lambda production: True)
+
+    def unit_cycle(self) -> tuple[str, ...] | None:
+        """Return nonterminals ``A, B, .., A`` that each derive the next alone, or ``None`` if no symbol derives itself.
+
+        A grammar with such a cycle has infinitely many derivations of one word, and a parser would reduce without end.
+        """
+        successors: dict[int, dict[int, None]] = {}
+        for production in self.productions:
+            for place, symbol in enumerate(production.body):
+                rest = production.body[:place] + production.body[place + 1 :]
+                if symbol >= len(self.terminals) and self.nullable.issuperset(rest):
+                    successors.setdefault(production.head, {})[symbol] = None
+        cycle = _cycle(successors)
+        return tuple(map(self.name, cycle)) if cycle else None
+
+    def _nonterminals(self) -> range:
+        return range(len(self.terminals), len(self.terminals) + len(self.nonterminals))
+
+    def _unproductive(self) -> list[str]:
+        return [self.name(symbol) for symbol in self._nonterminals() if symbol not in self.productive]
+
+    def _close(self, given: Callable[[int], bool]) -> set[int]:
+        """Return the heads of productions whose bodies consist of such heads and of what is given: the least fixed point."""
+        waiting: dict[int, list[int]] = {}
+        missing, pending, closed = [], [], set()
+        for number, production in enumerate(self.productions):
+            needs = {symbol for symbol in production.body if not given(symbol)}
+            missing.append(len(needs))
+            for symbol in needs:
+                waiting.setdefault(symbol, []).append(number)
+            if not needs:
+                pending.append(production.head)
+        while pending:
+            head = pending.pop()
+            if head in closed:
+                continue
+            closed.add(head)
+            for number in waiting.get(head, ()):
+                missing[number] -= 1
+                if not missing[number]:
+                    pending.append(self.productions[number].head)
+        return closed
+
+    def _keep(self, terminals: Iterable[int], symbols: Collection[int], use: Callable[[Production], bool]) -> Grammar:
+        """Return the grammar of some terminals, of those of ``symbols`` that are nonterminals, and of their productions of use."""
+        kept = list(terminals)
+        nonterminals = [symbol for symbol in self._nonterminals() if symbol in symbols]
+        number = {symbol: new for new, symbol in enumerate([*kept, *nonterminals])}
+        return Grammar(
+            tuple(self.terminals[symbol] for symbol in kept),
+            tuple(self.name(symbol) for symbol in nonterminals),
+            tuple(
+                Production(number[p.head], tuple(number[symbol] for symbol in p.body), p.line)
+                for p in self.productions
+                if p.head in number and use(p)
+            ),
+            number[self.start],
+        )
+
+
+def _listed(names: list[str]) -> str:
+    """Return names in quotes; those that the reader gave to repeats begin with two underscores and say nothing."""
+    written = [name for name in names if not name.startswith("__")]
+    return ", ".join(map(repr, written or names))
+
+
+def _cycle(successors: dict[int, dict[int, None]]) -> list[int] | None:
+    """Return a cycle of a graph, its first node again at the end, by depth-first search without recursion."""
+    done: set[int] = set()
+    for root in successors:
+        if root in done:
+            continue
+        path, place = [root], {root: 0}
+        open_: list[Iterator[int]] = [iter(successors[root])]
+        while path:
+            step = next(open_[-1], None)
+            if step is None:
+                open_.pop()
+                done.add(path[-1])
+                del place[path.pop()]
+            elif step in place:
+                return [*path[place[step] :], step]
+            elif step not in done:
+                place[step] = len(path)
+                path.append(step)
+                open_.append(iter(successors.get(step, ())))
+    return None

@@ -1,0 +1,156 @@
+"""What a context-free grammar allows: the lexer's state beside the parser's, over vocabulary classes."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import EmptyLanguageError, GrammarError
+from ...partition import EOS, Partition
+from ...vocabulary import Vocabulary
+from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .completion import Completion
+from .grammar import Grammar
+from .lexer import START, Lexer
+from .parser import ERROR, Parser
+from .spanner import Spanner
+from .splits import Splits, Words
+
+_FIRST = DONE + 1
+"""The number of the first state that is a pair."""
+
+_ROWS, _STEPS = 4096, 65536
+"""How many rows are kept, a target for each class, and how many steps on single tokens."""
+
+
+@final
+class CFGGuide(Guide):
+    """The token sequences whose text a context-free grammar derives (cfg.md; Park, Zhou, D'Antoni 2025, arXiv 2502.05111).
+
+    A state is a pair: a state ``q`` of the lexing transducer, in which the last lexeme is pending, and a configuration of the
+    parser, which has read all lexemes before it. What a token does to ``q``, the state that it leads to and the terminals that it
+    completes, depends on ``q`` alone. So all states with one ``q`` share their vocabulary classes, and a row parses each distinct
+    word of terminals once.
+
+    A token is allowed if and only if the text after it can be completed: its distance to the end is finite (:class:`Completion`).
+    That takes into account which lexemes cannot stand side by side, the exact realizability that the paper assumes.
+
+    Rows are made when they are asked for, and masks need no rows; memory grows with the configurations that were met.
+
+    Parameters
+    ----------
+    spanner
+        What the tokens of a vocabulary do to the states of the lexer.
+    parser
+        The parser of the same grammar.
+    """
+
+    shortest = False
+
+    def __init__(self, spanner: Spanner, parser: Parser) -> None:
+        self.spanner, self.parser = spanner, parser
+        self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
+        self.completion = Completion(spanner, parser)
+        self._splits = Splits(spanner, parser, self.completion)
+        self._lock = threading.RLock()
+        self._recent_row = lru_cache(_ROWS)(self._row)
+        self._recent_step = lru_cache(_STEPS)(self._step)
+        self.start = _FIRST + parser.start * len(self.lexer) + START
+
+    @classmethod
+    def of(cls, grammar: Grammar, vocabulary: Vocabulary) -> CFGGuide:
+        """Return the guide of a grammar.
+
+        Raises
+        ------
+        GrammarError
+            No terminals, one that may be empty, some of one priority that match the same text, or a lexeme whose end no bounded
+            look ahead tells.
+        EmptyLanguageError
+            The grammar derives no text, or none that the vocabulary can write.
+        """
+        grammar = grammar.reduced()
+        if not grammar.terminals:
+            raise GrammarError(
+                "the grammar derives the empty text alone: no rule that the start rule needs has a terminal"
+            )
+        guide = cls(Spanner.of(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
+        if guide.min_tokens(guide.start) >= UNREACHABLE:
+            raise EmptyLanguageError(guide.why_empty(b""))
+        return guide
+
+    def row(self, state: int) -> Row:
+        """Return the transitions of ``state``."""
+        with self._lock:
+            return self._recent_row(state)
+
+    def partition_of(self, state: int) -> Partition:
+        """See :meth:`Guide.partition_of`: that of the lexer's state."""
+        return self.spanner.of_state(self._split(state)[1]).partition
+
+    def min_tokens(self, state: int) -> int:
+        """Return the distance to the end that :class:`Completion` finds; some token lowers it."""
+        return int(self.min_tokens_of(np.array([state]))[0])
+
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        found = np.full(len(states), UNREACHABLE, dtype=np.int64)
+        found[states == DONE] = 0
+        pairs = np.flatnonzero(states >= _FIRST)
+        configurations, lexemes = np.divmod(states[pairs] - _FIRST, len(self.lexer))
+        with self._lock:
+            found[pairs] = self.completion.distances(configurations, lexemes)
+        return found
+
+    def distances_after(self, state: int) -> NDArray[np.int64]:
+        """See :meth:`Guide.distances_after`: without the row, most of it from what is known of the top of the stack."""
+        configuration, lexeme = self._split(state)
+        if configuration == ERROR:
+            return np.full(self.partition_of(state).size, UNREACHABLE, dtype=np.int64)
+        with self._lock:
+            return self._splits.distances(configuration, lexeme)
+
+    def advance(self, state: int, token: int) -> int:
+        """See :meth:`Guide.advance`: without the row."""
+        with self._lock:
+            return self._recent_step(state, token)
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``: the lexeme that is pending, and the rules that the parser is in."""
+        configuration, lexeme = self._split(state)
+        if configuration == ERROR:
+            return "done" if state == DONE else "dead"
+        return f"{self.lexer.describe(lexeme)}; {self.parser.describe(configuration)}"
+
+    def _split(self, state: int) -> tuple[int, int]:
+        """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""
+        return divmod(state - _FIRST, len(self.lexer)) if state >= _FIRST else (ERROR, DEAD)
+
+    def _step(self, state: int, token: int) -> int:
+        configuration, lexeme = self._split(state)
+        spans = self.spanner.of_state(lexeme)
+        place = spans.partition.class_of[token]
+        target = int(spans.target[place])
+        if configuration == ERROR or target == DEAD:
+            return DEAD
+        after = self.parser.read(configuration, self.spanner.words[spans.word[place]])
+        if after == ERROR:
+            return DEAD
+        if place == EOS:
+            return DONE if self.parser.accepts(after) else DEAD
+        found = _FIRST + after * len(self.lexer) + target
+        return found if self.min_tokens(found) < UNREACHABLE else DEAD
+
+    def _row(self, state: int) -> Row:
+        configuration, lexeme = self._split(state)
+        spans = self.spanner.of_state(lexeme)
+        live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
+        words = Words.of(self.spanner.words, spans.word[live])
+        targets = np.full(spans.partition.size, DEAD, dtype=np.int32)
+        targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
+        targets[EOS] = DONE if EOS in live else DEAD
+        return Row(spans.partition, targets)

@@ -1,0 +1,167 @@
+"""The fixtures of the grammar engine: small lexers and grammars with what is to be found in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
+from outlines_phi.vocabulary import Vocabulary
+
+ID, PLUS = Terminal("ID", "a+"), Terminal("PLUS", r"\+", literal=True)
+LP, RP = Terminal("LP", r"\(", literal=True), Terminal("RP", r"\)", literal=True)
+IF, NAME = Terminal("IF", "if", literal=True), Terminal("NAME", "[if]+")
+NUM, WS = Terminal("NUM", "1+"), Terminal("WS", "_+", ignored=True)
+
+EOS = "<eos>"
+
+
+def grammar(terminals: tuple[Terminal, ...], rules: str) -> Grammar:
+    """The grammar of lines ``head: symbols | symbols``; the first head is the start."""
+    lines = [line.split(":") for line in rules.strip().splitlines()]
+    heads = list(dict.fromkeys(head.strip() for head, _ in lines))
+    number = {name: n for n, name in enumerate([*(terminal.name for terminal in terminals), *heads])}
+    productions = tuple(
+        Production(number[head.strip()], tuple(number[name] for name in body.split()))
+        for head, bodies in lines
+        for body in bodies.split("|")
+    )
+    return Grammar(terminals, tuple(heads), productions, number[heads[0]])
+
+
+def vocabulary(*tokens: str) -> Vocabulary:
+    """The vocabulary of these tokens, the end of sequence last."""
+    return Vocabulary.from_tokens([*tokens, EOS], len(tokens))
+
+
+def words(alphabet: str | tuple[str, ...], longest: int) -> Iterator[tuple[str, ...]]:
+    """All words of at most ``longest`` letters."""
+    for length in range(longest + 1):
+        yield from product(alphabet, repeat=length)
+
+
+@dataclass(frozen=True)
+class Fixture:
+    """A grammar, a vocabulary, and what the checks are to find.
+
+    Attributes
+    ----------
+    has_separator, has_single_bytes, restarts
+        Assumptions S4, S5 and S6.
+    traps
+        How many words of at most three tokens the paper's masks allow though no member begins so.
+    refused
+        Words that a wrong construction allows, or whose end it allows.
+    missed
+        Words of at most three tokens that masks of single producible terminals forbid though they begin a member.
+    empty
+        No member can be written with the vocabulary.
+    """
+
+    id: str
+    grammar: Grammar
+    tokens: tuple[str, ...]
+    members: tuple[str, ...]
+    others: tuple[str, ...]
+    has_separator: bool = False
+    has_single_bytes: bool = True
+    restarts: bool = True
+    traps: int = 0
+    refused: tuple[tuple[str, ...], ...] = ()
+    missed: int = 0
+    empty: bool = False
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return vocabulary(*self.tokens)
+
+
+_CALC = grammar((ID, PLUS, WS), "sum: ID | sum PLUS ID")
+_DEAD = "value: NUM | LP NUM NUM RP"
+
+FIXTURES = (
+    Fixture(
+        "CALC",
+        _CALC,
+        ("a", "+", "_", "aa", "a+", "+a"),
+        ("a", "aaa", "a+a", "_a_+_aa_", "a+a+a"),
+        ("", "_", "+", "a+", "a_a", "a++a"),
+        has_separator=True,
+    ),
+    Fixture(
+        "DYCK",
+        grammar((LP, RP, WS), "balanced: | LP balanced RP balanced"),
+        ("(", ")", "_", "((", "))", ")(", "()"),
+        ("", "_", "()", "(())", "()()", "(_)_()"),
+        ("(", ")", "())", ")(", "(()"),
+        has_separator=True,
+    ),
+    Fixture(
+        "KW",
+        grammar((IF, NAME, WS), "line: IF NAME | NAME"),
+        ("i", "f", "_", "if", "iff", "if_"),
+        ("i", "iff", "if_i", "_if_iff_", "if_ii"),
+        ("", "if", "if_", "if_if", "i_f"),
+        has_separator=True,
+    ),
+    Fixture(
+        "DEAD",
+        grammar((NUM, LP, RP), _DEAD),
+        ("1", "(", ")", "(1"),
+        ("1", "11", "111"),
+        ("", "(", "(11)", "(1)"),
+        restarts=True,
+        traps=6,
+        refused=(("(",), ("(1",), ("(", "1")),
+    ),
+    Fixture(
+        "DEAD+",
+        grammar((NUM, LP, RP, WS), _DEAD),
+        ("1", "(", ")", "(1", "_"),
+        ("1", "(1_1)", "_(_11_1_)_"),
+        ("", "(", "(11)", "1_1"),
+        has_separator=True,
+    ),
+    Fixture(
+        "FULL",
+        grammar((Terminal("T", "[ab]+"),), "text: T"),
+        ("a", "b", "ab"),
+        ("a", "b", "abba"),
+        ("",),
+        restarts=False,
+        missed=39,
+    ),
+    Fixture(
+        "REENT",
+        grammar((Terminal("T", "(ab)*a"),), "texts: | texts T"),
+        ("a", "b", "ab"),
+        ("", "a", "aba", "aa", "aaba"),
+        ("ab", "b", "abb", "aab"),
+        refused=(("ab", EOS), ("a", "b", EOS), ("b",)),
+    ),
+    Fixture(
+        "NOPRUNE",
+        grammar((ID, PLUS, WS), "text: ID | ID PLUS sink\nsink: ID sink"),
+        ("a", "+", "_"),
+        ("a", "_aa_"),
+        ("a+", "a+a", ""),
+        has_separator=True,
+        traps=6,
+        refused=(("a", "+"), ("a", "_", "+")),
+    ),
+    Fixture(
+        "NOSING",
+        _CALC,
+        ("a+", "+", "_"),
+        (),
+        ("", "_", "a+", "a+a+"),
+        has_separator=True,
+        has_single_bytes=False,
+        traps=14,
+        refused=(("a+",), ("_",)),
+        empty=True,
+    ),
+)
+
+BY_ID = {fixture.id: fixture for fixture in FIXTURES}
