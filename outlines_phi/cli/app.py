@@ -12,6 +12,7 @@ from .demo import demo
 from .ending import Commands
 from .fidelity import fidelity
 from .generate import generate
+from .verify import verify
 
 app = typer.Typer(
     help="Faithful constrained generation for Outlines.",
@@ -25,6 +26,7 @@ app.command()(demo)
 app.command()(generate)
 app.command()(audit)
 app.command()(fidelity)
+app.command()(verify)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,178 @@
+"""``outlines-phi verify``: what a grammar's masks promise, checked against the definition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import jsonschema
+import transformers
+import typer
+from outlines.types import JsonSchema
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import UnsupportedError
+from ..guides.grammar.finding import Verdict
+from ..guides.grammar.library import NAMES, grammar_text
+from ..guides.grammar.reader import read_grammar
+from ..guides.grammar.subject import Subject
+from ..guides.grammar.verify import CHECKS, DEPTH, WIDTH, Check, Verification
+from ..guides.grammar.verify import verify as run_checks
+from ..lm import bundled
+from ..plugin.output_types import to_pattern
+from ..vocabulary import Vocabulary
+from .ending import FAILED, Debug
+from .model import BUNDLED
+from .options import RegexOption, Schema, Type
+from .output_type import read_output_type
+
+COLORS = {
+    Verdict.PROVED: "green",
+    Verdict.BOUNDED: "cyan",
+    Verdict.COUNTEREXAMPLE: "bold red",
+    Verdict.NOT_NEEDED: "dim",
+}
+"""Of the verdicts."""
+
+
+def verify(
+    grammar: Annotated[
+        str | None,
+        typer.Argument(
+            show_default=False,
+            help=f"File in Lark's dialect, or a grammar that is shipped: {', '.join(NAMES)}, dyck-n.",
+        ),
+    ] = None,
+    type_: Type = None,
+    schema: Schema = None,
+    regex: RegexOption = None,
+    tokenizer: Annotated[
+        str, typer.Option(help=f"Folder or hub name of a tokenizer; {BUNDLED!r} for that of the small model.")
+    ] = BUNDLED,
+    depth: Annotated[int, typer.Option(min=1, help="Most tokens of the words that are tried.")] = DEPTH,
+    width: Annotated[
+        int, typer.Option(min=1, help="Most states of one length that are followed; a sample of more.")
+    ] = WIDTH,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Check what the masks of a grammar promise against the definition.
+
+    Every assumption and theorem has a verdict: PROVED, BOUNDED, or COUNTEREXAMPLE with a shortest witness. A counterexample is
+    exit status 1.
+    """
+    read = _tokenizer(tokenizer)
+    vocabulary = Vocabulary.from_tokenizer(read)
+    name, subject = _subject(grammar, (type_, schema, regex), vocabulary, depth=depth, width=width, tokenizer=read)
+    found = _verified(subject)
+    if as_json:
+        typer.echo(
+            json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
+        )
+    else:
+        print_verification(name, found, Console(highlight=False))
+    if not found.holds:
+        raise typer.Exit(FAILED)
+
+
+def _subject(
+    grammar: str | None, given: tuple[str | None, Path | None, str | None], vocabulary: Vocabulary, **options: Any
+) -> tuple[str, Subject]:
+    if grammar is not None:
+        if any(value is not None for value in given):
+            raise UnsupportedError("A grammar was given beside --type, --schema or --regex. Give exactly one of them.")
+        return grammar, Subject.of_grammar(read_grammar(_text(grammar)), vocabulary, **options)
+    if all(value is None for value in given):
+        raise UnsupportedError(
+            f"Nothing to verify. Give a file in Lark's dialect, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or "
+            "--regex."
+        )
+    name, output_type = read_output_type(*given)
+    fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
+    return name, Subject.of_pattern(to_pattern(output_type), vocabulary, fault=fault, **options)
+
+
+def _text(grammar: str) -> str:
+    path = Path(grammar)
+    if path.suffix != ".lark" and not path.exists():
+        return grammar_text(grammar)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UnsupportedError(
+            f"{grammar} cannot be read: {error.strerror}. Give a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(f"{grammar} is not UTF-8: {error.reason}. Save it as UTF-8.") from error
+
+
+def _tokenizer(name: str) -> Any:
+    folder = bundled.path() if name == BUNDLED else Path(name).expanduser()
+    try:
+        return transformers.AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
+    except Exception as error:  # loading runs the code of many libraries, which raise what they like
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(
+            f"--tokenizer {name} cannot be loaded: {type(error).__name__}: {reason} Expected a folder that save_pretrained wrote, "
+            f"a name on the Hugging Face hub that this machine can reach, or {BUNDLED!r}."
+        ) from error
+
+
+def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
+    """Return what ``jsonschema`` finds wrong with a text."""
+    read = json.loads(schema.schema)
+    validator = jsonschema.validators.validator_for(read)(read)
+
+    def fault(text: bytes) -> str | None:
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            return f"is no JSON: {error}"
+        wrong = next(validator.iter_errors(value), None)
+        return None if wrong is None else f"jsonschema: {wrong.message}"
+
+    return fault
+
+
+def _verified(subject: Subject) -> Verification:
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(CHECKS))
+
+        def tell(check: Check) -> None:
+            progress.update(task, advance=1, description=f"{check.id} {check.statement}")
+
+        return run_checks(subject, tell)
+
+
+def print_verification(name: str, found: Verification, console: Console) -> None:
+    """Print a row for every check, and under it the witness of a statement that does not hold."""
+    share = f"{found.vocabulary:,} tokens, for which {found.representatives:,} stand"
+    console.print(Text.assemble((name, "bold"), f": {share}; {found.nodes:,} pairs of states"), "", sep="\n")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):
+        table.add_column(title, justify=justify, no_wrap=title == "verdict")  # type: ignore[arg-type]
+    for result in found.results:
+        finding = result.finding
+        bound = f"({finding.bound})" if finding.bound is not None and finding.verdict is Verdict.BOUNDED else ""
+        said = "; ".join(filter(None, (finding.witness, finding.remark)))
+        table.add_row(
+            result.check.id,
+            result.check.statement,
+            Text(finding.verdict.value + bound, COLORS[finding.verdict]),
+            f"{finding.cases:,}",
+            Text(said, "red" if finding.verdict is Verdict.COUNTEREXAMPLE else "dim"),
+        )
+    console.print(table)
+    console.print()
+    wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
+    if wrong:
+        console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
+    else:
+        console.print(Text("No counterexample.", "bold green"))

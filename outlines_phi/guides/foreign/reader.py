@@ -1,0 +1,72 @@
+"""A matcher that goes from any text to any other."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UnsupportedError
+from ...vocabulary import Vocabulary
+from .engine import Engine, Matcher, Source
+
+_MASKS = 4096
+"""How many masks are kept, a bit per token."""
+
+Answer = TypeVar("Answer")
+
+
+@final
+class Reader:
+    """What an engine says of token sequences, in whatever order it is asked: its matcher goes back to what they have in common.
+
+    Parameters
+    ----------
+    engine, source
+        What is asked, and what of.
+    vocabulary
+        The tokens.
+    """
+
+    def __init__(self, engine: Engine, source: Source, vocabulary: Vocabulary) -> None:
+        self._engine, self._source, self._vocabulary = engine, source, vocabulary
+        self._matcher = engine.matcher(source)
+        self._read: tuple[int, ...] = ()
+        self._silent = np.array([not token for token in vocabulary.tokens])
+        self._silent[vocabulary.eos_ids[0]] = False
+        self._masks: OrderedDict[tuple[int, ...], NDArray[np.uint8]] = OrderedDict()
+
+    def allowed(self, tokens: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return ``bool[V]``: what may follow ``tokens``, each of which was allowed; ids that write nothing never."""
+        if tokens not in self._masks:
+            allowed = self._ask(tokens, lambda matcher: matcher.allowed()) & ~self._silent
+            self._masks[tokens] = np.packbits(allowed)
+            if len(self._masks) > _MASKS:
+                self._masks.popitem(last=False)
+        return np.unpackbits(self._masks[tokens], count=len(self._vocabulary)).view(np.bool_)
+
+    def ends(self, tokens: tuple[int, ...], more: Sequence[int]) -> bool:
+        """Return whether ``tokens`` and ``more``, of which the first is allowed, are a member."""
+        return self._ask(tokens, lambda matcher: matcher.ends(more))
+
+    def _ask(self, tokens: tuple[int, ...], question: Callable[[Matcher], Answer]) -> Answer:
+        try:
+            if self._read != tokens:
+                self._go(tokens)
+            return question(self._matcher)
+        except UnsupportedError:
+            # An engine that gave up is of no more use; the next text has nothing to do with that.
+            self._matcher, self._read = self._engine.matcher(self._source), ()
+            raise
+
+    def _go(self, tokens: tuple[int, ...]) -> None:
+        pairs = zip(self._read, tokens, strict=False)
+        common = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(self._read), len(tokens)))
+        if common < len(self._read):
+            self._matcher.back(len(self._read) - common)
+        for token in tokens[common:]:
+            self._matcher.read(token)
+        self._read = tokens

@@ -1,0 +1,72 @@
+"""The checks of a grammar on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from outlines_phi.guides.grammar.verify import CHECKS
+
+from .conftest import Cli
+
+LIST = 'start: "[" [NUMBER ("," NUMBER)*] "]"\nNUMBER: /[0-9]+/\n%ignore /[ ]+/\n'
+
+
+def test_a_grammar_in_a_file(cli: Cli, folder: Path) -> None:
+    (folder / "list.lark").write_text(LIST, encoding="utf-8")
+    result = cli("verify", "list.lark", "--depth", 3)
+    assert result.exit_code == 0, result.stderr
+    rows = result.stdout.splitlines()
+    assert rows[0].startswith("list.lark: 1,280 tokens, for which ")
+    assert [row.split()[0] for row in rows if row[:1] in "ST" and row[1:2].isdigit()] == [check.id for check in CHECKS]
+    assert "' ' separates" in result.stdout and rows[-1] == "No counterexample."
+
+
+def test_json_of_a_grammar_that_is_shipped(cli: Cli) -> None:
+    result = cli("verify", "dyck-2", "--depth", 3, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0 and found["holds"] and found["subject"] == "dyck-2"
+    assert found["exploration"]["complete_depth"] == 3
+    assert {check["verdict"] for check in found["checks"]} == {"PROVED", "BOUNDED", "NOT NEEDED"}
+
+
+def test_a_counterexample_is_exit_status_1(cli: Cli, folder: Path) -> None:
+    """Outlines leaves out what it does not know of a schema; the validator knows it."""
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "not": {"required": ["a"]}}
+    (folder / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    result = cli("verify", "--schema", "schema.json", "--depth", 2, "--json")
+    found = {check["id"]: check for check in json.loads(result.stdout)["checks"]}
+    assert result.exit_code == 1
+    assert found["T16"]["verdict"] == "COUNTEREXAMPLE" and "jsonschema" in found["T16"]["remark"]
+    assert found["T14"]["verdict"] != "COUNTEREXAMPLE"
+
+
+def test_a_schema_that_holds(cli: Cli, folder: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["b", "c"]}, "n": {"type": "integer"}},
+        "required": ["a", "n"],
+    }
+    (folder / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    result = cli("verify", "--schema", "schema.json", "--depth", 3)
+    assert result.exit_code == 0 and "No counterexample." in result.stdout
+
+
+def test_a_regular_expression_is_proved(cli: Cli) -> None:
+    result = cli("verify", "--regex", "[0-9]{1,3}(\\.[0-9]+)?", "--depth", 8, "--json")
+    found = {check["id"]: check["verdict"] for check in json.loads(result.stdout)["checks"]}
+    assert result.exit_code == 0 and found["T13"] == found["T14"] == "PROVED" and "T1" not in found
+
+
+def test_what_cannot_be_verified(cli: Cli, folder: Path) -> None:
+    (folder / "wrong.lark").write_text("start: NUMBER nothing\nNUMBER: /[0-9]+/\n", encoding="utf-8")
+    for arguments, said in [
+        ((), "Nothing to verify"),
+        (("json", "--regex", "a"), "beside"),
+        (("jsn",), "json"),
+        (("missing.lark",), "cannot be read"),
+        (("wrong.lark",), "nothing"),
+        (("json", "--tokenizer", "./missing"), "cannot be loaded"),
+    ]:
+        result = cli("verify", *arguments)
+        assert result.exit_code == 2 and said in result.stderr, arguments
