@@ -22,6 +22,7 @@ from .errors import DraftError as DraftError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
 from .errors import GrammarError as GrammarError
+from .errors import GrammarWarning as GrammarWarning
 from .errors import ModelError as ModelError
 from .errors import OutlinesPhiError as OutlinesPhiError
 from .errors import UnsupportedError as UnsupportedError
@@ -32,6 +33,8 @@ from .fidelity.probabilities import Probabilities as Probabilities
 from .fidelity.probabilities import Probability as Probability
 from .guides.banned import BannedPhrases as BannedPhrases
 from .guides.fsm import FSMGuide as FSMGuide
+from .guides.grammar.guide import CFGGuide as CFGGuide
+from .guides.grammar.reader import read_grammar as read_grammar
 from .guides.guide import Guide as Guide
 from .guides.table import Table as Table
 from .lm.model import LanguageModel as LanguageModel
@@ -81,6 +84,7 @@ __all__ = [
     "BannedPhrases",
     "BigramDPPhi",
     "BudgetError",
+    "CFGGuide",
     "Certificate",
     "ConstraintError",
     "Draft",
@@ -101,6 +105,7 @@ __all__ = [
     "FrozenDPPhi",
     "Generator",
     "GrammarError",
+    "GrammarWarning",
     "Guarantee",
     "Guide",
     "LanguageModel",
@@ -141,6 +146,7 @@ __all__ = [
     "from_transformers",
     "generate",
     "install",
+    "read_grammar",
     "samplers",
     "uninstall",
     "wrap",

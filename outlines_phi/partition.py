@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple, final
 
 import numpy as np
@@ -78,3 +80,18 @@ def refine(a: Partition, b: Partition) -> Refinement:
     class_of[pair == end] = EOS
     left, right = np.divmod(np.concatenate([[never, end], rest]), b.size)
     return Refinement(Partition(class_of, len(left)), left.astype(np.int32), right.astype(np.int32))
+
+
+def common_refinement(partitions: Iterable[Partition]) -> Partition:
+    """Return the coarsest partition finer than all of ``partitions``; :data:`NEVER` in it is what is so in each of them."""
+    return reduce(_both, partitions)
+
+
+def _both(a: Partition, b: Partition) -> Partition:
+    pair = a.class_of.astype(np.int64) * b.size + b.class_of
+    first = [NEVER * b.size + NEVER, EOS * b.size + EOS]
+    rest = np.setdiff1d(pair, first)
+    class_of = (np.searchsorted(rest, pair) + EOS + 1).astype(np.int32)
+    class_of[pair == first[0]] = NEVER
+    class_of[pair == first[1]] = EOS
+    return Partition(class_of, len(rest) + EOS + 1)

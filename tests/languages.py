@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from scipy import stats
@@ -10,6 +10,8 @@ from scipy import stats
 from outlines_phi.fidelity.divergence import ChiSquare
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.grammar.guide import CFGGuide
+from outlines_phi.guides.grammar.reader import read_grammar
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
@@ -47,6 +49,10 @@ class Language:
     def lm(self) -> TableModel:
         return TableModel.random(VOCABULARY, seed=self.seed, scale=self.scale)
 
+    def within(self, budget: int) -> Language:
+        """Return the same language under another budget."""
+        return replace(self, budget=budget)
+
     def settings(self, seed: int | None = None, **options: object) -> SamplingSettings:
         return SamplingSettings(max_new_tokens=self.budget, seed=seed, **options)  # type: ignore[arg-type]
 
@@ -59,12 +65,49 @@ class Language:
         return Request(lm=self.lm, table=self.table, prompts=[PROMPT] * rows, settings=settings, n=n)
 
 
+@dataclass(frozen=True)
+class GrammarLanguage(Language):
+    """A context-free grammar, as ``pattern``, under a random law."""
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(CFGGuide.of(read_grammar(self.pattern), VOCABULARY))
+
+
 LANGUAGES = (
     Language("words", "(ab|ba|c){1,3}x?", 7, seed=3),
     Language("loop", "(ab|c)*x", 6, seed=5),
     Language("nested", r"(\(\)|\(a\)){1,2}", 7, seed=8),
     Language("late bottleneck", "[abc]{2}x{2}", 6, seed=11, scale=2.5),
 )
+
+GRAMMARS = (
+    GrammarLanguage("Dyck", 'start: pair+\npair: "(" pair* ")"', 8, seed=23),
+    GrammarLanguage(
+        "arithmetic",
+        """
+        start: product | start "x" product
+        product: atom | product "c" atom
+        atom: NAME | "(" start ")"
+        NAME: /a+/
+        """,
+        6,
+        seed=9,
+    ),
+    GrammarLanguage(
+        "separated",  # two names cannot stand side by side without what is ignored
+        """
+        start: "(" NAME NAME ")" | "(" NAME "x" start ")"
+        NAME: /[ab]+/
+        %ignore "c"
+        """,
+        6,
+        seed=11,
+    ),
+)
+"""Languages of grammars; those of ``LANGUAGES`` are regular."""
+
+OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS)
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

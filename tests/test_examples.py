@@ -19,6 +19,7 @@ EXPECTED = {
     "choice.py": "noise floor",
     "classic_generate.py": "installed:",
     "drafting.py": "The same law",
+    "grammar.py": "the weights undo what masking does",
     "orders_batch.py": "model calls",
     "streaming.py": "cancelled: the essays took too long",
     "tactic.py": "attempts upon banned phrases",

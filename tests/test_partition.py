@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.partition import EOS, NEVER, Partition, refine
+from outlines_phi.partition import EOS, NEVER, Partition, common_refinement, refine
 
 fixed = settings(derandomize=True, deadline=None)
 
@@ -77,3 +77,17 @@ def test_refinement_tells_tokens_apart_as_either_does(
             assert (to_left[g], to_right[g]) == (left.class_of[v], right.class_of[v])
     pairs = {(left.class_of[v], right.class_of[v]) for v in range(1, 7) if refined.class_of[v] != NEVER}
     assert refined.size == len(pairs) + 2, "no finer than needed"
+
+
+@fixed
+@given(st.lists(st.tuples(partitions, st.lists(st.booleans(), min_size=6, max_size=6)), min_size=1, max_size=4))
+def test_a_common_refinement_keeps_what_some_partition_allows(given: list[tuple[list[int], list[bool]]]) -> None:
+    several = [number(classes, [False, *never]) for classes, never in given]
+    common = common_refinement(several)
+    columns = [tuple(int(each.class_of[v]) for each in several) for v in range(7)]
+    assert common.class_of[0] == EOS
+    assert all((common.class_of[v] == NEVER) == (set(columns[v]) == {NEVER}) for v in range(1, 7))
+    for u in range(7):
+        for v in range(7):
+            assert (common.class_of[u] == common.class_of[v]) == (columns[u] == columns[v])
+    assert common.size == max(2, 1 + common.class_of.max())

@@ -15,7 +15,7 @@ from ..fidelity.audit import AuditReport
 from ..plugin.audit import audit as measure
 from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
-from ..plugin.output_types import to_pattern
+from ..plugin.output_types import to_language
 from ..plugin.processor import MaskLogitsProcessor
 from .ban import read_ban
 from .ending import Debug, note
@@ -29,6 +29,7 @@ from .options import (
     Device,
     DtypeOption,
     File,
+    GrammarOption,
     MaxNewTokens,
     MinP,
     Model,
@@ -60,6 +61,7 @@ def audit(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
+    grammar: GrammarOption = None,
     ban: Ban = None,
     ban_file: BanFile = None,
     ban_ignore_case: BanIgnoreCase = False,
@@ -97,7 +99,7 @@ def audit(
         return
     given = read_prompts(prompts or [], file)
     banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, None)
-    _, output_type = read_output_type(type_, schema, regex, free=banned is not None)
+    _, output_type = read_output_type(type_, schema, regex, grammar, free=banned is not None)
     settings = keywords(
         temperature=temperature,
         top_k=top_k,
@@ -109,7 +111,7 @@ def audit(
     )
     CallOptions.read(settings, None)
     if output_type is not None:
-        to_pattern(output_type)
+        to_language(output_type)
     targets = output or []
     for target in targets:
         _check_target(target)

@@ -31,6 +31,7 @@ from .options import (
     Device,
     DtypeOption,
     File,
+    GrammarOption,
     MaxNewTokens,
     MinP,
     Model,
@@ -66,6 +67,7 @@ def fidelity(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
+    grammar: GrammarOption = None,
     languages: Annotated[
         Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
     ] = None,
@@ -100,7 +102,8 @@ def fidelity(
         max_new_tokens=max_new_tokens,
     )
     chosen = methods(_names(estimators), _names(samplers))
-    given = (prompts or file is not None, type_ is not None or schema is not None or regex is not None)
+    types = (type_, schema, regex, grammar)
+    given = (prompts or file is not None, any(option is not None for option in types))
     if any(given):
         if languages or quick:
             raise UnsupportedError(
@@ -108,7 +111,7 @@ def fidelity(
                 "Give one or the other."
             )
         asked = read_prompts(prompts or [], file)
-        _, output_type = read_output_type(type_, schema, regex)
+        _, output_type = read_output_type(*types)
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
         asked, subjects = [], _suite(_names(languages), quick, max_new_tokens)

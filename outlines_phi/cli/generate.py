@@ -26,7 +26,7 @@ from ..phi.lookahead import LookaheadPhi
 from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import ESTIMATORS, TOKENIZATIONS, UNCHOSEN, CallOptions, Unset, proposing
-from ..plugin.output_types import to_pattern
+from ..plugin.output_types import to_language
 from ..sampling.draws import DrawCounts, Guarantee
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC, Resample
@@ -50,6 +50,7 @@ from .options import (
     DraftLength,
     DtypeOption,
     File,
+    GrammarOption,
     MaxNewTokens,
     MinP,
     Model,
@@ -81,6 +82,7 @@ def generate(
     type_: Type = None,
     schema: Schema = None,
     regex: RegexOption = None,
+    grammar: GrammarOption = None,
     ban: Ban = None,
     ban_file: BanFile = None,
     ban_ignore_case: BanIgnoreCase = False,
@@ -135,7 +137,7 @@ def generate(
         raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
     given = read_prompts(prompts or [], file)
     banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, ban_level)
-    type_name, output_type = read_output_type(type_, schema, regex, free=banned is not None)
+    type_name, output_type = read_output_type(type_, schema, regex, grammar, free=banned is not None)
     sampler = _sampler(particles, resample)
     certified = keywords(tolerance=tolerance, confidence=confidence)
     if certified:
@@ -155,7 +157,7 @@ def generate(
     )
     drafts = read_draft(draft, draft_length, sampler)
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
-    pattern = "" if output_type is None else to_pattern(output_type)
+    language = "" if output_type is None else to_language(output_type)
     saved = None
     if output is not None:
         journal.check_target(output)
@@ -166,7 +168,7 @@ def generate(
     run = Run(
         model=identity(model, loaded),
         output_type=type_name,
-        pattern=pattern,
+        pattern=language if isinstance(language, str) else language.text,
         settings=options.settings,
         tokenization=options.tokenization,
         phi=_told(estimator),

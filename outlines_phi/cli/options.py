@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..guides.banned import LEVELS
+from ..guides.grammar.library import NAMES
 from ..plugin.drafts import DRAFTERS
 from ..sampling.resolve import DRAFT_LENGTH
 from .model import BUNDLED, Dtype
@@ -29,6 +30,12 @@ Type = Annotated[
 ]
 Schema = Annotated[Path | None, typer.Option(help="Output type: file of a JSON schema.")]
 RegexOption = Annotated[str | None, typer.Option("--regex", help="Output type: regular expression.")]
+GrammarOption = Annotated[
+    str | None,
+    typer.Option(
+        "--grammar", help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."
+    ),
+]
 Temperature = Annotated[float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")]
 TopK = Annotated[int | None, typer.Option("--top-k", help="Truncation to the k likeliest tokens; by default none.")]
 TopP = Annotated[float | None, typer.Option("--top-p", help="Truncation to a probability mass; by default none.")]

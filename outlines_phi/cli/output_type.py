@@ -1,19 +1,22 @@
-"""The output type of a command: a schema in a file, a type in a module, or a regular expression."""
+"""The output type of a command: a schema or a grammar in a file, a type in a module, or a regular expression."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
-from outlines.types import Regex
+from outlines.types import CFG, Regex
 
-from ..errors import GrammarError, UnsupportedError
+from ..errors import GrammarError, GrammarWarning, UnsupportedError
+from ..guides.grammar.library import NAMES, grammar_text
+from ..guides.grammar.reader import read_grammar
 from ..plugin.output_types import to_json
 
-EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json and --regex PATTERN."
+EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE.lark."
 
 
 FREE = "free text"
@@ -21,7 +24,7 @@ FREE = "free text"
 
 
 def read_output_type(
-    named: str | None, schema: Path | None, regex: str | None, *, free: bool = False
+    named: str | None, schema: Path | None, regex: str | None, grammar: str | None = None, *, free: bool = False
 ) -> tuple[str, Any]:
     """Return how the command names its output type, and the type.
 
@@ -33,17 +36,19 @@ def read_output_type(
         A file with a JSON schema.
     regex
         A regular expression.
+    grammar
+        A file with a grammar in Lark's dialect, or the name of one that comes with the package.
     free
         Whether there may be none, because phrases are banned; the type is ``None`` then.
 
     Raises
     ------
     UnsupportedError
-        Not exactly one of the three, a file that cannot be read, or a name that cannot be imported.
+        Not exactly one of them, a file that cannot be read, or a name that cannot be imported.
     GrammarError
-        A schema that is not one; points into the file.
+        A schema or a grammar that is not one; points into the file.
     """
-    given = {"--type": named, "--schema": schema, "--regex": regex}
+    given = {"--type": named, "--schema": schema, "--regex": regex, "--grammar": grammar}
     chosen = [option for option, value in given.items() if value is not None]
     if free and not chosen:
         return FREE, None
@@ -55,12 +60,14 @@ def read_output_type(
         return f"--schema {schema}", _schema(schema)
     if regex is not None:
         return f"--regex {regex}", Regex(regex)
+    if grammar is not None:
+        return f"--grammar {grammar}", _grammar(grammar)
     return f"--type {named}", _imported(str(named))
 
 
 def _schema(schema: Path) -> Any:
     try:
-        return to_json(_text(schema), None)
+        return to_json(_text(schema, f"--schema {schema}", "a JSON file"), None)
     except GrammarError as error:
         said = str(error) if error.position is None else str(error).split("\n")[0]
         raise GrammarError(f"--schema {schema}: {said}", error.source, error.position) from error
@@ -68,13 +75,28 @@ def _schema(schema: Path) -> Any:
         raise UnsupportedError(f"--schema {schema} is nested too deeply to be read.") from error
 
 
-def _text(schema: Path) -> str:
+def _grammar(grammar: str) -> CFG:
+    path = Path(grammar)
+    shipped = path.suffix != ".lark" and not path.exists()
+    expected = f"a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n"
+    text = grammar_text(grammar) if shipped else _text(path, f"--grammar {grammar}", expected)
     try:
-        return schema.read_text(encoding="utf-8-sig")
+        with warnings.catch_warnings():  # they come when it is compiled
+            warnings.simplefilter("ignore", GrammarWarning)
+            read_grammar(text)
+    except GrammarError as error:
+        said = str(error) if error.position is None else str(error).split("\n")[0]
+        raise GrammarError(f"--grammar {grammar}: {said}", error.source, error.position) from error
+    return CFG(text)
+
+
+def _text(path: Path, given: str, expected: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UnsupportedError(f"--schema {schema} cannot be read: {error.strerror}. Give a JSON file.") from error
+        raise UnsupportedError(f"{given} cannot be read: {error.strerror}. Give {expected}.") from error
     except UnicodeDecodeError as error:
-        raise UnsupportedError(f"--schema {schema} is not UTF-8: {error.reason}. Save it as UTF-8.") from error
+        raise UnsupportedError(f"{given} is not UTF-8: {error.reason}. Save it as UTF-8.") from error
 
 
 def _imported(named: str) -> Any:

@@ -42,7 +42,7 @@ class Run:
     output_type
         How the command names it.
     pattern
-        The regular expression that it stands for.
+        The regular expression or the grammar that it stands for.
     settings
         What defines the law.
     tokenization

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import ClassVar, final
 
 import numpy as np
@@ -13,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..guides.guide import DEAD, DONE, Guide
-from ..partition import EOS, NEVER, Partition, refine
-from .checked import check_counts, check_shares
+from ..partition import EOS, NEVER, Partition, common_refinement
+from .checked import check_counts, check_merging, check_shares
 from .dp import Layers, explore, log_product
 from .estimator import Estimate, Need, ProposalPhi, floored
 from .run import Prefixes, Run
@@ -60,6 +59,7 @@ class BigramDPPhi(ProposalPhi):
 
     def begin(self, run: Run) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
+        check_merging(self.name, run.table.guide)
         return BigramEstimate(self, run)
 
 
@@ -133,7 +133,7 @@ class StateSpace:
     distance
         ``min_tokens`` of every state that one of them leads to.
     partition
-        The coarsest common refinement of their partitions.
+        The coarsest common refinement of their partitions, of which a grammar has many.
     used
         ``bool[G]``: the class is live in some state, the end of sequence left out.
     """
@@ -144,7 +144,7 @@ class StateSpace:
         met = np.unique(np.concatenate([row.targets for row in self.rows.values()]))
         self.distance = {state: guide.min_tokens(state) for state in met.tolist()}
         distinct = {id(row.partition): row.partition for row in self.rows.values()}
-        self.partition = reduce(lambda a, b: refine(a, b).partition, distinct.values())
+        self.partition = common_refinement(distinct.values())  # what some state never allows, another may
         representative = np.zeros(self.partition.size, dtype=np.int64)
         representative[self.partition.class_of] = np.arange(len(self.partition.class_of))
         self.used = (self.targets(representative) != DEAD).any(0)

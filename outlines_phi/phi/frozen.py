@@ -12,9 +12,11 @@ from torch import Tensor
 from ..guides.guide import DEAD, DONE, UNREACHABLE
 from ..guides.table import Table
 from ..partition import Partition
-from .checked import check_counts, check_shares
+from ..settings import SamplingSettings
+from .checked import check_counts, check_merging, check_shares
 from .dp import SETTLED, Reachable, explore
-from .estimator import Need, StepPhi, floored
+from .estimator import Estimate, Need, StepPhi, floored
+from .run import Run
 
 BLOCK = 32
 """Steps of the induction between two looks at whether it has settled: a look waits for the device."""
@@ -149,6 +151,15 @@ class FrozenDPPhi(StepPhi):
         given = {name: value for name, value in bounds.items() if value is not None}
         check_counts("FrozenDPPhi", ", or None for no bound", **given)
         check_shares("FrozenDPPhi", floor=self.floor)
+
+    def check(self, table: Table, settings: SamplingSettings) -> None:
+        """See :meth:`StepPhi.check`: prefixes have to share states."""
+        check_merging(self.name, table.guide)
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`."""
+        self.check(run.table, run.settings)
+        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon.

@@ -169,7 +169,9 @@ class Windows:
     def _ended(self, state: int, remaining: int, allowance: Allowance) -> Moves:
         """Return the live tokens of a state; those after which a window ends lead to :data:`DONE`."""
         tokens, targets = self.table.moves(state, remaining)
-        waiting = self.guide.pending_of(self.table.targets(state, remaining))[self.table.partition(state).class_of[tokens]]
+        waiting = self.guide.pending_of(self.table.targets(state, remaining))[
+            self.table.partition(state).class_of[tokens]
+        ]
         most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
         return Moves(tokens, np.where(waiting <= most, DONE, targets).astype(np.int32))
 

@@ -21,7 +21,7 @@ from .drafts import DraftOptions
 from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
 from .options import NEUTRAL, USED
-from .output_types import to_pattern
+from .output_types import GrammarText, to_language
 from .samplers import Sampler, check_count
 
 RESERVED = {
@@ -255,8 +255,14 @@ class ClassicGenerator:
                 "make the generator with phi=None, whose loop takes stops."
             )
         for stop in stops:
+            language = to_language(self.output_type)
+            if isinstance(language, GrammarText):
+                raise UnsupportedError(
+                    f"stop_at={stop!r} was given with phi= and a grammar, whose texts may go on after it: cut there they would leave the "
+                    "language. Leave it out, since the grammar says where a text ends, or use phi=None."
+                )
             going_on = compile_regex(f"(?s:.*){re.escape(stop)}(?s:.+)")
-            cut = compile_regex(to_pattern(self.output_type)) & going_on
+            cut = compile_regex(language) & going_on
             if cut.distances[cut.start] != UNREACHABLE:
                 raise UnsupportedError(
                     f"stop_at={stop!r} was given with phi=, and the format has texts that go on after it: cut there they would "
@@ -299,7 +305,7 @@ def _named(max_tokens: int | None) -> Iterator[None]:
             raise
         least = error.least_budget
         raise EmptyLanguageError(
-            f"max_tokens={max_tokens} is too small: the shortest output of this type has {least} tokens, end of sequence "
+            f"max_tokens={max_tokens} is too small: this output type needs {least} tokens, end of sequence "
             f"included. Give max_tokens={least} or more.",
             least_budget=least,
         ) from None

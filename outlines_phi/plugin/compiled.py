@@ -19,7 +19,12 @@ from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, Vocabul
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
 from ..guides.engine import Stopped
+from ..guides.foreign.engine import Engine, Source
+from ..guides.foreign.engines import ENGINES
+from ..guides.foreign.guide import EngineGuide
 from ..guides.fsm import FSMGuide
+from ..guides.grammar.guide import CFGGuide
+from ..guides.grammar.reader import read_grammar
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
 from ..guides.pairs import ProductGuide
@@ -28,7 +33,8 @@ from ..guides.product import banned, free_text
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
-from .output_types import patterns, to_pattern
+from .backends import engine_name, to_source
+from .output_types import GrammarText, patterns, to_language
 from .processor import TableLogitsProcessor
 
 KEPT = 32
@@ -58,10 +64,12 @@ class CompiledTypes:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
-        self._patterns: OrderedDict[type, tuple[Any, str]] = OrderedDict()
-        self._by_pattern: OrderedDict[str, Table] = OrderedDict()
+        self._languages: OrderedDict[type, tuple[Any, str | GrammarText]] = OrderedDict()
+        self._by_language: OrderedDict[str | GrammarText, Table] = OrderedDict()
         self._by_content: OrderedDict[bytes, Table] = OrderedDict()
         self._by_ban: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
+        self._by_source: OrderedDict[tuple[str, Source], Table] = OrderedDict()
+        self._engines: dict[str, Engine] = {}
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
@@ -113,13 +121,24 @@ class CompiledTypes:
                 self._by_ban[(*key, watched)] = Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
             return _touch(self._by_ban, (*key, watched))
 
-    def of_type(self, output_type: Any) -> Table:
-        """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_pattern`."""
+    def of_type(self, output_type: Any, backend: str | None = None) -> Table:
+        """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_language`.
+
+        Parameters
+        ----------
+        output_type
+            What is allowed.
+        backend
+            What says so: an engine of another package, or guides of this one.
+        """
+        engine = engine_name(backend)
         with self._compiling:
-            pattern = self._pattern(output_type)
-            if pattern not in self._by_pattern:
-                self._by_pattern[pattern] = self._lifted(_automaton(pattern, output_type))
-            return _touch(self._by_pattern, pattern)
+            if engine is not None:
+                return self._of_engine(engine, to_source(output_type, engine))
+            language = self._language(output_type)
+            if language not in self._by_language:
+                self._by_language[language] = self._table(language, output_type)
+            return _touch(self._by_language, language)
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows.
@@ -143,18 +162,31 @@ class CompiledTypes:
                     "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
                 )
         raise UnsupportedError(
-            f"phi= cannot read the language of a {type(processor).__name__}. Use backend='outlines_core' (the default "
-            "for regex and JSON), or phi=None."
+            f"phi= cannot read the language of a {type(processor).__name__}. Give the output type and the backend to "
+            "outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' (the default for regex and JSON), or "
+            "phi=None."
         )
 
     def clear(self) -> None:
         """Forget everything."""
         with self._compiling:
-            self._patterns.clear()
-            self._by_pattern.clear()
+            self._languages.clear()
+            self._by_language.clear()
             self._by_content.clear()
             self._by_ban.clear()
+            self._by_source.clear()
             self._by_processor.clear()
+
+    def _of_engine(self, name: str, source: Source) -> Table:
+        if name not in self._engines:
+            if not any(self._vocabulary.tokens):
+                raise UnsupportedError(
+                    f"backend={name!r} was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
+                )
+            self._engines[name] = ENGINES[name](self._vocabulary)
+        if (name, source) not in self._by_source:
+            self._by_source[name, source] = Table(EngineGuide(self._engines[name], source, self._vocabulary))
+        return _touch(self._by_source, (name, source))
 
     def _readable(self, language: Any) -> Table:
         match language:
@@ -162,20 +194,26 @@ class CompiledTypes:
                 return self.of(language)
             case OutlinesLogitsProcessor():
                 raise UnsupportedError(
-                    f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Use "
-                    "backend='outlines_core' (the default for regex and JSON), or leave the phrases out (banned_phrases=None)."
+                    f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Give the "
+                    "output type and the backend to outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' "
+                    "(the default for regex and JSON), or leave the phrases out (banned_phrases=None)."
                 )
         return self.of(language)
 
-    def _pattern(self, output_type: Any) -> str:
+    def _table(self, language: str | GrammarText, output_type: Any) -> Table:
+        if isinstance(language, GrammarText):
+            return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+        return self._lifted(_automaton(language, output_type))
+
+    def _language(self, output_type: Any) -> str | GrammarText:
         # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
         # has another core schema.
         schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         if schema is None:
-            return to_pattern(output_type)
-        if output_type not in self._patterns or self._patterns[output_type][0] is not schema:
-            self._patterns[output_type] = (schema, to_pattern(output_type))
-        return _touch(self._patterns, output_type)[1]
+            return to_language(output_type)
+        if output_type not in self._languages or self._languages[output_type][0] is not schema:
+            self._languages[output_type] = (schema, to_language(output_type))
+        return _touch(self._languages, output_type)[1]
 
     def _checked(self, table: Table) -> Table:
         if table.vocabulary.fingerprint != self._vocabulary.fingerprint:

@@ -46,6 +46,17 @@ class Parsed(Format):
 
 @final
 @dataclass(frozen=True)
+class Derived(Format):
+    """The texts of a context-free grammar, read by ``parse``. They have no pattern, so this is no part of another format."""
+
+    parse: Callable[[str], Any]
+
+    def read(self, text: str) -> Any:
+        return self.parse(text)
+
+
+@final
+@dataclass(frozen=True)
 class Named(Format):
     """Finitely many texts, each with its value: a ``Literal``, an ``Enum``."""
 

@@ -1,4 +1,4 @@
-"""The classic API: ``generate.json``, ``regex``, ``choice``, ``format`` and ``text``, as in Outlines 0.x, with ``phi=``.
+"""The classic API: ``generate.json``, ``regex``, ``choice``, ``format``, ``cfg`` and ``text``, as in Outlines 0.x, with ``phi=``.
 
 Each function returns a :class:`~outlines_phi.plugin.classic.ClassicGenerator`; calling that gives typed values.
 """
@@ -13,7 +13,7 @@ from json import loads
 from typing import Any, NoReturn, get_args
 
 from outlines.types import Regex
-from outlines.types.dsl import Choice
+from outlines.types.dsl import CFG, Choice
 from outlines.types.utils import get_schema_from_enum
 
 from ..errors import UnsupportedError
@@ -252,18 +252,33 @@ def text(
     return ClassicGenerator(model, None, _sampler(sampler), correction, str, draft=drafts)
 
 
-def cfg(model: Any, cfg_str: str, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
-    """Refuse: context-free grammars are not offered yet.
+def cfg(
+    model: Any,
+    cfg_str: str | CFG,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
 
-    Raises
-    ------
-    UnsupportedError
-        Always; says what to use.
+    The grammar is its text in Lark's dialect; where it begins is the rule ``start``. With ``phi=None`` the masks are this package's
+    own as well, in Hugging Face's loop.
     """
+    _checked(model, cfg_str)
+    drafts = resolve_draft(draft, draft_length)
+    match cfg_str:
+        case str() | CFG():
+            grammar = CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str
+            return _generator(
+                model, grammar, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
     raise UnsupportedError(
-        f"generate.cfg was given the grammar {cfg_str!r:.60}; context-free grammars are not offered yet. Write the format as a "
-        "JSON schema (generate.json) or as a regular expression (generate.regex), or mask without correction: "
-        "model(prompt, outlines.types.cfg(grammar), phi=None)."
+        f"{cfg_str!r:.80} was given as grammar; expected its text in Lark's dialect, or outlines.types.CFG. generate.format takes "
+        "other types and terms."
     )
 
 

@@ -63,13 +63,16 @@ class PhiGenerator(SteerableGenerator):
         constraint: TextConstraint | None = None,
         sampler: SamplerOptions | None = None,
         draft: DraftOptions | None = None,
+        backend: str | None = None,
     ) -> None:
         self.model: PhiTransformers = model
         self.correction, self.tokenization, self.constraint = correction, tokenization, constraint
-        self.sampler, self.draft = sampler, draft
+        self.sampler, self.draft, self.backend = sampler, draft, backend
         self.output_type = output_type
         self.reader = str if output_type is None else reader(output_type)
-        self.unbanned_processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
+        self.unbanned_processor = (
+            None if output_type is None else MaskLogitsProcessor(model.table(output_type, backend=backend))
+        )
         self.logits_processor = self._processor(correction)
 
     @property
@@ -93,7 +96,7 @@ class PhiGenerator(SteerableGenerator):
     def banning(self, phrases: Ban | None) -> PhiGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
         correction = self.correction.replaced_by({"banned_phrases": phrases})
-        others = self.tokenization, self.constraint, self.sampler, self.draft
+        others = self.tokenization, self.constraint, self.sampler, self.draft, self.backend
         return PhiGenerator(self.model, self.output_type, correction, *others)
 
     def _asked(self, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -255,6 +258,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     banned_phrases: Ban | Unset | None = Unset.UNSET,
     draft: Drafts | None = None,
     draft_length: int | None = None,
+    backend: str | None = None,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``.
 
@@ -283,6 +287,9 @@ def Generator(  # noqa: N802 - named as the host's own function
         changes no law.
     draft_length
         The most tokens of a draft; 8 where there is one.
+    backend
+        What says which tokens may follow: ``"llguidance"`` or ``"xgrammar"``, grammar engines of other packages, or a guide of this
+        package, ``None`` or ``"outlines_core"``.
 
     Raises
     ------
@@ -305,4 +312,4 @@ def Generator(  # noqa: N802 - named as the host's own function
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
     drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
     given = resolve_constraint(constraint), resolve_sampler(sampler), drafts
-    return PhiGenerator(model, output_type, correction, tokenization, *given)
+    return PhiGenerator(model, output_type, correction, tokenization, *given, backend)

@@ -24,7 +24,7 @@ from . import generate, samplers
 from .bans import Ban, resolve_ban
 from .generator import Generator as PhiGeneratorOf
 from .loading import wrap
-from .model import READABLE, PhiTransformers
+from .model import PhiTransformers
 from .options import Unset, resolve_phi
 
 TESTED = ((1, 3), (2, 0))
@@ -67,7 +67,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     Raises
     ------
     UnsupportedError
-        A ``backend`` whose language cannot be read, or options of this package without ``phi=``.
+        Options of this package without ``phi=``.
     """
     ban = None if isinstance(banned_phrases, Unset) else resolve_ban(banned_phrases)
     lifting = not isinstance(banned_phrases, Unset) and getattr(model, "banned_phrases", None) is not None
@@ -81,17 +81,12 @@ def Generator(  # noqa: N802 - named as the host's own function
                 "phi='exact' beside it (sampler= to the call of such a generator), or leave it out."
             )
         return _STOCK(model, output_type, backend, processor=processor, **options)
-    if backend not in (None, READABLE):
-        option, without = ("phi=", "phi=None") if ban is None else ("banned_phrases=", "banned_phrases=None")
-        raise UnsupportedError(
-            f"{option} cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for regex and "
-            f"JSON), or {without}."
-        )
     if output_type is not None and processor is not None:
         raise UnsupportedError("Both output_type and processor were given; expected one of them.")
     adopted, language = adopt(model), processor if output_type is None else output_type
     if isinstance(phi, Unset) and language is not None and (ban is None or ban.level is None):
         phi = getattr(adopted, "phi", None)  # a ban alone changes nothing else
+    options["backend"] = backend if processor is None else None  # a processor has one already
     return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=banned_phrases, **options)
 
 

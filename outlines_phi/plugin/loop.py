@@ -76,7 +76,7 @@ def check_budget(table: Table, budget: int) -> None:
         raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
     if budget < least:
         raise EmptyLanguageError(
-            f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of "
+            f"max_new_tokens={budget} is too small: this output type needs {least} tokens, end of "
             f"sequence included. Give max_new_tokens={least} or more.",
             least_budget=least,
         )

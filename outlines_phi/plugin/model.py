@@ -34,6 +34,7 @@ from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler, no_tokens
 from ..sampling.speculative import SpeculativeSampler
 from .asynchronous import Worker
+from .backends import engine_name
 from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
 from .draft_sources import DraftSources
@@ -45,12 +46,6 @@ from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .search import best_texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer, as_written
-
-READABLE = "outlines_core"
-"""The backend whose languages can be read; the default of Outlines for regex and JSON."""
-
-BACKENDS = (READABLE, "llguidance", "xgrammar")
-"""The backends that Outlines has."""
 
 
 class PhiTransformers(Transformers):
@@ -149,11 +144,11 @@ class PhiTransformers(Transformers):
         processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if resolved is None:
             processor = self._host_processor(processor, [model_input], keywords)
-            with as_written(getattr(processor, "ban", None) is not None):
+            with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
                 return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
-        options = CallOptions.read(keywords, self.model.generation_config)
+        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
         draws = self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0]
         return _texts(draws, options)
 
@@ -173,11 +168,11 @@ class PhiTransformers(Transformers):
             return []
         if resolved is None:
             processor = self._host_processor(processor, model_input, keywords)
-            with as_written(getattr(processor, "ban", None) is not None):
+            with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
                 return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
-        options = CallOptions.read(keywords, self.model.generation_config)
+        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
         results = self.draw(model_input, self.compiled.of_processor(processor), resolved, options)
         return [_texts(draws, options) for draws in results]
 
@@ -197,7 +192,7 @@ class PhiTransformers(Transformers):
             generate = partial(super().generate, model_input, self._host_processor(processor, [model_input], keywords))
             first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
             return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
-        options = CallOptions.read(keywords, self.model.generation_config)
+        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
         table = self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
         match self._sampler(resolved, options):
@@ -294,11 +289,20 @@ class PhiTransformers(Transformers):
     def _canonical(self) -> CanonicalTokenization:
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
-    def table(self, output_type: Any, ban: BannedPhrases | None = None, *, watched: bool = False) -> Table:
+    def table(
+        self,
+        output_type: Any,
+        ban: BannedPhrases | None = None,
+        *,
+        watched: bool = False,
+        backend: str | None = None,
+    ) -> Table:
         """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then.
 
-        Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`.
+        Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`; ``backend`` as for its ``of_type``.
         """
+        if engine_name(backend) is not None and output_type is not None:
+            output_type = self.compiled.of_type(output_type, backend)
         return self.compiled.without(output_type, ban, watched=watched)
 
     def clear_cache(self) -> None:
@@ -359,23 +363,17 @@ class PhiTransformers(Transformers):
         return loop.processor(processor, self.compiled, keywords)
 
     def _generator(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> SteerableGenerator:
-        if backend not in (None, *BACKENDS):
-            raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
+        engine = engine_name(backend)
         chosen = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"])
         corrected = chosen is not None or keywords.get("sampler") is not None
         if "banned_phrases" in keywords:  # read once, whatever yields them
             keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
         banning = keywords.get("banned_phrases", self.banned_phrases) is not None
-        if backend not in (None, READABLE) and output_type is not None and (corrected or banning):
-            option, without = ("phi=", "phi=None") if corrected else ("banned_phrases=", "banned_phrases=None")
-            raise UnsupportedError(
-                f"{option} cannot read the language of backend={backend!r}; use backend={READABLE!r} (the default for "
-                f"regex and JSON), or {without}."
-            )
-        host_only = output_type is None or backend not in (None, READABLE)
-        if host_only or (not (corrected or banning) and isinstance(to_term(output_type), CFG)):
+        if output_type is None or (
+            not (corrected or banning) and (engine is not None or isinstance(to_term(output_type), CFG))
+        ):
             return SteerableGenerator(self, output_type, backend)
-        return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type)))
+        return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type, backend=backend)))
 
 
 def _texts(draws: Draws, options: CallOptions) -> str | list[str]:

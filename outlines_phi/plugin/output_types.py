@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from jsonschema.exceptions import SchemaError
@@ -23,7 +24,7 @@ def to_pattern(output_type: Any) -> str:
     Parameters
     ----------
     output_type
-        Anything that Outlines takes, context-free grammars excepted: regex and DSL terms, ``Literal``, ``Enum``,
+        Anything that Outlines takes, but grammars (see :func:`to_language`): regex and DSL terms, ``Literal``, ``Enum``,
         ``Choice``, ``bool``, ``int``, ``float``, ``str``, ``date``, ``time``, ``datetime``, ``Union``, ``list``,
         ``tuple``, ``dict`` of types, a pydantic model, dataclass, TypedDict, function, genson builder, or ``JsonSchema``
         (text or dict, with ``whitespace_pattern``).
@@ -37,12 +38,30 @@ def to_pattern(output_type: Any) -> str:
     EmptyLanguageError
         A choice of nothing.
     """
+    return _to_regex(to_term(output_type), output_type)
+
+
+@dataclass(frozen=True)
+class GrammarText:
+    """The text of a context-free grammar, in Lark's dialect."""
+
+    text: str
+
+
+def to_language(output_type: Any) -> str | GrammarText:
+    """Return the regular expression of an output type, or its context-free grammar; errors as :func:`to_pattern`.
+
+    ``dict`` means JSON of any shape, a grammar in Outlines.
+    """
     term = to_term(output_type)
-    if isinstance(term, CFG):
+    return GrammarText(term.definition) if isinstance(term, CFG) else _to_regex(term, output_type)
+
+
+def _to_regex(term: Term, output_type: Any) -> str:
+    if any(isinstance(part, CFG) for part in _parts(term)):
         raise UnsupportedError(
-            "A context-free grammar was given as output type (dict means JSON of any shape, a grammar in Outlines); "
-            "this version corrects regular languages. Give a JSON schema or a regex, or draw without correction: "
-            "phi=None."
+            "A context-free grammar was given as a part of an output type (dict means JSON of any shape, a grammar in Outlines), "
+            "and the other parts are regular. Write them into the grammar, as rules or terminals, and give that alone."
         )
     if any(not alternatives for alternatives in _choices(term)):
         raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")

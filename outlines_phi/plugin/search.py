@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,9 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.lookahead import LookaheadPhi
 from ..sampling.ranking import Ranking
-from .formats import Parsed
 from .keywords import MEANT, refuse_unknown
 from .options import NEUTRAL, USED, CallOptions
-from .values import ValueReader, format_of
+from .values import ValueReader
 
 if TYPE_CHECKING:
     from .generator import PhiGenerator
@@ -51,7 +50,8 @@ def probabilities(
         raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
     check_closed(table, "probabilities()")
     options = _read(generator.model, "probabilities()", keywords)
-    reader = None if _is_text(generator.reader) else generator.reader
+    keeps = isinstance(generator.reader, ValueReader) and generator.reader.keeps
+    reader = None if keeps else generator.reader
     limit = _effort(generator.phi, effort)
     return generator.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
 
@@ -158,13 +158,3 @@ def _effort(phi: Phi | None, effort: Effort | None) -> Effort:
         case ExactPhi() if phi.effort != Effort():
             return phi.effort
     return SEARCH_EFFORT
-
-
-def _is_text(reader: Callable[[str], Any]) -> bool:
-    """Return whether every text is its own value."""
-    match reader:
-        case ValueReader():
-            match format_of(reader.output_type):
-                case Parsed(parse=parse):
-                    return parse is str
-    return False

@@ -27,8 +27,8 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from ..errors import ValueReadError
 from ..guides.guide import Guide
 from ..guides.table import Table
-from .formats import Format, Named, OneOf, Parsed, Quoted, Row
-from .output_types import to_pattern
+from .formats import Derived, Format, Named, OneOf, Parsed, Quoted, Row
+from .output_types import to_pattern, to_term
 
 Place = Literal["alone", "item", "key"]
 """Where a format stands: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
@@ -47,8 +47,8 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     pydantic model, dataclass, ``TypedDict``            a validated instance (a dict for a ``TypedDict``)
     ``list``, ``tuple``, ``dict``, ``Union``, ``None``  the same of their parts' values
     a function                                          a dict of its arguments: ``function(**value)``
-    ``JsonSchema``, genson                              what ``json.loads`` gives
-    a regular expression, any other term                the text
+    ``JsonSchema``, genson, ``dict``                    what ``json.loads`` gives
+    a regular expression, a grammar, any other term     the text
     a guide, a table, a logits processor                the text
     ==================================================  ==========================================================
 
@@ -62,6 +62,8 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     match output_type:
         case Guide() | Table() | OutlinesLogitsProcessor():
             return str
+    if isinstance(to_term(output_type), CFG):
+        return ValueReader(output_type, Derived(str if isinstance(output_type, CFG) else json.loads))
     return ValueReader(output_type)
 
 
@@ -100,6 +102,14 @@ class ValueReader:
                 text=text,
             ) from error
 
+    @property
+    def keeps(self) -> bool:
+        """Whether every text is its own value."""
+        match self._format:
+            case Parsed(parse=parse) | Derived(parse=parse):
+                return parse is str
+        return False
+
     def __repr__(self) -> str:
         return f"reader({name(self.output_type)})"
 
@@ -123,8 +133,8 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
             return Named({_written(output_type.value, place): output_type.value})
         case Regex():
             return _keyed(Parsed(to_pattern(output_type), str), place, quoted=output_type.pattern != string.pattern)
-        case JsonSchema() | CFG():
-            return Parsed(to_pattern(output_type), json.loads if isinstance(output_type, JsonSchema) else str)
+        case JsonSchema():
+            return Parsed(to_pattern(output_type), json.loads)
         case Term():
             return Parsed(to_pattern(output_type), str)
         case bool() | int() | float() | str():

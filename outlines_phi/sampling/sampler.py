@@ -89,7 +89,7 @@ class Request:
             budget = min(budget, left)
         if budget < least:
             raise EmptyLanguageError(
-                f"max_new_tokens={budget} is too small: the shortest output of this type has {least} tokens, end of sequence "
+                f"max_new_tokens={budget} is too small: this output type needs {least} tokens, end of sequence "
                 f"included. Give max_new_tokens={least} or more.",
                 least_budget=least,
             )

@@ -34,13 +34,13 @@ from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary import Vocabulary
-from tests.languages import LANGUAGES, PROMPT, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1
 AUDITS, N = 150, 80
 """Audits whose intervals are counted, and the draws of each."""
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 laws = pytest.mark.parametrize(
     ("language", "options"),
     # The truncation leaves the last language nothing.

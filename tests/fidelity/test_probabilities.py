@@ -22,7 +22,7 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.tree import BoundsTree
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 
 class Deciding(Language):
@@ -39,7 +39,7 @@ class Deciding(Language):
 
 
 LAWS = [
-    *LANGUAGES,
+    *OF_EVERY_KIND,
     Deciding("deciding", "ab|ac", 4, seed=0),
     *(
         Language(f"{pattern} {seed}", pattern, 6, seed=seed, scale=scale)

@@ -22,7 +22,7 @@ from outlines_phi.phi.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.guides.banning import assert_same
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), Lookahead1Phi(), FrozenDPPhi(), BigramDPPhi())
 
@@ -63,7 +63,7 @@ def test_the_members_and_their_probabilities_are_those_of_brute_force(
     assert reference.log_phi == pytest.approx(math.log(sum(map(math.exp, expected.values()))))
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_both_laws_are_laws_and_differ(language: Language) -> None:
     reference = language.reference()
     assert sum(reference.mu.values()) == pytest.approx(1)
@@ -82,7 +82,7 @@ def test_a_language_that_is_too_large_is_refused() -> None:
         enumerate_language(language.lm, language.table, PROMPT, language.settings(), language.budget, max_prefixes=3)
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 @pytest.mark.parametrize("phi", PROPOSALS, ids=lambda phi: phi.name)
 def test_the_law_of_an_estimator_is_that_of_its_draws(language: Language, phi: ProposalPhi) -> None:
     """log q of every draw, by its own account of the steps, is what the enumeration says; and no mass is lost."""
@@ -127,7 +127,7 @@ def test_what_an_estimator_never_draws_has_no_probability() -> None:
         assert (log_q == -math.inf) == (5 in ids)
 
 
-@pytest.mark.parametrize("language", [*SMALL, *LANGUAGES], ids=str)
+@pytest.mark.parametrize("language", [*SMALL, *OF_EVERY_KIND], ids=str)
 def test_prefixes_are_counted(language: Language) -> None:
     members = language.reference().mu
     prefixes = len({ids[:i] for ids in members for i in range(len(ids))})

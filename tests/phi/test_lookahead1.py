@@ -16,13 +16,13 @@ from outlines_phi.phi.candidates import Candidates
 from outlines_phi.phi.lookahead1 import Lookahead1Phi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 from tests.phi.walks import Step, children, law_after, mean_weight, no_floor, paths, run_of, steps, true_phi
 
 LEAST = 1e-250
 EVERYTHING = Lookahead1Phi(candidates=len(VOCABULARY), share=1.0, floor=LEAST)
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 def live_mass(language: Language, step: Step, token: int, target: int, **options: object) -> float:

@@ -17,11 +17,11 @@ from outlines_phi.phi.rollout import RolloutPhi
 from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 from tests.phi.walks import Step, children, mean_weight, paths, run_of, steps, true_phi
 
 ALL = len(VOCABULARY)
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 def successes(phi: RolloutPhi, log_h: float) -> float:

@@ -12,7 +12,6 @@ import outlines
 import pytest
 import torch
 from outlines.generator import SteerableGenerator
-from outlines.types import regex
 
 import outlines_phi
 from outlines_phi import (
@@ -551,11 +550,6 @@ class TestErrors:
     def test_a_look_ahead_without_phrases(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match=r"phi='lookahead' was given.*Give banned_phrases="):
             model(PROMPT, ANSWER, phi="lookahead")
-
-    @pytest.mark.parametrize("backend", ["llguidance", "xgrammar"])
-    def test_a_language_that_cannot_be_read(self, backend: str, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match=rf"banned_phrases= cannot read the language of backend='{backend}'"):
-            model(PROMPT, regex("[ab]"), backend, banned_phrases=BAN)
 
     def test_tokens_whose_text_is_not_known(self, model: PhiTransformers, stock: Any) -> None:
         inputs = model.hf_tokenizer([PROMPT], return_tensors="pt")

@@ -407,11 +407,13 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
         "Give the class Answer, not an instance",
     ),
     ("swapped", lambda m: generate.json(Answer, m), UnsupportedError, "class Answer was given as model.* swapped"),
+    ("grammar", lambda m: generate.cfg(m, "start: 'a'"), GrammarError, r"line 1, column 8\n  start: 'a'\n         \^"),
+    ("no grammar", lambda m: generate.cfg(m, 3), UnsupportedError, "3 was given as grammar; .* Lark's dialect"),
     (
-        "grammar",
-        lambda m: generate.cfg(m, "start: 'a'"),
+        "stop in a grammar",
+        lambda m: generate.cfg(m, 'start: "a"+', phi="exact")(PROMPT, stop_at="a"),
         UnsupportedError,
-        "grammars are not offered yet.*generate.json",
+        "stop_at='a' was given with phi= and a grammar",
     ),
     ("automaton", lambda m: generate.fsm(m, object()), UnsupportedError, r"generate\.regex.*FSMGuide"),
     ("prompt", lambda m: generate.choice(m, WORDS)(3), UnsupportedError, "The prompt 3 cannot be read"),
@@ -429,9 +431,9 @@ def test_refused(
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("function", sorted({*generate.__all__} - {"cfg", "fsm"}))
+@pytest.mark.parametrize("function", sorted({*generate.__all__} - {"fsm"}))
 def test_a_model_has_to_be_wrapped(function: str, stock: outlines.models.Transformers) -> None:
-    arguments: dict[str, Any] = {"json": Answer, "regex": "a", "choice": ["a"], "format": int}
+    arguments: dict[str, Any] = {"json": Answer, "regex": "a", "choice": ["a"], "format": int, "cfg": 'start: "a"'}
     with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):
         getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
 

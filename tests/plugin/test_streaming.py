@@ -350,7 +350,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an unknown phi": (PROMPT, {"phi": "magic"}, "phi='magic' was given"),
     "an unknown keyword": (PROMPT, {"phi": "local", "typical_p": 0.5}, "typical_p cannot be used"),
     "a budget that is too small": (PROMPT, {"phi": "exact", "max_new_tokens": 1}, "max_new_tokens=1 is too small"),
-    "an unreadable backend": (PROMPT, {"phi": "exact", "backend": "xgrammar"}, "backend='xgrammar'"),
+    "no backend": (PROMPT, {"phi": "exact", "backend": "regex"}, "backend='regex' was given"),
 }
 
 

@@ -27,7 +27,7 @@ from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
-from tests.languages import ALPHA, DRAWS, LANGUAGES, Language, p_value, power
+from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value, power
 
 # At the least budgets "auto" may fall back to weights, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -54,7 +54,7 @@ WEIGHTED = {
     "adaptive, lookahead1 frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=Lookahead1Phi())),
 }
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 @pytest.fixture(autouse=True, params=["whole", "grown"])
@@ -140,7 +140,7 @@ def test_nothing_outside_the_language_is_returned(name: str, language: Language)
     least = language.table.guide.min_tokens(language.table.start)
     for seed, rows in ((0, 1), (1, 17)):
         for budget in (least, least + 1, language.budget):
-            small = Language(language.name, language.pattern, budget, language.seed, language.scale)
+            small = language.within(budget)
             members = small.reference().mu
             results = sampler.sample(small.request(3, seed, rows=rows))
             assert len(results) == rows

@@ -14,7 +14,7 @@ from outlines_phi.sampling import pimh
 from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.pimh import PIMH, PIMHSampler, accepts
 from outlines_phi.sampling.smc import SMC, SMCSampler
-from tests.languages import ALPHA, DRAWS, LANGUAGES, Language, p_value
+from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value
 
 WORDS, _, NESTED, BOTTLENECK = LANGUAGES
 
@@ -40,7 +40,7 @@ def after_one_step(
     ]
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_a_step_leaves_the_conditioned_law_as_it_is(language: Language) -> None:
     mu = language.reference().mu
     assert p_value(after_one_step(language, accepts), mu) > ALPHA

@@ -14,7 +14,7 @@ from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling import ranking
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import Ranking, rank
-from tests.languages import LANGUAGES, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 
 EFFORT = Effort(tokens=100_000)
 LARGE = Language("large", "[abcx]{3,5}", 7, seed=31, scale=2.0)
@@ -30,7 +30,7 @@ def best(language: Language, top: int) -> list[tuple[tuple[int, ...], float]]:
     return sorted(language.reference().log_p.items(), key=lambda item: (-item[1], item[0]))[:top]
 
 
-@pytest.mark.parametrize("language", [*LANGUAGES, LARGE], ids=str)
+@pytest.mark.parametrize("language", [*OF_EVERY_KIND, LARGE], ids=str)
 @pytest.mark.parametrize("top", [1, 5])
 def test_it_is_the_top_of_the_enumeration(language: Language, top: int) -> None:
     result, expected = ranked(language, top), best(language, top + 1)

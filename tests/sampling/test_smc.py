@@ -23,7 +23,7 @@ from outlines_phi.sampling.particles import AtBoundaries, Particles
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Trajectory
 from outlines_phi.sampling.weights import log_mean
-from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
 RUNS = 600
@@ -36,7 +36,7 @@ OPTIONS = {
     "boundary": SMC(particles=5, resample="boundary", boundaries="c)"),
 }
 options = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 def draw(language: Language, option: SMC, n: int, seed: int = 1, **settings: float) -> Draws:

@@ -48,7 +48,7 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
 from outlines_phi.sampling.verify import Chains, Laws, Proposals
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
 
 ESTIMATORS = {
@@ -63,7 +63,7 @@ ESTIMATORS = {
 OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
 DEAD_TOKEN, N = 7, 4_000
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
 
 
