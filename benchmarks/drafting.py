@@ -37,7 +37,7 @@ import torch
 import typer
 from pydantic import BaseModel, Field
 from rich.progress import track
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 import outlines_phi
 from benchmarks.estimators import Stream, faster, half_billion
@@ -117,31 +117,10 @@ def sibling(tokenizer: Any, steps: int) -> Qwen3ForCausalLM:
     """Return a model of one narrow layer, trained on the text of the bundled model."""
     program = training()
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    model = Qwen3ForCausalLM(config)
+    model = program.untrained(tokenizer, layers=1, heads=2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=8e-3, betas=(0.9, 0.98), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 8e-3, total_steps=max(2, steps), pct_start=0.1)
-    text = program.batches(tokenizer, seed=1)
-    for _ in track(range(steps), description="training"):
-        optimizer.zero_grad()
-        program.loss_of(model, next(text)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    return model.eval()
+    return program.learned(model, program.batches(tokenizer, seed=1), steps, optimizer, schedule)
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -311,16 +311,15 @@ def loss_of(model: Qwen3ForCausalLM, rows: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
-def train_model(tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> Qwen3ForCausalLM:
-    """Train the model from scratch by AdamW: a short warm-up, then a cosine down to a twentieth."""
-    torch.manual_seed(seed)
+def untrained(tokenizer: PreTrainedTokenizerFast, layers: int, heads: int) -> Qwen3ForCausalLM:
+    """Return a small model with random weights, of 32 dimensions a head."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=32 * heads,
+        intermediate_size=96 * heads,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
         head_dim=32,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
@@ -328,15 +327,31 @@ def train_model(tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> Qw
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = Qwen3ForCausalLM(config)
+    return Qwen3ForCausalLM(config)
+
+
+def train_model(tokenizer: PreTrainedTokenizerFast, steps: int, seed: int) -> Qwen3ForCausalLM:
+    """Train the model from scratch by AdamW: a short warm-up, then a cosine down to a twentieth."""
+    torch.manual_seed(seed)
+    model = untrained(tokenizer, layers=4, heads=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, betas=(0.9, 0.98), weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / 100, 0.525 + 0.475 * math.cos(math.pi * step / steps))
     )
-    text = batches(tokenizer, seed + 1)
+    return learned(model, batches(tokenizer, seed + 1), steps, optimizer, schedule)
+
+
+def learned(
+    model: Qwen3ForCausalLM,
+    texts: Iterator[torch.Tensor],
+    steps: int,
+    optimizer: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+) -> Qwen3ForCausalLM:
+    """Return the model after so many steps."""
     for _ in track(range(steps), description="Training"):
         optimizer.zero_grad()
-        loss_of(model, next(text)).backward()
+        loss_of(model, next(texts)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
