@@ -258,8 +258,8 @@ class ClassicGenerator:
             language = to_language(self.output_type)
             if isinstance(language, GrammarText):
                 raise UnsupportedError(
-                    f"stop_at={stop!r} was given with phi= and a grammar, whose texts may go on after it: cut there they would leave the "
-                    "language. Leave it out, since the grammar says where a text ends, or use phi=None."
+                    f"stop_at={stop!r} was given with phi= and a grammar, whose texts may go on after it, so that a cut would "
+                    "leave the language. Leave it out, since the grammar says where a text ends, or use phi=None."
                 )
             going_on = compile_regex(f"(?s:.*){re.escape(stop)}(?s:.+)")
             cut = compile_regex(language) & going_on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -137,6 +138,16 @@ class TestLines:
         (line,) = records(result.stdout)
         assert result.exit_code == 0
         assert json.loads(line["text"])["cups"] != 100 and line["value"] is None and "refuses" in line["value_error"]
+
+    def test_a_grammar_from_a_file_or_by_its_name(self, cli: Cli, folder: Path) -> None:
+        (folder / "letters.lark").write_text('start: "a" | "b" start', encoding="utf-8")
+        for name, pattern in (("letters.lark", "b*a"), ("dyck-1", r"[()]*")):
+            result = cli("generate", "--grammar", name, "--max-new-tokens", 6, "--phi", "local", BAKERY)
+            header, line = map(json.loads, result.stdout.splitlines())
+            assert header["output_type"]["name"] == f"--grammar {name}" and re.fullmatch(pattern, line["text"])
+        (folder / "letters.lark").write_text('start: "a" b', encoding="utf-8")
+        result = cli("generate", "--grammar", "letters.lark", BAKERY)
+        assert result.exit_code == 2 and "--grammar letters.lark: rule 'b' is not defined" in result.stderr
 
     def test_a_schema_from_a_file(self, cli: Cli, folder: Path) -> None:
         schema = {"type": "object", "properties": {"open": {"type": "boolean"}}, "required": ["open"]}
@@ -536,6 +547,9 @@ REFUSED = [
     (["--regex", "[0-9]", "--file", "gap.txt", "more"], "give one of the two"),
     (["x"], "No output type"),
     (["--regex", "[0-9]", "--type", "builtins:int", "x"], "--type and --regex were given"),
+    (["--regex", "[0-9]", "--grammar", "json", "x"], "--regex and --grammar were given"),
+    (["--grammar", "jsn", "x"], "did you mean 'json'"),
+    (["--grammar", "none.lark", "x"], "--grammar none.lark cannot be read"),
     (["--regex", "[0-9", "x"], "^"),
     (["--schema", "broken.json", "x"], "^"),
     (["--schema", "none.json", "x"], "--schema none.json cannot be read"),

@@ -530,7 +530,7 @@ class TestBadInput:
         """Any budget, whatever is drafted."""
         least = language.table.guide.min_tokens(language.table.start)
         for budget in (least, least + 1, language.budget):
-            small = Language(language.name, language.pattern, budget, language.seed, language.scale)
+            small = language.within(budget)
             members = small.reference().mu
             for drafter in (*fixed(small).values(), *drawn(small).values()):
                 for draws in speculative(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):

@@ -1,0 +1,152 @@
+"""Context-free grammars as output types, at the doors of the package; their laws are tested in ``tests/sampling``."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import outlines
+import pytest
+import torch
+from outlines.types import CFG
+
+import outlines_phi
+from outlines_phi import SMC, CFGGuide, LearnedPhi, PhiTransformers, StateValues, generate, read_grammar, samplers
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.grammar.library import dyck
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.options import ESTIMATORS
+
+PROMPT = "Brackets: "
+BRACKETS = CFG(dyck(2))
+JSON = "Person: Nora is a baker. JSON: "
+BUDGET = 14
+
+
+def balanced(text: str) -> bool:
+    """Whether nothing is left when pairs are taken out, innermost first."""
+    while (inner := re.sub(r"\(\)|\[\]", "", text)) != text:
+        text = inner
+    return not text
+
+
+@pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
+@pytest.mark.parametrize("phi", [name for name in ESTIMATORS if name != "lookahead"])
+def test_every_estimator_draws_of_a_grammar(phi: str, model: PhiTransformers) -> None:
+    draws = outlines_phi.Generator(model, BRACKETS, phi=phi).sample(PROMPT, n=20, max_new_tokens=BUDGET, seed=1)
+    assert draws.failures == 0 and all(balanced(text) for text in draws.texts)
+    assert len(set(draws.texts)) > 5
+
+
+@pytest.mark.usefixtures("seeded")
+def test_doors(model: PhiTransformers) -> None:
+    limits: dict[str, Any] = {"max_new_tokens": BUDGET}
+    written = [
+        model(PROMPT, BRACKETS, phi="exact", **limits),
+        model(PROMPT, BRACKETS, phi=None, banned_phrases=["[["], **limits),
+        outlines_phi.Generator(model, BRACKETS, phi=None)(PROMPT, **limits),
+        outlines_phi.Generator(model, CFGGuide.of(read_grammar(dyck(2)), model.lm.vocabulary))(PROMPT, **limits),
+        *outlines_phi.Generator(model, BRACKETS).batch([PROMPT, "Answer: "], **limits),
+        "".join(model.stream(PROMPT, BRACKETS, phi="exact", **limits)),
+        "".join(model.stream(PROMPT, BRACKETS, phi="local", **limits)),
+        generate.cfg(model, dyck(2), phi="exact")(PROMPT, max_tokens=BUDGET),
+        generate.cfg(model, BRACKETS, samplers.greedy(), phi="exact")(PROMPT, max_tokens=BUDGET),
+        *generate.cfg(model, BRACKETS, SMC(particles=4), phi="local")([PROMPT] * 2, max_tokens=BUDGET),
+        "".join(generate.cfg(model, BRACKETS, phi="auto").stream(PROMPT, max_tokens=BUDGET)),
+    ]
+    assert all(balanced(text) for text in written)
+
+
+@pytest.mark.parametrize("phi", ["exact", "local", "dp-frozen"])
+def test_plain_transformers(phi: str, model: PhiTransformers) -> None:
+    network, tokenizer = model.model, model.hf_tokenizer
+    ids = tokenizer(PROMPT, return_tensors="pt")
+    torch.manual_seed(0)
+    out = network.generate(
+        **ids,
+        custom_generate=outlines_phi.custom_generate,
+        output_type=BRACKETS,
+        vocabulary=tokenizer,
+        phi=phi,
+        do_sample=True,
+        max_new_tokens=BUDGET,
+    )
+    assert balanced(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+def test_a_processor_masks_in_another_loop(model: PhiTransformers) -> None:
+    network, tokenizer = model.model, model.hf_tokenizer
+    processor = outlines_phi.PhiLogitsProcessor(
+        tokenizer, BRACKETS, phi="onestep", temperature=1.0, top_k=0, max_new_tokens=BUDGET
+    )
+    torch.manual_seed(0)
+    ids = tokenizer(PROMPT, return_tensors="pt")
+    out = network.generate(**ids, logits_processor=[processor], do_sample=True, top_k=0, max_new_tokens=BUDGET)
+    assert balanced(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+
+
+@pytest.mark.parametrize("phi", ["exact", "local"])
+@pytest.mark.parametrize("draft", ["forced", "prompt_lookup", "tree", "ending", "model"])
+def test_drafts_are_tokens_of_the_grammar(phi: str, draft: str, model: PhiTransformers) -> None:
+    """What is forced is found token by token, where there is no automaton of bytes."""
+    proposed = model.model if draft == "model" else draft
+    generator = outlines_phi.Generator(model, dict, phi=phi, draft=[proposed])
+    draws = generator.sample(JSON, n=3, max_new_tokens=40, seed=2)
+    assert all(isinstance(value, dict | list | str | int | float | bool | None) for value in draws.values)
+    assert draws.counts.tokens_per_call > 1 or draft not in ("forced", "model")
+
+
+def test_values(model: PhiTransformers) -> None:
+    draws = outlines_phi.Generator(model, dict, phi="exact").sample(JSON, n=4, max_new_tokens=40, seed=3)
+    assert draws.values == [json.loads(text) for text in draws.texts]
+    draws = outlines_phi.Generator(model, BRACKETS, phi="exact").sample(PROMPT, n=4, max_new_tokens=BUDGET, seed=3)
+    assert draws.values == draws.texts
+
+
+def test_what_is_known_without_drawing(model: PhiTransformers) -> None:
+    few = CFG('start: "(" middle ")" | "[" "]"\nmiddle: "[" "]" |')
+    generator = outlines_phi.Generator(model, few, phi="exact")
+    shares = generator.probabilities(PROMPT, max_new_tokens=8)
+    best = generator.mode(PROMPT, top=2, max_new_tokens=8)
+    assert set(shares) == {"()", "[]", "([])"} and math.isclose(sum(shares[text].p for text in shares), 1, abs_tol=0.01)
+    assert best.texts[0] == next(iter(shares)) == model(PROMPT, few, phi="exact", do_sample=False, max_new_tokens=8)
+
+
+def test_the_audit_reads_grammars(model: PhiTransformers) -> None:
+    report = outlines_phi.Generator(model, BRACKETS, phi="exact").audit([PROMPT], n=40, max_new_tokens=BUDGET, seed=0)
+    assert "Audit of plain masking" in str(report)
+
+
+@pytest.mark.usefixtures("seeded")
+def test_phrases_are_banned_from_generators_and_models(model: PhiTransformers) -> None:
+    for thing in (
+        outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["]),
+        outlines_phi.ban(generate.cfg(model, BRACKETS, phi="exact"), ["[["]),
+    ):
+        for _ in range(5):
+            text = (
+                thing(PROMPT, max_new_tokens=BUDGET) if hasattr(thing, "sample") else thing(PROMPT, max_tokens=BUDGET)
+            )
+            assert balanced(text) and "[[" not in text
+    banned = outlines_phi.ban(outlines.from_transformers(*bundled.load()), ["[["])
+    assert "[[" not in banned(PROMPT, BRACKETS, max_new_tokens=BUDGET)
+
+
+def test_what_is_learned_of_a_grammar_stays_with_the_model(model: PhiTransformers) -> None:
+    """States are numbered as they are met, so their values mean nothing elsewhere."""
+    with pytest.raises(
+        UnsupportedError, match="A CFGGuide has no fingerprint.* phi='learned', which keeps it with this one"
+    ):
+        outlines_phi.Generator(model, BRACKETS, phi=LearnedPhi(StateValues())).sample(PROMPT, max_new_tokens=BUDGET)
+
+
+def test_constraints_and_particles(model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, BRACKETS, phi="local", constraint=lambda text: "((" not in text)
+    draws = generator.sample(PROMPT, n=6, max_new_tokens=BUDGET, seed=1)
+    assert all(balanced(text) and "((" not in text for text in draws.texts)
+    draws = outlines_phi.Generator(model, BRACKETS, phi="dp", sampler=SMC(particles=8)).sample(
+        PROMPT, n=3, max_new_tokens=BUDGET
+    )
+    assert all(map(balanced, draws.texts))
