@@ -107,7 +107,7 @@ GRAMMARS = (
 )
 """Languages of grammars; those of ``LANGUAGES`` are regular."""
 
-OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS)
+OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:2])
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

@@ -76,10 +76,7 @@ def _schema(schema: Path) -> Any:
 
 
 def _grammar(grammar: str) -> CFG:
-    path = Path(grammar)
-    shipped = path.suffix != ".lark" and not path.exists()
-    expected = f"a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n"
-    text = grammar_text(grammar) if shipped else _text(path, f"--grammar {grammar}", expected)
+    text = read_grammar_text(grammar, f"--grammar {grammar}")
     try:
         with warnings.catch_warnings():  # they come when it is compiled
             warnings.simplefilter("ignore", GrammarWarning)
@@ -88,6 +85,14 @@ def _grammar(grammar: str) -> CFG:
         said = str(error) if error.position is None else str(error).split("\n")[0]
         raise GrammarError(f"--grammar {grammar}: {said}", error.source, error.position) from error
     return CFG(text)
+
+
+def read_grammar_text(grammar: str, given: str) -> str:
+    """Return the text of a file in Lark's dialect, or of a grammar that is shipped; ``given`` is what to call it in a message."""
+    path = Path(grammar)
+    if path.suffix != ".lark" and not path.exists():
+        return grammar_text(grammar)
+    return _text(path, given, f"a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n")
 
 
 def _text(path: Path, given: str, expected: str) -> str:

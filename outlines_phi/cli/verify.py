@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..errors import UnsupportedError
 from ..guides.grammar.finding import Verdict
-from ..guides.grammar.library import NAMES, grammar_text
+from ..guides.grammar.library import NAMES
 from ..guides.grammar.reader import read_grammar
 from ..guides.grammar.subject import Subject
 from ..guides.grammar.verify import CHECKS, DEPTH, WIDTH, Check, Verification
@@ -29,7 +29,7 @@ from ..vocabulary import Vocabulary
 from .ending import FAILED, Debug
 from .model import BUNDLED
 from .options import RegexOption, Schema, Type
-from .output_type import read_output_type
+from .output_type import read_grammar_text, read_output_type
 
 COLORS = {
     Verdict.PROVED: "green",
@@ -86,7 +86,7 @@ def _subject(
     if grammar is not None:
         if any(value is not None for value in given):
             raise UnsupportedError("A grammar was given beside --type, --schema or --regex. Give exactly one of them.")
-        return grammar, Subject.of_grammar(read_grammar(_text(grammar)), vocabulary, **options)
+        return grammar, Subject.of_grammar(read_grammar(read_grammar_text(grammar, grammar)), vocabulary, **options)
     if all(value is None for value in given):
         raise UnsupportedError(
             f"Nothing to verify. Give a file in Lark's dialect, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or "
@@ -95,20 +95,6 @@ def _subject(
     name, output_type = read_output_type(*given)
     fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
     return name, Subject.of_pattern(to_pattern(output_type), vocabulary, fault=fault, **options)
-
-
-def _text(grammar: str) -> str:
-    path = Path(grammar)
-    if path.suffix != ".lark" and not path.exists():
-        return grammar_text(grammar)
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UnsupportedError(
-            f"{grammar} cannot be read: {error.strerror}. Give a file in Lark's dialect, or one of {', '.join(NAMES)} and dyck-n."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UnsupportedError(f"{grammar} is not UTF-8: {error.reason}. Save it as UTF-8.") from error
 
 
 def _tokenizer(name: str) -> Any:

@@ -24,13 +24,13 @@ from outlines_phi.phi.frozen import FrozenDPPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 from tests.phi.walks import ManyPartitions, law_after, mean_weight, no_floor, paths, run_of, steps, true_phi
 
 LEAST = 1e-250
 """A floor that holds nothing back."""
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 EOS_ID = VOCABULARY.eos_ids[0]
 
 

@@ -24,10 +24,10 @@ from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import LANGUAGES, OF_EVERY_KIND, Language
+from tests.languages import LANGUAGES, Language
 from tests.phi.walks import mean_weight, paths
 
-languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 WORDS, LOOP, NESTED, LATE = LANGUAGES
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER, OTHER = Literal["yes", "no", "not now", "nobody"], Literal["yes", "no"]

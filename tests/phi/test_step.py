@@ -12,7 +12,7 @@ from outlines_phi.phi.frozen import FrozenDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
-from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
+from tests.languages import LANGUAGES, VOCABULARY, Language
 
 
 def scores(language: Language, phi: StepPhi) -> torch.Tensor:
@@ -28,7 +28,7 @@ def scores(language: Language, phi: StepPhi) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("phi", [LocalPhi, OneStepPhi, FrozenDPPhi, LearnedPhi], ids=lambda phi: phi.name)
-@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
 def test_few_live_tokens_are_picked_and_nothing_changes(
     phi: type[StepPhi], language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_few_live_tokens_are_picked_and_nothing_changes(
 
 
 @pytest.mark.parametrize("phi", [OneStepPhi(), FrozenDPPhi()], ids=lambda phi: phi.name)
-@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
 def test_logits_do_as_well_as_log_probabilities(phi: StepPhi, language: Language) -> None:
     logits = 3 * torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 50
     table, left = language.table, 6
