@@ -57,7 +57,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    for module, name in ((compiled, "to_pattern"), (compiled, "compile_regex"), (fsm, "lift")):
+    for module, name in ((compiled, "to_language"), (compiled, "compile_regex"), (fsm, "lift")):
         counted(module, name)
     return count
 
@@ -102,7 +102,7 @@ class TestCompilation:
     def test_a_pydantic_model_is_written_as_a_pattern_once(self, fresh: PhiTransformers, work: Counter[str]) -> None:
         for _ in range(3):
             fresh(PROMPT, Pet, phi="exact", max_new_tokens=30)
-        assert work["to_pattern"] == 1
+        assert work["to_language"] == 1
 
     def test_and_again_when_it_is_rebuilt(self, fresh: PhiTransformers) -> None:
         class Beast(BaseModel):
@@ -123,7 +123,7 @@ class TestCompilation:
             fresh.table(Literal["a", f"b{i}"])  # type: ignore[valid-type]
             fresh.table(type(f"Model{i}", (Base,), {}))
         kept = fresh.compiled
-        for store in (kept._patterns, kept._by_pattern, kept._by_content):
+        for store in (kept._languages, kept._by_language, kept._by_content):
             assert len(store) == compiled.KEPT
 
 
