@@ -133,6 +133,10 @@ class LawfulDrafting(Drafting):
     """
 
 
+class ProposedDrafting(LawfulDrafting):
+    """A drafter at work that puts together what :class:`Proposer` has checked and cut already."""
+
+
 class Drafter(ABC):
     """Proposes what probably follows, so that one model call may write several tokens (mathematics.md, section 7).
 
@@ -196,28 +200,28 @@ class Proposer:
 
         No draft reaches the end of the budget: the token after it is drawn anyway.
         """
-        limits = [_limit(site, length) for site, length in zip(sites, lengths, strict=True)]
-        keys = [
-            i if self._drafter.sampled else (site.row, site.tokens, limit)
-            for i, (site, limit) in enumerate(zip(sites, limits, strict=True))
-        ]
-        asked: dict[object, int] = {}
-        for i, (key, limit) in enumerate(zip(keys, limits, strict=True)):
+        keys: list[object] = []
+        asked: dict[object, tuple[int, int]] = {}
+        for i, (site, length) in enumerate(zip(sites, lengths, strict=True)):
+            limit = _limit(site, length)
+            keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
             if limit > 0:
-                asked.setdefault(key, i)
+                asked.setdefault(keys[i], (i, limit))
         if not asked:
             return [NOTHING] * len(sites)
-        chosen = list(asked.values())
-        request = [sites[i] for i in chosen], [limits[i] for i in chosen], [streams[i] for i in chosen]
+        chosen, limits = zip(*asked.values(), strict=True)
+        request = [sites[i] for i in chosen], limits, [streams[i] for i in chosen]
         answer = self._guarded("propose", lambda: self._drafting.propose(*request))
         if not isinstance(answer, Sequence) or len(answer) != len(chosen):
             given = f"{len(answer)} drafts" if isinstance(answer, Sequence) else type(answer).__name__
             raise self._error(f"proposed {given} for {len(chosen)} sites; expected a list with one Draft per site")
-        fitted = {
-            key: self._fitted(draft, sites[i], limits[i]) for (key, i), draft in zip(asked.items(), answer, strict=True)
-        }
+        if not isinstance(self._drafting, ProposedDrafting):
+            answer = [
+                self._fitted(draft, sites[i], limit) for draft, (i, limit) in zip(answer, asked.values(), strict=True)
+            ]
         if not isinstance(self._drafting, LawfulDrafting):
-            self._check_laws(list(fitted.values()))
+            self._check_laws(answer)
+        fitted = dict(zip(asked, answer, strict=True))
         return [fitted.get(key, NOTHING) for key in keys]
 
     def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:

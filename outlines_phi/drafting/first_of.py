@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
-from .drafter import Draft, Drafter, Drafting, DraftRun, LawfulDrafting, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Proposer, Site
 
 
 @final
@@ -78,7 +78,7 @@ class _Chain:
 
 
 @final
-class _FirstOf(LawfulDrafting):
+class _FirstOf(ProposedDrafting):
     def __init__(self, proposers: Sequence[Proposer], table: Table) -> None:
         self._proposers, self._table = proposers, table
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar, final
 
 import numpy as np
 
 from ..errors import UnsupportedError
-from .drafter import Draft, Drafter, Drafting, DraftRun, LawfulDrafting, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Proposer, Site
 
 FORGETTING = 0.95
 """What a tested token counts for one test later: the last twenty or so make the rate."""
@@ -47,9 +48,9 @@ def best_length(acceptance: float, cost: float, most: int) -> int:
     (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without. At least
     1 where ``most`` allows it, because what is not tried is never found to have become better.
     """
-    lengths = np.arange(1, most + 1)
-    expected = 1 + np.cumsum(acceptance**lengths)
-    return 1 + int((expected / (1 + cost * lengths)).argmax()) if most > 0 else 0
+    # Plain numbers: a draft has few tokens, and this is asked at every place.
+    expected = list(accumulate(acceptance**k for k in range(most + 1)))
+    return max(range(1, most + 1), key=lambda k: expected[k] / (1 + cost * k), default=0)
 
 
 @final
@@ -113,7 +114,7 @@ class Acceptance:
 
 
 @final
-class _Adapted(LawfulDrafting):
+class _Adapted(ProposedDrafting):
     def __init__(self, proposer: Proposer, cost: float) -> None:
         self._proposer, self._cost = proposer, cost
         self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)

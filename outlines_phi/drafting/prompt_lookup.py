@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
 from ..partition import EOS
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
 
 WORD = re.compile(rb"\s*[\w\x80-\xff]+")
 """A token of letters and digits, those beyond ASCII included, after blanks or none."""
@@ -26,8 +26,9 @@ class PromptLookupDrafter(Drafter):
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
     token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of its
-    prompt is written so, several tokens in a call. Blanks that tokens begin with do not count: a word has one within a sentence,
-    and none where it begins a value, after a quotation mark. Of a phrase that is found so only words are proposed.
+    prompt is written so, several tokens in a call. What agrees has to have a word in it: anything may follow ``": "``. Blanks that
+    tokens begin with do not count: a word has one within a sentence, and none where it begins a value, after a quotation mark. Of a
+    phrase that is found so only words are proposed.
 
     Attributes
     ----------
@@ -59,6 +60,7 @@ class _PromptLookup(Drafting):
     def __init__(self, run: DraftRun, ngram: int) -> None:
         self._table, self._ngram, self._tokens = run.table, ngram, run.vocabulary.tokens
         self._numbers: dict[bytes | int, int] = {}  # of the words
+        self._number_of: dict[int, int] = {}  # of the words of tokens
         self._prompts = [self._words_of(prompt) for prompt in run.prompts]
 
     def propose(
@@ -67,9 +69,16 @@ class _PromptLookup(Drafting):
         return [self._draft(site, length) for site, length in zip(sites, lengths, strict=True)]
 
     def _draft(self, site: Site, length: int) -> Draft:
-        text = np.array(site.prompt + site.tokens, dtype=np.int64)
         words = np.concatenate([self._prompts[site.row], self._words_of(site.tokens)])
-        place, n = self._place(words, self._live(site, text))
+        places = 1 + np.flatnonzero(words[:-1] == words[-1])
+        text = np.array(site.prompt + site.tokens, dtype=np.int64)
+        if len(places):
+            places = places[self._may_follow(site, text[places])]
+        if not len(places):
+            return NOTHING
+        place, n = self._place(words, places)
+        if not any(map(self._is_word, text[place - n : place].tolist())):
+            return NOTHING
         tokens = tuple(text[place : place + length].tolist())
         if (text[place - n : place] == text[len(text) - n :]).all():
             return Draft(tokens)
@@ -77,38 +86,30 @@ class _PromptLookup(Drafting):
         return Draft(tuple(takewhile(self._is_word, tokens)))
 
     def _is_word(self, token: int) -> bool:
-        return WORD.fullmatch(self._tokens[token]) is not None
+        return token < len(self._tokens) and WORD.fullmatch(self._tokens[token]) is not None
 
     def _words_of(self, tokens: Sequence[int]) -> NDArray[np.int64]:
         """Return a number per token: one for all that write the same but for blanks before it."""
-        known = len(self._tokens)
-        bare = (self._tokens[token].lstrip() if token < known else b"" for token in tokens)
-        keys = (word or token for word, token in zip(bare, tokens, strict=True))
-        return np.fromiter((self._numbers.setdefault(key, len(self._numbers)) for key in keys), np.int64, len(tokens))
+        for token in set(tokens) - self._number_of.keys():
+            word = self._tokens[token].lstrip() if token < len(self._tokens) else b""
+            self._number_of[token] = self._numbers.setdefault(word or token, len(self._numbers))
+        return np.array([self._number_of[token] for token in tokens], dtype=np.int64)
 
-    def _live(self, site: Site, text: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which tokens of ``text`` may follow the site and do not end it. A prompt may hold ids that cannot be written."""
-        live, class_of = (
-            self._table.live_classes(site.state, site.remaining),
-            self._table.partition(site.state).class_of,
-        )
+    def _may_follow(self, site: Site, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which of some tokens may follow the site and do not end it. A prompt may hold ids that cannot be written."""
+        live = self._table.live_classes(site.state, site.remaining)
         live[EOS] = False
-        known = text < len(class_of)
-        return known & live[class_of[np.where(known, text, 0)]]
+        class_of = self._table.partition(site.state).class_of
+        known = tokens < len(class_of)
+        return known & live[class_of[np.where(known, tokens, 0)]]
 
-    def _place(self, words: NDArray[np.int64], live: NDArray[np.bool_]) -> tuple[int, int]:
-        """Return where the continuation begins, and after how many words that agree.
-
-        A live token after the longest, then latest, earlier end of the text; the end of the text where there is none.
-        """
-        agree = live.copy()  # [i]: the words before i are those before the end, as many as were compared
-        agree[0] = False
-        found = len(words), 0
-        for n in range(1, min(self._ngram, len(words) - 1) + 1):
-            agree[n:] &= words[: len(words) - n] == words[-n]
-            agree[:n] = False
-            places = agree.nonzero()[0]
-            if not len(places):
+    def _place(self, words: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[int, int]:
+        """Return which of some places after the last word has most of the words before it too, the latest, and how many."""
+        n = 1
+        while n < self._ngram:
+            longer = places[places > n]
+            longer = longer[words[longer - n - 1] == words[-n - 1]]
+            if not len(longer):
                 break
-            found = int(places[-1]), n
-        return found
+            places, n = longer, n + 1
+        return int(places[-1]), n

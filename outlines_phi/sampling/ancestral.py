@@ -93,7 +93,7 @@ def grow(stepper: Advancing, walks: Sequence[Trajectory], together: int = TOGETH
         needed = {walk.node: len(walk.tokens) for waiting in groups for walk in waiting}
         if below:
             stepper.branches.tidy(needed)
-        else:
+        elif groups:
             stepper.branches.compact(needed)
 
 

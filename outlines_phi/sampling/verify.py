@@ -58,16 +58,6 @@ class Laws:
         masses = self.masses.index_select(0, rows)
         return _quantile(masses, uniforms, lambda block: self.shares(rows, block), self.scores.shape[-1])
 
-    def draws(self, rows: Tensor, uniforms: Tensor, tokens: Tensor) -> Tensor:
-        """Return whether :meth:`draw` returns ``tokens``, ``bool[n]``: a prefix sum of a block instead of a search."""
-        block, place = tokens // BLOCK, (tokens % BLOCK)[:, None]
-        inner = self.shares(rows, block).cumsum(-1)
-        above = inner.gather(-1, place)[:, 0]
-        below = torch.where(place[:, 0] > 0, inner.gather(-1, (place - 1).clamp_min(0))[:, 0], 0.0)
-        masses = self.masses.index_select(0, rows)
-        before, target = _before(masses, block), _target(masses, uniforms)
-        return (before + below <= target) & (target < before + above)
-
     def shares(self, rows: Tensor, block: Tensor) -> Tensor:
         """Return the mass of each token of a block of each row, ``[n, BLOCK]`` float64, in the measure of :attr:`masses`."""
         columns, beyond = _columns(block, self.scores.shape[-1])
@@ -192,17 +182,15 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
     that it rejects, what is above the acceptance is uniform again. Nothing is read back from the device.
     """
     batch, longest = chains.tokens.shape
-    rows = chains.laws[:, :longest].clamp_min(0)
-    flat = (rows.reshape(-1), chains.uniforms[:, :longest].reshape(-1), chains.tokens.reshape(-1))
-    follows = laws.draws(*flat).view(batch, longest)
+    own_tokens = laws.draw(chains.laws.clamp_min(0).reshape(-1), chains.uniforms.reshape(-1)).view(batch, longest + 1)
+    follows = own_tokens[:, :longest] == chains.tokens
     if proposals is not None:
         keeps = _keeps(laws, chains, proposals)
         follows[proposals.walks] = chains.uniforms[proposals.walks, :longest] < keeps
     follows &= torch.arange(longest, device=follows.device) < chains.lengths[:, None]
     accepted = follows.long().cumprod(-1).sum(-1)
     here = torch.arange(batch, device=accepted.device)
-    last, uniforms = chains.laws[here, accepted], chains.uniforms[here, accepted]
-    tokens = laws.draw(last.clamp_min(0), uniforms)
+    last, uniforms, tokens = (each[here, accepted] for each in (chains.laws, chains.uniforms, own_tokens))
     if proposals is not None:
         own, place = proposals.walks, accepted[proposals.walks].clamp_max(longest - 1)[:, None]
         kept, drawn_from = keeps.gather(-1, place)[:, 0], proposals.rows.gather(-1, place)[:, 0]

@@ -103,5 +103,10 @@ class TestBlanks:
         assert self.drafted(prompt, (self._GREEN, self._TEA)) == (self.DOT, self._FOR)
 
     def test_blanks_alone_and_special_tokens_are_words_of_their_own(self) -> None:
-        assert self.drafted((self.BLANK, self._TEA, self.X), (self.BLANK,)) == (self._TEA, self.X)
+        prompt = (self.X, self.BLANK, self._TEA, self.X, self.END)
+        assert self.drafted(prompt, (self.X, self.BLANK)) == (self._TEA, self.X)
         assert self.drafted((self.END, self._TEA), (self.BLANK,)) == ()
+
+    def test_what_agrees_has_to_have_a_word_in_it(self) -> None:
+        assert self.drafted((self.X, self.DOT, self._TEA), (self.GREEN, self.DOT)) == ()
+        assert self.drafted((self.X, self.DOT, self._TEA), (self.X, self.DOT)) == (self._TEA, self.X)

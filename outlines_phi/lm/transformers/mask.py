@@ -93,14 +93,13 @@ class TreeMask:
         wrong there. Padding sees only itself.
         """
         rows, columns, places = layout.rows, layout.columns, layout.places
-        nodes = np.zeros((*columns.shape, layout.width), dtype=bool)
-        nodes[(*np.indices(columns.shape), columns)] = True
+        base = self._prompt_positions.shape[1]
+        sees = np.zeros((*columns.shape, base + layout.width), dtype=bool)
+        np.put_along_axis(sees, base + columns[..., None], True, axis=-1)
         lines = self._lines[rows[places[0]], columns[places]]
-        nodes[places] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
-        real = np.zeros(columns.shape, dtype=bool)
-        real[places] = True
-        prompt = _to(self._prompt_positions[rows] >= 0, device)[:, None, :] & _to(real, device)[:, :, None]
-        visible = torch.cat([prompt, _to(nodes, device)], dim=-1)[:, None]
+        sees[places[0], places[1], base:] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
+        sees[places[0], places[1], :base] = self._prompt_positions[rows[places[0]]] >= 0
+        visible = _to(sees, device)[:, None]
         masks = {}
         for kind, window in self.windows.items():
             seen = visible if window is None else visible & _to(self._distance(layout), device).lt(window)[:, None]

@@ -36,7 +36,8 @@ class PackedTrees(TokenTrees):
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:
         self.counts, self._forward = ModelCounts(), forward
-        self._device, self._dtype = forward.device, forward.dtype  # each look walks over the model's parameters
+        # Each look at these walks over the model's parameters, or its configuration.
+        self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
         self._forest = Forest(prompts, forward.size, forward.max_length)
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()))
@@ -115,7 +116,7 @@ class PackedTrees(TokenTrees):
         """Return whether the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
         length, most = int(self._forest.prompt_lengths.max()), int(np.bincount(self._forest.row[nodes]).max())
         columns = length + most
-        scores = self._forward.heads_in_memory * columns * (self._base + eightfold(most))
+        scores = self._heads * columns * (self._base + eightfold(most))
         size = torch.finfo(self._dtype).bits // 8
         return len(self._used) * size * (scores + (most + 1) * self._forward.size) <= self._forward.memory
 
@@ -166,9 +167,8 @@ class PackedTrees(TokenTrees):
     def _pieces(self, row: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the call, from 0, that each node belongs to; parents come first or together."""
         slots = self._base + eightfold(int((self._used[row] + rank).max()) + 1)
-        heads = self._forward.heads_in_memory
         size = torch.finfo(self._dtype).bits // 8
-        places = max(1, self._forward.memory // (size * (self._forward.size + heads * slots)))
+        places = max(1, self._forward.memory // (size * (self._forward.size + self._heads * slots)))
         if (rank.max() + 1) * len(self._used) <= places:
             return np.zeros(len(row), dtype=np.int64)
         rows, where = np.unique(row, return_inverse=True)
@@ -214,8 +214,6 @@ class PackedTrees(TokenTrees):
 def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return, for each entry, how many equal entries stand before it."""
     order = np.argsort(row, kind="stable")
-    starts = np.flatnonzero(np.diff(row[order], prepend=-1))
-    counts = np.diff(np.append(starts, len(row)))
     rank = np.empty(len(row), dtype=np.int64)
-    rank[order] = np.arange(len(row)) - np.repeat(starts, counts)
+    rank[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
     return rank
