@@ -75,6 +75,7 @@ from .sampling.ranking import Member as Member
 from .sampling.ranking import Ranking as Ranking
 from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings
+from .version import __version__ as __version__
 from .vocabulary import Vocabulary as Vocabulary
 
 __all__ = [
@@ -151,5 +152,3 @@ __all__ = [
     "uninstall",
     "wrap",
 ]
-
-__version__ = "0.1.0"

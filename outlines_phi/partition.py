@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ class Partition:
     class_of: NDArray[np.int32]
     size: int
     _on_device: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Partition, (self.class_of, self.size)  # a device stays where it is
 
     def mass(self, p: Tensor) -> Tensor:
         """Return ``mass[..., g]``, the sum of ``p[..., v]`` over the tokens ``v`` of class ``g``.

@@ -95,6 +95,16 @@ GRAMMARS = (
         seed=9,
     ),
     GrammarLanguage(
+        "keywords",  # of two names side by side, and of longer words that begin with the keyword, a mask must know
+        """
+        start: "ab" | NAME NAME | "(" start ")"
+        NAME: /[ab]+/
+        %ignore "c"
+        """,
+        4,
+        seed=14,
+    ),
+    GrammarLanguage(
         "separated",  # two names cannot stand side by side without what is ignored
         """
         start: "(" NAME NAME ")" | "(" NAME "x" start ")"
@@ -107,7 +117,7 @@ GRAMMARS = (
 )
 """Languages of grammars; those of ``LANGUAGES`` are regular."""
 
-OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:2])
+OF_EVERY_KIND = (*LANGUAGES, *GRAMMARS[:3])
 
 
 def p_value(outcomes: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:

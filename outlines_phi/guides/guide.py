@@ -34,12 +34,12 @@ class Row:
     partition
         The classes of the vocabulary in this state.
     targets
-        ``int32[G]``: the next state of each class; :data:`DEAD` where the class is not allowed. The end of sequence is an
+        ``int[G]``: the next state of each class; :data:`DEAD` where the class is not allowed. The end of sequence is an
         ordinary class whose target is :data:`DONE` where the text so far may end.
     """
 
     partition: Partition
-    targets: NDArray[np.int32]
+    targets: NDArray[np.integer]
 
 
 class Guide(ABC):

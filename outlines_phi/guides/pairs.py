@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from functools import lru_cache
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class _Base(NamedTuple):
 
     partition: Partition
     counts: NDArray[np.int64]
-    left_targets: NDArray[np.int32]
+    left_targets: NDArray[np.integer]
     targets: NDArray[np.int32]
 
 
@@ -59,6 +59,8 @@ class ProductGuide(BanningGuide):
     reached from it; so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
     looked for along a shortest one of the left guide first, which nearly always holds no phrase, and else best first with the
     left guide's ``min_tokens`` as the bound (A*; Hart, Nilsson, Raphael 1968).
+
+    When a guide is pickled, the copy numbers its states anew.
 
     Parameters
     ----------
@@ -89,6 +91,9 @@ class ProductGuide(BanningGuide):
         self._recent_base = lru_cache(_BASES)(self._base)
         self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.root))
         self.start = self._pair(left.start, right.start)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProductGuide, (self.left, self.right)
 
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class PhraseGuide(BanningGuide):
     The transitions of a state are those at the start of a text, found in one walk of the vocabulary, but for the few tokens that go
     on with what is pending. They are made when they are asked for, and a bounded number of them is kept.
 
+    When a guide is pickled, the copy numbers its states anew.
+
     Parameters
     ----------
     vocabulary
@@ -70,6 +72,9 @@ class PhraseGuide(BanningGuide):
         self._steps_to_end: dict[int, int] = {}  # of the states of the matcher where a word waits
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_changes = lru_cache(_CHANGES)(self._changes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PhraseGuide, (self.vocabulary, self.phrases)
 
     @cached_property
     def root(self) -> Partition:

@@ -6,6 +6,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -27,7 +28,7 @@ class Moves(NamedTuple):
     """The live tokens of a state, in increasing order, and where each leads."""
 
     tokens: NDArray[np.int64]
-    targets: NDArray[np.int32]
+    targets: NDArray[np.integer]
 
     def target(self, token: int) -> int:
         """Return the state that ``token`` leads to, :data:`DEAD` where it is not live."""
@@ -39,7 +40,7 @@ class Moves(NamedTuple):
 class Destinations(NamedTuple):
     """The distinct targets of a state's live tokens, ``states[k]``, and which of them each token has, ``places[live]``."""
 
-    states: NDArray[np.int32]
+    states: NDArray[np.integer]
     places: NDArray[np.int64]
 
 
@@ -63,7 +64,7 @@ class ClassTargets(NamedTuple):
     Attributes
     ----------
     states
-        ``int32[T]``: the distinct targets.
+        ``int[T]``: the distinct targets.
     places
         ``[G]``: which of them each class has, ``T`` where it is dead.
     partition
@@ -72,7 +73,7 @@ class ClassTargets(NamedTuple):
         The live tokens where they are few, as of :meth:`Table.few_live`.
     """
 
-    states: NDArray[np.int32]
+    states: NDArray[np.integer]
     places: Tensor
     partition: Partition
     few: LiveTokens | None
@@ -129,6 +130,9 @@ class Table:
         self._bytes = 0
         self._lock = threading.RLock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Table, max_bytes=self.max_bytes), (self.guide,)  # what is kept is made again
+
     @property
     def bytes(self) -> int:
         """Memory held by what is kept per visited state."""
@@ -179,8 +183,8 @@ class Table:
         allowed = self.keep_within("live", state, remaining, build, lambda found: len(found.classes))
         return self.keep((str(device), allowed), DEAD, spread, lambda row: row.nbytes)
 
-    def targets(self, state: int, remaining: int) -> NDArray[np.int32]:
-        """Return ``int32[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
+    def targets(self, state: int, remaining: int) -> NDArray[np.integer]:
+        """Return ``int[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
         targets = self.guide.row(state).targets
         if self.guide.open and remaining <= 1:
             return np.where(self.guide.min_tokens_of(targets) == 0, DONE, DEAD).astype(np.int32)

@@ -33,7 +33,7 @@ class FreeMass(NamedTuple):
         ``[k]``: the sum of ``p h`` over the same tokens; ``mass`` itself where no estimator says anything.
     """
 
-    states: NDArray[np.int32]
+    states: NDArray[np.integer]
     places: NDArray[np.int64]
     mass: NDArray[np.float64]
     hope: NDArray[np.float64]
@@ -105,7 +105,7 @@ class BackedUpValues:
         for node in nodes:
             if node.state != DEAD:
                 by_state[node.state].append(node.h)
-        values = np.exp(self._known.log_values(np.array(list(by_state), dtype=np.int32)))
+        values = np.exp(self._known.log_values(np.array(list(by_state), dtype=np.int64)))
         found = {}
         for (state, h), value in zip(by_state.items(), values.tolist(), strict=True):
             found[state] = value / (_geometric_mean(h) or 1.0) if value > 0 else self._of_state.get(state, 0.0)

@@ -27,7 +27,7 @@ class Observed(NamedTuple):
     """One step: the probability ``mass[k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
 
     state: int
-    targets: NDArray[np.int32]
+    targets: NDArray[np.integer]
     mass: Tensor
 
 
@@ -50,14 +50,14 @@ class Knowledge:
         ``[e]`` the masses of all steps, without zeros.
     """
 
-    states: NDArray[np.int32]
+    states: NDArray[np.int64]
     log_v: NDArray[np.float64]
-    at: NDArray[np.int32]
+    at: NDArray[np.int64]
     ends: NDArray[np.int64]
-    targets: NDArray[np.int32]
+    targets: NDArray[np.int64]
     log_mass: NDArray[np.float64]
 
-    def log_values(self, states: NDArray[np.int32]) -> NDArray[np.float64]:
+    def log_values(self, states: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return ``log V`` of each of ``states``: 0 at the end of sequence, ``nan`` where nobody has been."""
         found = np.full(len(states), np.nan)
         if len(self.states):
@@ -75,16 +75,16 @@ class Knowledge:
         targets, step = np.concatenate([step.targets for step in observed]), np.repeat(np.arange(len(observed)), width)
         live = mass > 0
         length = np.bincount(step[live], minlength=len(observed))
-        at = np.concatenate([self.at, np.array([step.state for step in observed], dtype=np.int32)])
+        at = np.concatenate([self.at, np.array([step.state for step in observed], dtype=np.int64)])
         lengths = np.concatenate([np.diff(self.ends, prepend=0), length])
-        targets = np.concatenate([self.targets, targets[live]]).astype(np.int32)
+        targets = np.concatenate([self.targets, targets[live]])
         return self._settled(at, lengths, targets, np.concatenate([self.log_mass, np.log(mass[live])]))
 
     def _settled(
         self,
-        at: NDArray[np.int32],
+        at: NDArray[np.int64],
         lengths: NDArray[np.int64],
-        targets: NDArray[np.int32],
+        targets: NDArray[np.int64],
         log_mass: NDArray[np.float64],
     ) -> Knowledge:
         order = at.argsort(kind="stable")
@@ -97,7 +97,7 @@ class Knowledge:
         kept = age < most
         inside = np.repeat(kept, lengths)
         at, lengths, targets, log_mass = at[kept], lengths[kept], targets[inside], log_mass[inside]
-        states = np.unique(at).astype(np.int32)
+        states = np.unique(at)
         before = self.log_values(states)
         before[np.isnan(before)] = -np.inf
         log_v = _solved(states, before, at, lengths, targets, log_mass)
@@ -105,11 +105,11 @@ class Knowledge:
 
 
 def _solved(
-    states: NDArray[np.int32],
+    states: NDArray[np.int64],
     log_v: NDArray[np.float64],
-    at: NDArray[np.int32],
+    at: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    targets: NDArray[np.int32],
+    targets: NDArray[np.int64],
     log_mass: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the values of ``states`` that agree with one another, in sweeps that begin at ``log_v``."""
@@ -147,10 +147,10 @@ def _log_sums(group: NDArray[np.int64], x: NDArray[np.float64], groups: int) -> 
 
 
 EMPTY = Knowledge(
-    states=np.empty(0, dtype=np.int32),
+    states=np.empty(0, dtype=np.int64),
     log_v=np.empty(0, dtype=np.float64),
-    at=np.empty(0, dtype=np.int32),
+    at=np.empty(0, dtype=np.int64),
     ends=np.empty(0, dtype=np.int64),
-    targets=np.empty(0, dtype=np.int32),
+    targets=np.empty(0, dtype=np.int64),
     log_mass=np.empty(0, dtype=np.float64),
 )

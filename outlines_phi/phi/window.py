@@ -173,7 +173,7 @@ class Windows:
             self.table.partition(state).class_of[tokens]
         ]
         most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
-        return Moves(tokens, np.where(waiting <= most, DONE, targets).astype(np.int32))
+        return Moves(tokens, np.where(waiting <= most, DONE, targets))
 
 
 def _live(node: Node) -> float:

@@ -8,7 +8,7 @@ import pytest
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.phi.tree import BoundsTree, Node
 from tests.drafting.runs import propose, run_of, site_of
-from tests.languages import LANGUAGES, PROMPT, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 
 def expand(tree: BoundsTree, language: Language, node: Node) -> None:
@@ -39,7 +39,7 @@ def best(language: Language, tokens: tuple[int, ...], law: dict[tuple[int, ...],
     return max(shares, key=shares.__getitem__)
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_a_whole_tree_gives_the_step_by_step_mode(language: Language) -> None:
     tree, mu = grown(language, language.budget), language.reference().mu
     run = run_of(language.table, trees=[tree])

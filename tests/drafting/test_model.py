@@ -23,7 +23,7 @@ from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
-from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 SMALL = TableModel.random(VOCABULARY, seed=77, scale=1.0)
 SIZE = len(VOCABULARY)
@@ -56,7 +56,7 @@ def chains(run: DraftRun, site: Site, length: int, **options: Any) -> dict[tuple
     return law
 
 
-@pytest.mark.parametrize("language", LANGUAGES[:3], ids=str)
+@pytest.mark.parametrize("language", [*LANGUAGES[:3], *GRAMMARS[1:3]], ids=str)
 def test_drafts_have_the_law_that_comes_with_them(language: Language) -> None:
     run = run_of(language.table, settings=SamplingSettings(temperature=0.7))
     site = site_of(run, budget=language.budget)

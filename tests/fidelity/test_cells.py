@@ -10,9 +10,9 @@ import pytest
 from outlines_phi.fidelity.cells import computed, drawn, log_mean, ordered_groups, text_law, weighed
 from outlines_phi.fidelity.divergence import total_variation
 from outlines_phi.fidelity.reference import Ids, Reference
-from tests.languages import LANGUAGES, VOCABULARY, Language
+from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 P = {(1, 0): 0.10, (2, 0): 0.05, (3, 0): 0.05}
 Q = {(1, 0): 0.5, (2, 0): 0.4, (3, 0): 0.1}

@@ -11,9 +11,9 @@ from outlines_phi.errors import BudgetError, EmptyLanguageError
 from outlines_phi.fidelity import probabilities
 from outlines_phi.fidelity.certified import CertifiedLaw, certified_law
 from outlines_phi.fidelity.divergence import total_variation
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 def law_of(language: Language, **options: float) -> CertifiedLaw:

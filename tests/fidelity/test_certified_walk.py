@@ -12,9 +12,9 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.exact import ExactSampler
-from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,23 +26,14 @@ from outlines_phi.phi.frozen import FrozenDPPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
-from tests.phi.walks import ManyPartitions, law_after, mean_weight, no_floor, paths, run_of, steps, true_phi
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
+from tests.phi.walks import ManyPartitions, law_after, mean_weight, no_floor, paths, run_of, states_of, steps, true_phi
 
 LEAST = 1e-250
 """A floor that holds nothing back."""
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 EOS_ID = VOCABULARY.eos_ids[0]
-
-
-def states_of(guide: Guide) -> list[int]:
-    """Every state that can be reached."""
-    found = [guide.start]
-    for state in found:
-        targets = {guide.advance(state, v) for v in range(len(VOCABULARY))} - {DEAD, DONE}
-        found += sorted(targets - set(found))
-    return found
 
 
 def naive(guide: Guide, p: list[float], horizon: int | None) -> Callable[[int, int, int], float]:
@@ -65,8 +58,9 @@ def tokens(table: Table, state: int, log_h: torch.Tensor) -> list[float]:
 
 
 class TestFrozen:
-    @languages
-    @pytest.mark.parametrize("horizon", [1, 2, 3, 12, None])
+    @pytest.mark.parametrize(
+        ("language", "horizon"), [*product(OF_EVERY_KIND, [1, 2, 3]), *product(LANGUAGES, [12, None])], ids=str
+    )
     @pytest.mark.parametrize("wrap", [lambda guide: guide, ManyPartitions], ids=["one partition", "two partitions"])
     def test_values_are_those_of_naive_recursion(
         self, language: Language, horizon: int | None, wrap: Callable[[Guide], Guide]
@@ -76,7 +70,7 @@ class TestFrozen:
         phi = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST)
         log_p = torch.log_softmax(torch.from_numpy(np.random.default_rng(4).normal(size=len(VOCABULARY))), -1)
         h = naive(guide, log_p.exp().tolist(), horizon)
-        for state in states_of(guide):
+        for state in states_of(guide, 8):
             for remaining in range(guide.min_tokens(state), 9):
                 found = tokens(table, state, phi.log_h(log_p, table, state, remaining))
                 expected = [h(guide.advance(state, v), remaining - 1, horizon or -1) for v in range(len(VOCABULARY))]
@@ -121,9 +115,9 @@ class TestFrozen:
     @languages
     def test_it_is_exact_where_the_law_ignores_its_context(self, language: Language) -> None:
         """Every draw has the weight Phi."""
-        blind = Language(language.name, language.pattern, language.budget, language.seed, language.scale)
+        blind = replace(language)
         object.__setattr__(blind, "lm", TableModel.random(VOCABULARY, seed=3, order=0, scale=2.0))
-        found = paths(blind, FrozenDPPhi(horizon=None, states=None, floor=LEAST))
+        found = paths(blind, FrozenDPPhi(horizon=language.budget, states=None, floor=LEAST))
         phi = true_phi(blind)((), blind.table.start, blind.budget)
         assert phi > 0
         assert all(math.exp(path.log_w) == pytest.approx(phi, rel=1e-9) for path in found)
@@ -154,7 +148,7 @@ class TestFrozen:
 
 def chain(language: Language) -> Language:
     """The same language under a law that looks at the last token only."""
-    found = Language(language.name, language.pattern, language.budget, language.seed, language.scale)
+    found = replace(language)
     object.__setattr__(found, "lm", TableModel.random(VOCABULARY, seed=language.seed, order=1, scale=1.5))
     return found
 
@@ -167,7 +161,7 @@ class TestBigram:
     ) -> None:
         """With all tokens, at every prefix, under a law that depends on everything."""
         if wrap is not None:
-            wrapped = Language(language.name, language.pattern, language.budget, language.seed, language.scale)
+            wrapped = replace(language)
             object.__setattr__(wrapped, "table", Table(wrap(language.table.guide)))
             language = wrapped
         guide, settings = language.table.guide, language.settings()
@@ -198,7 +192,7 @@ class TestBigram:
         language = LANGUAGES[0]
         table, settings = language.table, language.settings()
         guide, class_of = table.guide, table.partition(table.start).class_of
-        used = [v for v in range(1, len(VOCABULARY)) if any(guide.advance(s, v) != DEAD for s in states_of(guide))]
+        used = [v for v in range(1, len(VOCABULARY)) if any(guide.advance(s, v) != DEAD for s in states_of(guide, 8))]
         root = law_after(language, settings, ())
         order = sorted(used, key=lambda v: -root[v])
         leading = [v for i, v in enumerate(order) if class_of[v] not in {class_of[u] for u in order[:i]}]
@@ -259,7 +253,7 @@ class TestBigram:
         """One batch for all prompts: each token once, below its prompt; equal prompts share theirs."""
         language = LANGUAGES[0]
         guide, members = language.table.guide, range(1, len(VOCABULARY))
-        used = sum(any(guide.advance(state, v) != DEAD for state in states_of(guide)) for v in members)
+        used = sum(any(guide.advance(state, v) != DEAD for state in states_of(guide, 8)) for v in members)
         prompts = [PROMPT, (3,), PROMPT]
         request = Request(lm=language.lm, table=language.table, prompts=prompts, settings=language.settings(1), n=1)
         for limit in (3, 256):
@@ -333,7 +327,8 @@ class TestLayers:
 PROPOSALS: dict[str, ProposalPhi] = {
     "frozen": FrozenDPPhi(),
     "frozen, near": FrozenDPPhi(horizon=2, states=2),
-    "frozen, whole": FrozenDPPhi(horizon=None, states=None),
+    # The largest budget here: grammars have states without end.
+    "frozen, whole": FrozenDPPhi(horizon=8, states=None),
     "bigram": BigramDPPhi(),
     "bigram, cut": BigramDPPhi(tokens=2, states=3, max_bytes=200),
 }

@@ -17,6 +17,7 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
 from outlines_phi.phi import learned
 from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.kept_values import KeptValues
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.state_values import StateValues
@@ -24,10 +25,10 @@ from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import LANGUAGES, Language
+from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language
 from tests.phi.walks import mean_weight, paths
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 WORDS, LOOP, NESTED, LATE = LANGUAGES
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER, OTHER = Literal["yes", "no", "not now", "nobody"], Literal["yes", "no"]
@@ -42,13 +43,25 @@ def taught(language: Language, draws: int = 64, **options: object) -> StateValue
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}], ids=["whole law", "top_k=5"])
-@languages
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
 def test_the_mean_weight_is_phi_by_summation(language: Language, options: dict) -> None:
     """sum over paths of q w = Phi for values that stand still; also where truncation leaves states that look hopeless."""
     values = taught(language, **options)
     assert len(values) > 1
     phi = math.exp(language.reference(**options).log_phi)
     assert mean_weight(paths(language, LearnedPhi(values), **options)) == pytest.approx(phi, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 7}], ids=["whole law", "top_k=7"])
+@pytest.mark.parametrize("language", GRAMMARS[:3], ids=str)
+def test_the_mean_weight_is_phi_for_what_is_kept_of_a_grammar(language: Language, options: dict) -> None:
+    """Values cannot be given along, for the states of a grammar have no name; what is known at the start of a call stands still."""
+    kept = KeptValues()
+    torch.manual_seed(0)
+    AncestralSampler(LearnedPhi(kept)).sample(language.request(64, seed=None, **options))
+    assert len(kept.of(language.lm, language.table, language.settings(**options))) > 3
+    phi = math.exp(language.reference(**options).log_phi)
+    assert mean_weight(paths(language, LearnedPhi(kept), seed=None, **options)) == pytest.approx(phi, rel=1e-9)
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from outlines_phi.phi.frozen import FrozenDPPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
-from tests.languages import LANGUAGES, VOCABULARY, Language
+from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
+from tests.phi.walks import states_of
 
 
 def scores(language: Language, phi: StepPhi) -> torch.Tensor:
     """``log p + log h`` at every state and budget of a language, from a table of its own."""
     table = Table(language.table.guide)
-    states = [(state, left) for state in range(2, table.guide.targets.shape[0]) for left in range(1, 6)]  # type: ignore[attr-defined]
+    states = [(state, left) for state in states_of(table.guide, language.budget) for left in range(1, 6)]
     reachable = [(state, left) for state, left in states if table.guide.min_tokens(state) <= left]
     generator = torch.Generator().manual_seed(3)
     log_p = torch.log_softmax(
@@ -28,7 +29,7 @@ def scores(language: Language, phi: StepPhi) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("phi", [LocalPhi, OneStepPhi, FrozenDPPhi, LearnedPhi], ids=lambda phi: phi.name)
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_few_live_tokens_are_picked_and_nothing_changes(
     phi: type[StepPhi], language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +43,7 @@ def test_few_live_tokens_are_picked_and_nothing_changes(
 
 
 @pytest.mark.parametrize("phi", [OneStepPhi(), FrozenDPPhi()], ids=lambda phi: phi.name)
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_logits_do_as_well_as_log_probabilities(phi: StepPhi, language: Language) -> None:
     logits = 3 * torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(4), dtype=torch.float64) + 50
     table, left = language.table, 6

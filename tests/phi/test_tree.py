@@ -13,7 +13,7 @@ from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.tree import BoundsTree, Node
-from tests.languages import LANGUAGES, PROMPT, Language
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 WORDS, LOOP = LANGUAGES[:2]
 
@@ -30,7 +30,7 @@ def expand_all(tree: BoundsTree, evaluator: Evaluator) -> None:
     evaluator.expand((tree, node) for node in nodes)
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_a_finite_language_ends_with_equal_bounds(language: Language) -> None:
     tree, evaluator = planted(language)
     expand_all(tree, evaluator)

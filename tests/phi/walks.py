@@ -22,6 +22,16 @@ from tests.languages import PROMPT, VOCABULARY, Language
 Ids = tuple[int, ...]
 
 
+def states_of(guide: Guide, depth: int) -> list[int]:
+    """Every state that at most ``depth`` tokens reach: of a regular language all, of a grammar those of its first texts."""
+    found, level = [guide.start], [guide.start]
+    for _ in range(depth):
+        targets = {guide.advance(state, v) for state in level for v in range(len(VOCABULARY))}
+        level = sorted(targets - {DEAD, DONE, *found})
+        found += level
+    return found
+
+
 def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> Run:
     """A run whose prompts are evaluated."""
     run = Run(

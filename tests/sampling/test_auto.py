@@ -24,9 +24,9 @@ from outlines_phi.sampling.adaptive import STATE, AdaptiveTrajectories
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws, Guarantee
-from tests.languages import ALPHA, LANGUAGES, Language, p_value
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, Language, p_value
 
-languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
 ROWS, FEW = 300, 60

@@ -31,7 +31,7 @@ from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler
-from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.test_constraint import Merged
 from tests.sampling.test_constraint import reference as constrained_reference
 
@@ -83,7 +83,7 @@ def certification(
     return row
 
 
-CASES = [(LOOP, 0.1, 1000), (LONG, 0.3, 1000), (LONG, 0.1, 600), (LONG, 0.02, 200)]
+CASES = [(GRAMMARS[1], 0.1, 400), (LOOP, 0.1, 1000), (LONG, 0.3, 1000), (LONG, 0.1, 600), (LONG, 0.02, 200)]
 
 
 @cache
@@ -129,7 +129,7 @@ def test_the_count_of_wrong_certificates_has_power(monkeypatch: pytest.MonkeyPat
     """Power control: an estimate of Phi in the place of its limit."""
     monkeypatch.setattr(Evidence, "limit", lambda self, alpha: point(self))
     monkeypatch.setattr(Evidence, "rules_out", lambda self, phi, alpha: self.attempts > 0 and phi > point(self))
-    (language, tolerance, tokens), repeats = CASES[1], 20
+    (language, tolerance, tokens), repeats = CASES[2], 20
     rows = [certification(language, seed, tolerance, tokens) for seed in range(repeats)]
     wrong = sum(row.certificate.total_variation < distance(language, row.tree) - 1e-9 for row in rows)
     assert wrong > 0.6 * repeats

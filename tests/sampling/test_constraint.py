@@ -31,10 +31,11 @@ from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request
-from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 WORDS, LOOP, NESTED, _ = LANGUAGES
+DYCK = GRAMMARS[0]
 A, B, OPEN, CLOSE = 1, 2, 9, 10
 
 
@@ -77,7 +78,7 @@ WEIGHTED = {
     "onestep": lambda: AncestralSampler(OneStepPhi()),
     "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
 }
-languages = pytest.mark.parametrize("language", [WORDS, LOOP, NESTED], ids=str)
+languages = pytest.mark.parametrize("language", [WORDS, LOOP, NESTED, DYCK], ids=str)
 constraints = pytest.mark.parametrize("constraint", [Merged(), Merged(even=True)], ids=["early", "late"])
 
 

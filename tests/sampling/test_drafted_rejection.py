@@ -19,7 +19,7 @@ from outlines_phi.sampling.draws import Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection import RejectionAttempts
-from tests.languages import ALPHA, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids
 from tests.sampling.foreseen import LOOP, NAMES, WORDS, ahead, drafters
 from tests.sampling.test_constraint import Merged, constrained
@@ -45,7 +45,12 @@ def pairs(language: Language, draft: Prefetch | None) -> list[tuple[tuple[int, .
 
 class TestRejection:
     @pytest.mark.parametrize(
-        ("language", "name"), [*((WORDS, name) for name in NAMES), (LOOP, "likeliest"), (LOOP, "drawn")], ids=str
+        ("language", "name"),
+        [
+            *((WORDS, name) for name in NAMES),
+            *((each, name) for each in (LOOP, GRAMMARS[2]) for name in ("likeliest", "drawn")),
+        ],
+        ids=str,
     )
     def test_draws_have_the_law_and_pairs_are_independent(self, language: Language, name: str) -> None:
         mu = language.reference().mu

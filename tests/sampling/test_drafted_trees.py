@@ -43,7 +43,7 @@ from outlines_phi.sampling.speculative import SpeculativeSampler
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
-from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
+from tests.languages import ALPHA, GRAMMARS, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.banning import NESTED as BANS
 from tests.sampling.banning import SHORT, WHOLE, Banned, ids
 from tests.sampling.foreseen import LATE, LOOP, WORDS, ahead, forced, names, walked
@@ -63,11 +63,12 @@ class Person(BaseModel):
 class TestAuto:
     @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
     @pytest.mark.parametrize("frontier", [None, LearnedPhi()], ids=["means", "learned"])
-    def test_weights_are_unbiased(self, frontier: LearnedPhi | None, name: str) -> None:
+    @pytest.mark.parametrize("language", [LOOP, GRAMMARS[2]], ids=str)
+    def test_weights_are_unbiased(self, language: Language, frontier: LearnedPhi | None, name: str) -> None:
         """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds."""
-        reference = LOOP.reference()
-        sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(LOOP, name))
-        results = sampler.sample(LOOP.request(40, seed=5, rows=150))
+        reference = language.reference()
+        sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(language, name))
+        results = sampler.sample(language.request(40, seed=5, rows=150))
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
         f = [

@@ -8,13 +8,26 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from outlines_phi.drafting.drafter import Drafter
+from outlines_phi.drafting.ending import EndingDrafter
+from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi.drafting.known_paths import TreeDrafter
+from outlines_phi.drafting.length import AdaptedLength
+from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.oracle import GrammarOracle
 from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.bigram import BigramDPPhi, StateSpace
 from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.prefetch import Prefetch
+from outlines_phi.sampling.speculative import SpeculativeSampler
 from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)
@@ -89,3 +102,47 @@ def test_what_one_state_never_allows_another_may(language: Language) -> None:
             assert len(set(alike.tolist())) <= 1
     draws = AncestralSampler(BigramDPPhi()).sample(language.request(200, seed=1))[0]
     assert not draws.failures
+
+
+SMALL = TableModel.random(VOCABULARY, seed=77)
+DRAFTERS: dict[str, Drafter] = {
+    "forced": ForcedDrafter(),
+    "ending": EndingDrafter(),
+    "prompt_lookup": PromptLookupDrafter(ngram=1),
+    "model, greedy": ModelDrafter(SMALL, greedy=True),
+    "first_of": FirstOf((ForcedDrafter(), PromptLookupDrafter(ngram=1), ModelDrafter(SMALL, greedy=True))),
+    "adapted_length": AdaptedLength(ModelDrafter(SMALL, greedy=True)),
+    "model": ModelDrafter(SMALL),
+}
+
+
+@grammars
+def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
+    plain = AncestralSampler(LocalPhi()).sample(language.request(200, seed=6))[0]
+    drafted = 0
+    for name in set(DRAFTERS) - {"model"}:
+        sampler = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS[name], 4))
+        draws = sampler.sample(language.request(200, seed=6))[0]
+        assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in plain], name
+        drafted += draws.counts.drafted
+    assert drafted
+
+
+@grammars
+def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
+    sampler, reference = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS["model"], 3)), language.reference()
+    draws = sampler.sample(language.request(4000, seed=6))[0]
+    drawn = [draw.token_ids for draw in draws]
+    assert draws.counts.drafted
+    assert p_value(drawn, reference.mask) > ALPHA
+    assert p_value(drawn, reference.mu) < ALPHA  # control
+
+
+@pytest.mark.parametrize("name", [*DRAFTERS, "tree"])
+@grammars
+def test_exact_draws_with_a_draft_are_exact(name: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From trees that start from nothing."""
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    draft = Prefetch(DRAFTERS.get(name, TreeDrafter()), 3)
+    results = ExactSampler(ExactPhi(width=8), draft=draft).sample(language.request(3, seed=4, rows=100))
+    assert p_value([draw.token_ids for draws in results for draw in draws], language.reference().mu) > ALPHA

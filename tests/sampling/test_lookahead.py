@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +29,7 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.windows import Weighing, WindowAttempts
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary import Vocabulary
-from tests.languages import ALPHA, LANGUAGES, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value
 from tests.sampling.banning import (
     NESTED,
     PROMPT,
@@ -346,15 +345,15 @@ def test_a_phrase_that_the_prompt_begins_is_looked_ahead_for() -> None:
         assert set(ids(LookaheadSampler(phi).sample(request)[0])) == {(0,)}
 
 
-def test_an_output_type_without_phrases() -> None:
+@pytest.mark.parametrize(
+    ("language", "phrases"), [(LANGUAGES[0], ["cc", "bba"]), (GRAMMARS[2], ["aa", "(ab)"])], ids=str
+)
+def test_an_output_type_without_phrases(language: Language, phrases: list[str]) -> None:
     """A product of guides: all that it does not allow is kept out as phrases are, and weights correct for both."""
-    language = LANGUAGES[0]
     vocabulary = language.table.vocabulary
-    banned = {y for y in language.reference().log_p if re.search("cc|bba", text_of(vocabulary, y))}
+    banned = {y for y in language.reference().log_p if any(each in text_of(vocabulary, y) for each in phrases)}
     kept = {y: math.exp(log_p) for y, log_p in language.reference().log_p.items() if y not in banned}
-    guide = ProductGuide(
-        language.table.guide, PhraseGuide(vocabulary, BannedPhrases(["cc", "bba"], across_prompt=False))
-    )
+    guide = ProductGuide(language.table.guide, PhraseGuide(vocabulary, BannedPhrases(phrases, across_prompt=False)))
     whole = language.request(N, 1)
     request = Request(lm=whole.lm, table=Table(guide), prompts=whole.prompts, settings=whole.settings, n=whole.n)
     draws = LookaheadSampler(LookaheadPhi(weights=True)).sample(request)[0]

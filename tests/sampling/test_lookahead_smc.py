@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.guides.banned import BannedPhrases
+from outlines_phi.guides.pairs import ProductGuide
+from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.table import Table
 from outlines_phi.phi.exact import Effort
 from outlines_phi.phi.lookahead import LookaheadPhi
 from outlines_phi.phi.store import TreeStore
@@ -18,6 +23,7 @@ from outlines_phi.sampling.particles import Particles
 from outlines_phi.sampling.pimh import PIMH
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.smc import SMC
+from tests.languages import GRAMMARS, VOCABULARY
 from tests.sampling.banning import NESTED, SHORT, ids
 
 WEIGHTED = LookaheadPhi(weights=True)
@@ -51,6 +57,21 @@ def test_populations_estimate_phi_and_mu_without_bias(name: str) -> None:
     resamplings = sum(population.resamplings for population in draws.populations)
     assert (resamplings > 0) == (name != "never")
     assert not any(NESTED.bad(text) for text in ids(draws)) and draws.rejections
+
+
+def test_populations_of_a_grammar_without_phrases() -> None:
+    language, phrases = GRAMMARS[2], ["aa", "(ab)"]
+    reference = language.reference()
+    p = {y: math.exp(log_p) for y, log_p in reference.log_p.items()}
+    kept = {y: x for y, x in p.items() if not any(each.encode() in VOCABULARY.decode(y) for each in phrases)}
+    guide = ProductGuide(language.table.guide, PhraseGuide(VOCABULARY, BannedPhrases(phrases, across_prompt=False)))
+    request = replace(language.request(800, 1), table=Table(guide))
+    draws = LookaheadSMCSampler(WEIGHTED, OPTIONS["always"]).sample(request)[0]
+    phi, z = sum(kept.values()), np.exp(draws.log_w)
+    assert phi < 0.9 * sum(p.values()) and set(ids(draws)) <= set(kept)
+    assert abs(z.mean() - phi) < 4 * z.std() / math.sqrt(len(z))
+    mu = {y: x / phi for y, x in kept.items()}
+    assert total_variation(frequencies(ids(draws), draws.weights), mu) < 1.5 * noise_floor(mu, int(draws.ess))
 
 
 def test_resampling_without_the_mean_weight_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,11 @@ from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling import exact, rejection
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.rejection import RejectionAttempts
-from tests.languages import ALPHA, LANGUAGES, PROMPT, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES
+KEYWORDS = GRAMMARS[2]
 LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
 ROWS = 1000
 
@@ -34,7 +35,7 @@ def cold_pairs(language: Language, seeds: int = 4, n: int = 2) -> list[tuple[tup
     return [tuple(draw.token_ids for draw in draws) for draws in results]
 
 
-@pytest.mark.parametrize("language", [WORDS, LOOP], ids=str)
+@pytest.mark.parametrize("language", [WORDS, LOOP, KEYWORDS], ids=str)
 def test_cold_draws_have_the_law_and_pairs_are_independent(language: Language) -> None:
     mu = language.reference().mu
     pairs = cold_pairs(language, seeds=3)
@@ -84,7 +85,7 @@ def test_a_bound_kept_after_eviction_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert p_value([draw.token_ids for draw in draws], WORDS.reference().mu) < ALPHA
 
 
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 def test_residual_attempts_give_an_unbiased_normaliser(language: Language) -> None:
     """Cold rows, one draw and one residual attempt each: the mean of Z_hat is Phi, though trees are far from complete."""
     phi = math.exp(language.reference().log_phi)

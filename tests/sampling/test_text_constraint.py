@@ -33,7 +33,7 @@ from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC
-from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.test_awrs import outcomes
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -89,6 +89,18 @@ def test_exact_draws(sampler: Sampler, name: str, prefixes: int, monkeypatch: py
     draws = sampler.sample(constrained(WORDS, 4000, 7, PREDICATES[name]))[0]
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
     assert draws.log_z_bounds[0] <= math.log(phi) + 1e-9 and math.log(phi) <= draws.log_z_bounds[1] + 1e-9
+
+
+@pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
+@pytest.mark.parametrize("language", GRAMMARS[1:3], ids=str)
+def test_exact_draws_of_grammars(language: Language, sampler: Sampler) -> None:
+    texts = PREDICATES["even number of a's"]
+    mu, request = reference(language, texts)[1], constrained(language, 4000, 7, texts)
+    assert p_value([draw.token_ids for draw in sampler.sample(request)[0]], mu) > ALPHA
+    without = sampler.sample(language.request(4000, 7))[0]
+    assert p_value([draw.token_ids for draw in without], mu) < ALPHA
+    w = np.exp(AncestralSampler(LocalPhi()).sample(request)[0].log_w)
+    assert abs(w.mean() - reference(language, texts)[0]) < 4 * w.std() / math.sqrt(len(w))
 
 
 @predicates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple, TypeAlias, final
 
@@ -24,16 +24,38 @@ class _Profile(NamedTuple):
     base: int
     shape: int
 
+    def beyond(self, base: int) -> _Profile:
+        """Return the distances that are larger by ``base``."""
+        return _Profile(self.base + base, self.shape) if self.shape else self
+
 
 _NOWHERE = _Profile(0, 0)
 """No way to the end from anywhere."""
 
 
-class Below(NamedTuple):
-    """The distances after each item of the top of a stack: ``base`` beyond those that ``shapes`` names."""
+class Footing(NamedTuple):
+    """What a stack is to those on top of it: on two of one ``kind`` they have the same distances but for the ``base``."""
 
     base: int
-    shapes: tuple[tuple[int, int], ...]
+    kind: int
+
+
+_Likeness: TypeAlias = tuple[int, tuple[Footing, ...]]
+"""The top of a stack, and what it stands on, the least base 0: stacks of one likeness are the same but for a constant."""
+
+
+class _Item(NamedTuple):
+    """What is left of the body of a rule on a stack, and the stacks after its reduction, none for the rule of the whole text."""
+
+    rest: Word
+    reduced: tuple[int, ...]
+
+
+class _Known(NamedTuple):
+    """What is known of stacks of one likeness: their distances ``W``, and what they are to those on top."""
+
+    distances: _Profile
+    footing: Footing
 
 
 @final
@@ -53,6 +75,10 @@ class Completion:
     what completes the stack in which ``A`` stands in the place of ``a``:
 
     ``W_s(r) = min over A -> a . b in top(s) and k of D_b(r, k) + W_goto(s without a, A)(k)``.
+
+    Of all that lies below the top of ``s`` only the ``W`` matter that its items lead to. Stacks with one top are of one *kind* if
+    these are the same up to a constant: then so are the distances of what is put on top of them. There are few kinds, however deep
+    stacks become, and what is found on top of one stack is known on top of all of its kind.
 
     So a distance is finite if and only if bytes complete a text, where each byte is a token: it knows which lexemes cannot stand
     side by side, and leaves no dead end in a grammar without separators. It is the least of all where no token reaches over two
@@ -82,39 +108,43 @@ class Completion:
         self._end = self._profile(lexemes.end)
         self._before: dict[tuple[Word, int], _Profile] = {}
         self._least: dict[frozenset[_Profile], _Profile] = {}
-        self._of_stack: dict[int, _Profile] = {}
-        self._of_below: dict[int, Below] = {}
+        self._known: list[_Known] = []
+        self._number_of_likeness: dict[_Likeness, int] = {}
+        # Of each stack the number of its likeness, and the constant. Plain tuples, which the garbage collector passes over.
+        self._of_stack: dict[int, tuple[int, int]] = {}
+        self._kinds: dict[tuple[int, tuple[_Profile, ...]], int] = {}
+        self._holds = np.isin(np.arange(self._states), list(self._views.of_state))
         self._of_configuration = np.array([_NOWHERE], dtype=np.int64)
 
+    def distance(self, configuration: int, lexeme: int) -> int:
+        """Return the distance of a configuration and a state of the lexer, UNREACHABLE for none."""
+        ways = [(configuration, lexeme)]
+        for view in self._views.of_state.get(lexeme, ()):
+            ways.append((self._parser.read(configuration, self._views.emitted[view]), view))
+        profiles = [(self._of(read), view) for read, view in ways]
+        found = min(base + int(self._shapes[shape, view]) for (base, shape), view in profiles)
+        return found if found < FAR else UNREACHABLE
+
     def distances(self, configurations: NDArray[np.integer], lexemes: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Return ``int64[N]``: the distance of each pair of a configuration and a state of the lexer, UNREACHABLE for none."""
-        found = self._along_views(configurations, lexemes)
-        for state, views in self._views.of_state.items():
-            for place in np.flatnonzero(lexemes == state).tolist():
-                read = [self._parser.read(int(configurations[place]), self._views.emitted[view]) for view in views]
-                later = self._along_views(np.array(read), np.array(views))
-                found[place] = min(found[place], later.min())
-        return np.where(found < FAR, found, UNREACHABLE)
-
-    def below(self, stack: int) -> Below:
-        """Return the distances from what lies below the top of ``stack``: all ways on from above it lead there."""
-        if stack not in self._of_below:
-            ends = [self._end if reduced is None else self._from(reduced) for _, reduced in self._items(stack)]
-            base = min(profile.base for profile in ends)
-            self._of_below[stack] = Below(base, tuple((profile.base - base, profile.shape) for profile in ends))
-        return self._of_below[stack]
-
-    def _along_views(self, configurations: NDArray[np.integer], views: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return ``int64[N]``: the distance of each pair."""
         places = configurations - ERROR  # the first place is that of ERROR
         if len(self._of_configuration) <= len(self._parser):
             grown = np.full((2 * len(self._parser) + 1, 2), -1, dtype=np.int64)
             grown[: len(self._of_configuration)] = self._of_configuration
             self._of_configuration = grown
         for place in set(places[self._of_configuration[places, 1] < 0].tolist()):
-            of_stacks = (self._from(stack) for stack in self._parser.stacks(place + ERROR))
-            self._of_configuration[place] = self._minimum(frozenset(of_stacks))
+            self._of_configuration[place] = self._of(place + ERROR)
         base, shape = self._of_configuration[places].T
-        return base + self._shapes[shape, views]
+        found = base + self._shapes[shape, lexemes]
+        for place in np.flatnonzero(self._holds[lexemes]).tolist():
+            found[place] = self.distance(int(configurations[place]), int(lexemes[place]))
+        return np.where(found < FAR, found, UNREACHABLE)
+
+    def footing(self, stack: int) -> Footing:
+        """Return what ``stack`` is to those on top of it."""
+        number, constant = self._like(stack)
+        base, kind = self._known[number].footing
+        return Footing(base + constant, kind)
 
     def _solve(self, rows: slice) -> None:
         """Find the least solution for these rows of ``D``, in rounds over the productions whose symbols have changed."""
@@ -138,54 +168,92 @@ class Completion:
             found = then(found, self._of_symbol[symbol][self._states :])
         return found
 
-    def _from(self, stack: int) -> _Profile:
+    def _of(self, configuration: int) -> _Profile:
+        """Return the distances from a configuration, none from ERROR."""
+        return self._minimum(self._distances(stack) for stack in self._parser.stacks(configuration))
+
+    def _distances(self, stack: int) -> _Profile:
         """Return ``W`` of a stack."""
+        number, constant = self._like(stack)
+        return self._known[number].distances.beyond(constant)
+
+    def _like(self, stack: int) -> tuple[int, int]:
+        """Return the number of a stack's likeness, of which all is known, and the constant."""
         if stack not in self._of_stack:
-            # Stacks of one height depend on each other, and on shorter ones; those are the last of the list.
-            ways = self._unknown(stack)
-            found = dict.fromkeys(reversed(ways), _NOWHERE)
-            recursive = any(reduced in ways for items in ways.values() for _, reduced in items)
-            while True:
-                before = dict(found)
-                for each in found:
-                    found[each] = self._minimum(frozenset(self._along(ways[each], found)))
-                if not recursive or found == before:
-                    break
-            self._of_stack |= found
+            lower, pending = {stack}, [stack]
+            while pending:
+                below = self._parser.below(pending.pop())
+                new = {each for each in below if each not in self._of_stack and each not in lower}
+                lower |= new
+                pending += new
+            for each in sorted(lower):  # stacks are numbered from the bottom
+                if not self._is_known(each):
+                    self._find(each)
         return self._of_stack[stack]
 
-    def _along(self, ways: list[tuple[Word, int | None]], found: dict[int, _Profile]) -> Iterator[_Profile]:
-        """Yield the distances along each item of a stack."""
-        for rest, reduced in ways:
-            if reduced is None:
-                yield self._derived(rest[:-1], self._end)  # the last symbol is the end
-            else:
-                yield self._derived(rest, found[reduced] if reduced in found else self._of_stack[reduced])
+    def _likeness(self, stack: int) -> tuple[_Likeness, int]:
+        """Return the likeness of a stack, and the constant; the stacks below are known."""
+        under = {self.footing(lower) for lower in self._parser.below(stack)}
+        constant = min((footing.base for footing in under), default=0)
+        relative = sorted(Footing(footing.base - constant, footing.kind) for footing in under)
+        return (self._parser.top(stack), tuple(relative)), constant
 
-    def _unknown(self, stack: int) -> dict[int, list[tuple[Word, int | None]]]:
+    def _is_known(self, stack: int) -> bool:
+        """Return whether the distances of a stack are known, by one that is like it or by itself."""
+        if stack not in self._of_stack:
+            likeness, constant = self._likeness(stack)
+            if likeness in self._number_of_likeness:
+                self._of_stack[stack] = (self._number_of_likeness[likeness], constant)
+        return stack in self._of_stack
+
+    def _find(self, stack: int) -> None:
+        """Find the distances of a stack like which none is known."""
+        # Stacks of one height depend on each other, and on shorter ones; those are the last of the list.
+        ways = self._unknown(stack)
+        found = dict.fromkeys(reversed(ways), _NOWHERE)
+        recursive = any(reduced in ways for items in ways.values() for item in items for reduced in item.reduced)
+        while True:
+            before = dict(found)
+            for each in found:
+                along = (self._derived(item.rest, self._after(item, found)) for item in ways[each])
+                found[each] = self._minimum(along)
+            if not recursive or found == before:
+                break
+        for each, distances in found.items():
+            likeness, constant = self._likeness(each)
+            ends = [self._after(item, found) for item in ways[each]]
+            base = min((end.base for end in ends if end != _NOWHERE), default=constant)
+            kind = (self._parser.top(each), tuple(end.beyond(-base) for end in ends))
+            footing = Footing(base - constant, self._kinds.setdefault(kind, len(self._kinds)))
+            self._of_stack[each] = (self._number_of_likeness.setdefault(likeness, len(self._known)), constant)
+            self._known.append(_Known(distances.beyond(-constant), footing))
+
+    def _after(self, item: _Item, found: dict[int, _Profile]) -> _Profile:
+        """Return the distances after an item, to stacks whose distances are ``found`` so far or known."""
+        if not item.reduced:
+            return self._end
+        return self._minimum(found[each] if each in found else self._distances(each) for each in item.reduced)
+
+    def _unknown(self, stack: int) -> dict[int, list[_Item]]:
         """Return the stacks that the distances of ``stack`` depend on and that are not known, it among them, with their items."""
-        ways: dict[int, list[tuple[Word, int | None]]] = {}
+        ways: dict[int, list[_Item]] = {}
         pending = [stack]
         while pending:
             each = pending.pop()
-            if each not in ways and each not in self._of_stack:
+            if each not in ways and not self._is_known(each):
                 ways[each] = list(self._items(each))
-                pending += [reduced for _, reduced in ways[each] if reduced is not None]
+                pending += chain.from_iterable(item.reduced for item in ways[each])
         return ways
 
-    def _items(self, stack: int) -> Iterator[tuple[Word, int | None]]:
-        """Yield, for each item of the top of a stack, what is left of its body, and the stack after it; ``None``: the end."""
+    def _items(self, stack: int) -> Iterator[_Item]:
+        """Yield the items of the top of a stack."""
         for production, dot in self._parser.tables.kernels[self._parser.top(stack)]:
             rule = self._rules.productions[production]
             if rule.head == self._rules.start:
-                yield rule.body[dot:], None
+                yield _Item(rule.body[dot:-1], ())  # the last symbol is the end
                 continue
-            under: Collection[int] = (stack,)
-            for _ in range(dot):
-                below = [self._parser.below(upper) for upper in under]
-                under = below[0] if len(below) == 1 else set(chain.from_iterable(below))
-            for lower in under:
-                yield rule.body[dot:], self._parser.goto(lower, rule.head)
+            left = self._parser.descend(stack, dot)
+            yield _Item(rule.body[dot:], tuple(self._parser.goto(lower, rule.head) for lower in left))
 
     def _derived(self, word: Word, after: _Profile) -> _Profile:
         """Return the distances over what ``word`` derives and then as ``after``."""
@@ -194,11 +262,10 @@ class Completion:
         if (word, after.shape) not in self._before:
             distances = then(self._word(word), self._shapes[after.shape, self._states :, None])
             self._before[word, after.shape] = self._profile(distances[:, 0])
-        base, shape = self._before[word, after.shape]
-        return _Profile(base + after.base, shape) if shape else _NOWHERE
+        return self._before[word, after.shape].beyond(after.base)
 
-    def _minimum(self, profiles: frozenset[_Profile]) -> _Profile:
-        profiles -= {_NOWHERE}
+    def _minimum(self, several: Iterable[_Profile]) -> _Profile:
+        profiles = set(several) - {_NOWHERE}
         if len(profiles) <= 1:
             return next(iter(profiles), _NOWHERE)
         least = min(profile.base for profile in profiles)
@@ -207,8 +274,7 @@ class Completion:
             self._least[relative] = self._profile(
                 np.minimum.reduce([base + self._shapes[shape] for base, shape in relative])
             )
-        base, shape = self._least[relative]
-        return _Profile(base + least, shape)
+        return self._least[relative].beyond(least)
 
     def _profile(self, distances: Distances) -> _Profile:
         """Return ``distances``, their shape numbered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,29 @@ OWN = -2
 """In a word, the terminal of which the pending bytes were a lexeme before the text."""
 
 _UNKNOWN = -1
+
+
+class Emitted(NamedTuple):
+    """What the numbers of :class:`Emissions` stand for, when all have come up.
+
+    Attributes
+    ----------
+    source_of
+        ``int32[L]``: the number of each state of the lexer before the text.
+    state, word
+        ``int32[N]``: what each number stands for, ``word`` an index into ``words``.
+    words
+        The words that came up.
+    length, begins_with_own
+        ``int64[W]``, ``bool[W]``: how many terminals each word has, and whether the first is that of the state before the text.
+    """
+
+    source_of: NDArray[np.int32]
+    state: NDArray[np.int32]
+    word: NDArray[np.int32]
+    words: tuple[Word, ...]
+    length: NDArray[np.int64]
+    begins_with_own: NDArray[np.bool_]
 
 
 @final
@@ -28,10 +51,6 @@ class Emissions:
     ----------
     sources
         How many states before the text there are.
-    source_of
-        ``int32[L]``: the number of each state of the lexer.
-    words
-        The words that came up.
     """
 
     def __init__(self, lexer: Lexer) -> None:
@@ -44,9 +63,9 @@ class Emissions:
         rows[DEAD] = 0
         _, first, group = np.unique(rows[1:], axis=0, return_index=True, return_inverse=True)
         self.sources = len(first)
-        self.source_of = np.concatenate([[DEAD], group.reshape(-1) + 1]).astype(np.int32)
-        self.words: list[Word] = [(), (OWN,)]
-        self._word_number = {word: number for number, word in enumerate(self.words)}
+        self._source_of = np.concatenate([[DEAD], group.reshape(-1) + 1]).astype(np.int32)
+        self._words: list[Word] = [(), (OWN,)]
+        self._word_number = {word: number for number, word in enumerate(self._words)}
         self._longer: dict[tuple[int, int], int] = {}
         self._pairs = np.zeros((2, self.sources + 1), dtype=np.int32)  # the state and the word of each number
         self._pairs[0, 1:] = first + 1
@@ -67,23 +86,16 @@ class Emissions:
             after = self._after[number, column]
         return after
 
-    def meaning(self, numbers: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the states and the words, as indices into ``words``, of ``numbers``."""
-        return self._pairs[0, numbers], self._pairs[1, numbers]
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``int64[W]``: how many terminals each word has."""
-        return np.array([len(word) for word in self.words])
-
-    @property
-    def begins_with_own(self) -> NDArray[np.bool_]:
-        """``bool[W]``: the words whose first terminal is that of the state before the text."""
-        return np.array([word[:1] == (OWN,) for word in self.words])
+    def settled(self) -> Emitted:
+        """Return what the numbers stand for that have come up by now."""
+        length = np.array([len(word) for word in self._words])
+        own = np.array([word[:1] == (OWN,) for word in self._words])
+        state, word = self._pairs[:, : self._used].copy()
+        return Emitted(self._source_of, state, word, tuple(self._words), length, own)
 
     def _find(self, number: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         """Take these steps."""
-        state, word = self.meaning(number)
+        state, word = self._pairs[:, number]
         target = self._lexer.targets[state, column]
         emitted = np.where(number <= self.sources, self._masked[state, column], self._lexer.emits[state, column])
         grown = word.copy()
@@ -99,10 +111,10 @@ class Emissions:
         if key not in self._longer:
             more = (OWN,) if emitted == OWN else self._lexer.words[emitted]
             counted = tuple(t for t in more if t == OWN or not self._lexer.terminals[t].ignored)
-            longer = self.words[word] + counted
-            number = self._word_number.setdefault(longer, len(self.words))
-            if number == len(self.words):
-                self.words.append(longer)
+            longer = self._words[word] + counted
+            number = self._word_number.setdefault(longer, len(self._words))
+            if number == len(self._words):
+                self._words.append(longer)
             self._longer[key] = number
         return self._longer[key]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import EmptyLanguageError, GrammarError
+from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...partition import EOS, Partition
+from ...version import __version__
 from ...vocabulary import Vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
@@ -41,20 +43,24 @@ class CFGGuide(Guide):
 
     Rows are made when they are asked for, and masks need no rows; memory grows with the configurations that were met.
 
+    A guide can be pickled, with its tables and the numbers of its states. From then on each copy numbers new states by itself.
+
     Parameters
     ----------
     spanner
         What the tokens of a vocabulary do to the states of the lexer.
     parser
         The parser of the same grammar.
+    completion
+        The distances to the end; ``None`` to compute them.
     """
 
     shortest = False
 
-    def __init__(self, spanner: Spanner, parser: Parser) -> None:
+    def __init__(self, spanner: Spanner, parser: Parser, completion: Completion | None = None) -> None:
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
-        self.completion = Completion(spanner, parser)
+        self.completion = completion or Completion(spanner, parser)
         self._splits = Splits(spanner, parser, self.completion)
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
@@ -83,6 +89,10 @@ class CFGGuide(Guide):
             raise EmptyLanguageError(guide.why_empty(b""))
         return guide
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock, self.spanner.growing:  # other threads go on to meet states
+            return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
+
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
         with self._lock:
@@ -94,7 +104,10 @@ class CFGGuide(Guide):
 
     def min_tokens(self, state: int) -> int:
         """Return the distance to the end that :class:`Completion` finds; some token lowers it."""
-        return int(self.min_tokens_of(np.array([state]))[0])
+        if state < _FIRST:
+            return 0 if state == DONE else UNREACHABLE
+        with self._lock:
+            return self.completion.distance(*self._split(state))
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """See :meth:`Guide.min_tokens_of`."""
@@ -154,3 +167,13 @@ class CFGGuide(Guide):
         targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
         targets[EOS] = DONE if EOS in live else DEAD
         return Row(spans.partition, targets)
+
+
+def _restored(version: str, tables: bytes) -> CFGGuide:
+    """Return the guide of pickled tables, which mean nothing to another version of the package."""
+    if version != __version__:
+        raise UnsupportedError(
+            f"a CFGGuide of outlines_phi {version} was unpickled by outlines_phi {__version__}, which may allow other tokens; make "
+            "it anew: CFGGuide.of(read_grammar(text), vocabulary)"
+        )
+    return CFGGuide(*pickle.loads(tables))

@@ -43,6 +43,8 @@ class Parser:
         Whose texts are parsed.
     tables
         The tables, over rules without empty bodies.
+    is_lone
+        Whether a configuration is always one stack: the tables have no conflicts.
     start
         The configuration before the first terminal.
     """
@@ -70,6 +72,7 @@ class Parser:
             and kernel[0].dot == len(productions[kernel[0].production].body)
             and tables.reductions[state]
         }
+        self.is_lone = not tables.conflicts
         self._stacks = Stacks()
         self._width = len(grammar.terminals) + 1
         self._after: dict[int, int] = {}  # by configuration and terminal, as one number
@@ -101,7 +104,8 @@ class Parser:
         key = configuration * self._width + (terminal - END)
         after = self._after.get(key)
         if after is None:
-            after = self._after[key] = self._shift(configuration, terminal)
+            shift = self._shift_one if self.is_lone else self._shift
+            after = self._after[key] = shift(configuration, terminal)
         return after
 
     def read(self, configuration: int, terminals: Iterable[int]) -> int:
@@ -148,6 +152,27 @@ class Parser:
             else ERROR
         )
 
+    def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
+        """Return where the reductions before ``terminal`` leave what is known of a lone stack.
+
+        Returns
+        -------
+        entries
+            How many they take off below the last entry that is known.
+        head
+            The nonterminal that they put there.
+        """
+        (stack,) = self.stacks(configuration)
+        state, (lower,) = self.top(stack), self.below(stack)
+        while True:
+            ((head, entries),) = self._reductions[state][terminal]
+            while entries and lower != UNKNOWN:
+                (lower,) = self.below(lower)
+                entries -= 1
+            if lower == UNKNOWN:
+                return entries, head
+            state = self._goto[self.top(lower)][head]
+
     def is_certain(self, configuration: int) -> bool:
         """Whether some stack of it is known; false for :data:`ERROR`."""
         return configuration not in (ERROR, UNKNOWN)
@@ -166,6 +191,10 @@ class Parser:
         """Return the stacks that the top of ``stack`` lies on: one where the grammar is LALR(1), none at the bottom."""
         return self._stacks.below[stack]
 
+    def descend(self, stack: int, entries: int) -> Collection[int]:
+        """Return the stacks that are left when ``entries`` are taken off."""
+        return self._stacks.descend(stack, entries)
+
     def goto(self, stack: int, nonterminal: int) -> int:
         """Return the stack with ``nonterminal`` read on top of ``stack``, or :data:`ERROR` where it cannot stand there."""
         target = self._goto[self.top(stack)].get(nonterminal) if stack != UNKNOWN else None
@@ -180,6 +209,33 @@ class Parser:
             if stack == UNKNOWN:
                 lines["…"] = None
         return "\n".join(lines) or "no text goes on this way"
+
+    def _shift_one(self, stack: int, terminal: int) -> int:
+        """As :meth:`_shift`, where there is one stack and one thing to do."""
+        if stack == UNKNOWN:
+            return UNKNOWN
+        top, below = self._stacks.top, self._stacks.below
+        state, lower = top[stack], below[stack]
+        while terminal in self._reductions[state]:
+            ((head, entries),) = self._reductions[state][terminal]
+            for _ in range(entries):
+                lower = below[lower[0]]
+            if lower[0] == UNKNOWN:
+                return UNKNOWN
+            state = self._goto[top[lower[0]]][head]
+        if terminal not in self._shifts[state]:
+            return ERROR
+        lower = (self._stacks.push(state, lower),)
+        state = self._shifts[state][terminal]
+        while state in self._forced:
+            head, entries = self._forced[state]
+            left: tuple[int, ...] = lower
+            for _ in range(entries):
+                left = below[left[0]]
+            if left[0] == UNKNOWN:
+                break
+            state, lower = self._goto[top[left[0]]][head], left
+        return self._stacks.push(state, lower)
 
     def _shift(self, configuration: int, terminal: int) -> int:
         frontier, is_open = self._reduce(configuration, terminal)

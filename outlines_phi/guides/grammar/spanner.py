@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from ...trie import Trie
 from ...vocabulary import Vocabulary
 from .emissions import OWN, Emissions
 from .lexer import NOTHING, START, Lexer, Word
+
+_FORGOTTEN = ("growing", "_of_state", "_of_source", "_partitions")
+"""What pickling leaves out: a lock, and classes of states, which are as large as the vocabulary and quickly made again."""
 
 
 class Edges(NamedTuple):
@@ -90,12 +93,8 @@ class Spanner:
         self.words: list[Word] = [()]
         """The words emitted, ignored terminals left out; it grows as states are asked for."""
         self._number: dict[Word, int] = {(): 0}
-        self._growing = threading.RLock()
-        self._of_state: dict[int, Spans] = {}
-        self._of_source: dict[int, _Classes] = {}
-        self._partitions: dict[tuple[int, int], Partition] = {}
-        self._emissions = Emissions(lexer)
-        compositions = Compositions(self._emissions.sources + 1, lexer.targets.shape[1], self._emissions.move)
+        emissions = Emissions(lexer)
+        compositions = Compositions(emissions.sources + 1, lexer.targets.shape[1], emissions.move)
         trie = Trie.of(vocabulary)
         numbers = compositions.walk(trie, lexer.byte_class)[trie.node_of]
         # Only what whole tokens do is kept, in the order of their first ids.
@@ -107,16 +106,25 @@ class Spanner:
         self._action = np.full(len(vocabulary), len(used), dtype=np.int32)
         self._action[spelled] = place[action.reshape(-1)]
         known = compositions.known.take(used[order] - 1)
-        by_source = np.argsort(known.source.astype(np.min_scalar_type(self._emissions.sources)), kind="stable")
+        by_source = np.argsort(known.source.astype(np.min_scalar_type(emissions.sources)), kind="stable")
         actions = np.repeat(np.arange(len(known), dtype=np.int32), known.counts)
         self._actions, self._extended = actions[by_source], known.target[by_source]
-        counts = np.bincount(known.source, minlength=self._emissions.sources + 1)
+        counts = np.bincount(known.source, minlength=emissions.sources + 1)
         self._offsets = np.concatenate([[0], np.cumsum(counts)])
+        self._emissions = emissions.settled()
+        self._forget()
 
     @classmethod
     def of(cls, lexer: Lexer, vocabulary: Vocabulary) -> Spanner:
         """Return what the tokens of ``vocabulary`` do to the states of ``lexer``."""
         return cls(lexer, vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: part for name, part in vars(self).items() if name not in _FORGOTTEN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()
 
     def __len__(self) -> int:
         """The number of distinct things that tokens do to the states."""
@@ -126,15 +134,21 @@ class Spanner:
         """Return what the tokens do to ``state``."""
         spans = self._of_state.get(state)
         if spans is None:
-            with self._growing:
+            with self.growing:
                 spans = self._of_state.setdefault(state, self._spans(state))
         return spans
 
     def edges(self) -> Edges:
         """Return the steps that emit at most one terminal, and one more than is held back where some are."""
-        with self._growing:
+        with self.growing:
             found = [self._short_edges(state) for state in range(START, len(self.lexer))]
         return Edges(*(np.concatenate(part).astype(np.int32) for part in zip(*found, strict=True)))
+
+    def _forget(self) -> None:
+        self.growing = threading.RLock()
+        self._of_state: dict[int, Spans] = {}
+        self._of_source: dict[int, _Classes] = {}
+        self._partitions: dict[tuple[int, int], Partition] = {}
 
     def _spans(self, state: int) -> Spans:
         source, label = int(self._emissions.source_of[state]), int(self.lexer.label[state])
@@ -173,7 +187,7 @@ class Spanner:
 
     def _emitted(self, state: int, extended: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the states and the words that ``extended`` stand for behind ``state``."""
-        target, raw = self._emissions.meaning(extended)
+        target, raw = self._emissions.state[extended], self._emissions.word[extended]
         used, which = np.unique(raw, return_inverse=True)
         words = [self._word(self._of_own(state, self._emissions.words[number])) for number in used.tolist()]
         return target, np.array(words, dtype=np.int32)[which.reshape(-1)]
@@ -181,10 +195,10 @@ class Spanner:
     def _short_edges(self, state: int) -> tuple[NDArray[np.integer], ...]:
         source = int(self._emissions.source_of[state])
         extended = np.unique(self._extended[slice(*self._offsets[source : source + 2])])
-        _, raw = self._emissions.meaning(extended)
+        raw = self._emissions.word[extended]
         most = len(self.lexer.words[self.lexer.held[state]]) + 1
         uncounted = self.lexer.label[state] != NOTHING and self.lexer.terminals[self.lexer.label[state]].ignored
-        short = self._emissions.lengths[raw] - (self._emissions.begins_with_own[raw] & uncounted) <= most
+        short = self._emissions.length[raw] - (self._emissions.begins_with_own[raw] & uncounted) <= most
         target, word = np.unique(np.stack(self._emitted(state, extended[short])), axis=1)
         return np.full(len(target), state), target, word
 

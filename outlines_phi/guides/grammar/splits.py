@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, final
 
@@ -10,18 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...partition import EOS
-from ..guide import UNREACHABLE
+from ..guide import DEAD, UNREACHABLE
 from .completion import Completion
-from .lexer import START, Word
+from .lexer import Word
 from .parser import ERROR, Parser
+from .rules import END
 from .spanner import Spanner
+from .stacks import UNKNOWN
 
 _TOP = 3
-"""How many entries of a stack are looked at first. At four, 2 to 6 % of the words of SQL, C and Lean depend on what lies below, at
-one 16 to 18 %; more entries make more tops."""
+"""How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
+tops are met for a first time."""
 
-_SPLITS = 8192
+_SPLITS = 4096
 """Of how many tops of stacks the split is kept."""
+
+_RECENT = 8
+"""How many distances are kept: a mask asks twice, for what is allowed and for the budget beyond which more is not."""
 
 
 class Words(NamedTuple):
@@ -60,22 +66,56 @@ class Words(NamedTuple):
         return np.array(after, dtype=np.int64)[self.place]
 
 
-class _Split(NamedTuple):
-    """What is decided by the top of a stack.
+@final
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What is to be read from a stack.
 
     Attributes
     ----------
-    distances
-        ``int64[G]``: the distance after each class, beyond that of what lies below; UNREACHABLE where it is dead or not decided.
-    open
-        The classes that are not decided.
     words
-        Their words.
+        Words of terminals; the last terminal of that of the end of the text is END.
+    targets
+        ``int32[N]``: the state of the lexer after each; DEAD behind the end of the text.
     """
 
-    distances: NDArray[np.int64]
-    open: NDArray[np.int64]
     words: Words
+    targets: NDArray[np.int32]
+
+
+class _Later(NamedTuple):
+    """What is left to read from another stack, that of ``head`` on what lies ``entries`` below the last one that was looked at.
+
+    Attributes
+    ----------
+    places
+        Where the words stood in what was to be read.
+    task
+        What is left of them.
+    """
+
+    entries: int
+    head: int
+    places: NDArray[np.int64]
+    task: _Task
+
+
+class _Split(NamedTuple):
+    """What the top of a stack decides.
+
+    Attributes
+    ----------
+    places
+        The words that lead to the end, whatever lies below.
+    distances
+        ``int64[N]``: theirs, less the base of what lies below.
+    later
+        The words that take off all that was looked at.
+    """
+
+    places: NDArray[np.int64]
+    distances: NDArray[np.int64]
+    later: tuple[_Later, ...]
 
 
 @final
@@ -84,8 +124,11 @@ class Splits:
 
     Beside a state of the lexer and the top entries of a stack most words of terminals are accepted whatever lies below, or by no
     stack at all: to read them takes nothing off the entries that are known. Where they are accepted, the distances are those to the
-    end of what is known and then of what lies below. They are computed once for each top and each *profile* of what lies below,
-    the distances from there up to a constant. What is left, words that take off more and the end of the text, is read each time.
+    end of what is known and then of what lies below. They are computed once for each top and each kind of what lies below.
+
+    The other words at some terminal take off all that is known, and put a nonterminal on what lies there. What is left of all that
+    put the same one there is read from one stack, whose top decides most of it in its turn. So a stack that was never met costs a
+    few look-ups, one for each top that is taken off.
 
     A parser that follows several stacks reads all words each time.
 
@@ -97,73 +140,95 @@ class Splits:
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion) -> None:
         self._spanner, self._parser, self._completion = spanner, parser, completion
-        self._is_lone = not parser.tables.conflicts
-        self._of_lexeme: dict[int, Words] = {}
-        self._known = lru_cache(_SPLITS)(self._split)
-
-    def words(self, lexeme: int) -> Words:
-        """Return the words of all classes of a state of the lexer."""
-        if lexeme not in self._of_lexeme:
-            self._of_lexeme[lexeme] = Words.of(self._spanner.words, self._spanner.of_state(lexeme).word)
-        return self._of_lexeme[lexeme]
+        self._whole: dict[int, tuple[NDArray[np.int64], _Task]] = {}
+        self._tasks: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Task] = {}
+        self._splits: dict[tuple[_Task, tuple[int, ...], int], _Split] = {}
+        self._recent = lru_cache(_RECENT)(self._distances)
 
     def distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: the distance to the end after each class of tokens, UNREACHABLE where it is dead."""
-        bottom = self._bottom(configuration)
-        if bottom is None:
-            classes = np.arange(self._spanner.of_state(lexeme).partition.size)
-            return self._after(configuration, lexeme, self.words(lexeme), classes)
-        profile = self._completion.below(bottom)
-        split = self._known(
-            lexeme, self._parser.cut(configuration, _TOP), profile.shapes, _Example(configuration, profile.base)
-        )
-        found = np.where(split.distances < UNREACHABLE, split.distances + profile.base, UNREACHABLE)
-        found[split.open] = self._after(configuration, lexeme, split.words, split.open)
+        return self._recent(configuration, lexeme)
+
+    def _distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
+        found = np.full(self._spanner.of_state(lexeme).partition.size, UNREACHABLE, dtype=np.int64)
+        live, whole = self._all_of(lexeme)
+        if self._parser.is_lone:
+            pending = [(configuration, live, whole)]
+            while pending:
+                stack, places, task = pending.pop()
+                states, bottom = self._top(stack)
+                base, split = self._split(stack, states, bottom, task)
+                if len(split.places):
+                    found[places[split.places]] = base + split.distances
+                for later in split.later:
+                    (left,) = self._parser.descend(bottom, later.entries + 1)
+                    pending.append((self._parser.goto(left, later.head), places[later.places], later.task))
+        else:
+            found[live] = self._after(whole.words.read(self._parser, configuration), whole.targets)
+        found.flags.writeable = False
         return found
 
-    def _bottom(self, configuration: int) -> int | None:
-        """Return the last stack from the top that is looked at; ``None`` where there are several, or nothing lies below."""
-        if not self._is_lone:
-            return None
-        (stack,) = self._parser.stacks(configuration)
+    def _all_of(self, lexeme: int) -> tuple[NDArray[np.int64], _Task]:
+        """Return the classes of a state of the lexer that are not dead there, and what is to be read of them."""
+        if lexeme not in self._whole:
+            spans = self._spanner.of_state(lexeme)
+            words = [*self._spanner.words, (*self._spanner.words[spans.word[EOS]], END)]
+            number, targets = spans.word.copy(), spans.target.copy()
+            number[EOS], targets[EOS] = len(words) - 1, DEAD
+            live = np.flatnonzero(spans.target != DEAD)
+            self._whole[lexeme] = live, self._task(Words.of(words, number[live]), targets[live])
+        return self._whole[lexeme]
+
+    def _task(self, words: Words, targets: NDArray[np.int32]) -> _Task:
+        """Return a task: equal ones are one."""
+        key = (words.steps, words.place.tobytes(), targets.tobytes())
+        return self._tasks.setdefault(key, _Task(words, targets))
+
+    def _top(self, stack: int) -> tuple[tuple[int, ...], int]:
+        """Return the states on top of a stack that are looked at, all but the last of them, and the stack that has that on top."""
+        states = []
         for _ in range(_TOP - 1):
             below = self._parser.below(stack)
             if not below:
-                return None
-            (stack,) = below
-        return stack if self._parser.below(stack) else None
+                break
+            states.append(self._parser.top(stack))
+            stack = below[0]
+        return tuple(states), stack
 
-    def _split(self, lexeme: int, top: int, shapes: tuple[tuple[int, int], ...], example: _Example) -> _Split:
-        after = self.words(lexeme).read(self._parser, top)
-        decided = (after == ERROR) | np.array([self._parser.is_certain(each) for each in after.tolist()])
-        decided[EOS] = False
-        accepted = np.flatnonzero(decided & (after != ERROR))
-        spans = self._spanner.of_state(lexeme)
-        distances = np.full(len(after), UNREACHABLE, dtype=np.int64)
-        words = Words.of(self._spanner.words, spans.word[accepted])
-        found = self._after(example.configuration, lexeme, words, accepted)
-        distances[accepted] = np.where(found < UNREACHABLE, found - example.base, UNREACHABLE)
-        undecided = np.flatnonzero(~decided)
-        return _Split(distances, undecided, Words.of(self._spanner.words, spans.word[undecided]))
+    def _split(self, stack: int, states: tuple[int, ...], bottom: int, task: _Task) -> tuple[int, _Split]:
+        """Return the base of what lies below, and what the top of a stack decides: the same for all stacks with this top."""
+        base, kind = self._completion.footing(bottom)
+        key = (task, states, kind)
+        if key not in self._splits:
+            if len(self._splits) == _SPLITS:
+                del self._splits[next(iter(self._splits))]
+            self._splits[key] = self._new_split(stack, task, base)
+        return base, self._splits[key]
 
-    def _after(self, configuration: int, lexeme: int, words: Words, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the distance after each of some classes, whose words these are."""
-        after, target = words.read(self._parser, configuration), self._spanner.of_state(lexeme).target[classes]
-        after = np.where(target == 0, ERROR, after)
-        found = self._completion.distances(after, target)
-        for place in np.flatnonzero(classes == EOS).tolist():
-            found[place] = 0 if target[place] == START and self._parser.accepts(int(after[place])) else UNREACHABLE
+    def _new_split(self, stack: int, task: _Task, base: int) -> _Split:
+        # After each beginning of a word: this stack, what is known of all, and where what is known ended, with the rest since then.
+        whole, known = [stack], [self._parser.cut(stack, _TOP)]
+        ended: list[tuple[int, int] | None] = [None]
+        rest: list[Word] = [()]
+        for before, terminal in task.words.steps:
+            after, end = self._parser.shift(known[before], terminal), ended[before]
+            if after == UNKNOWN:
+                after, end = ERROR, self._parser.beyond(known[before], terminal)
+            known.append(after)
+            whole.append(ERROR if after == ERROR else self._parser.shift(whole[before], terminal))
+            ended.append(end)
+            rest.append((*rest[before], terminal) if end else ())
+        place = task.words.place
+        distances = self._after(np.array(whole)[place], task.targets)
+        places = np.flatnonzero(distances < UNREACHABLE)
+        later = []
+        for end in dict.fromkeys(filter(None, ended)):
+            left = np.flatnonzero(np.array([each == end for each in ended])[place])
+            later.append(_Later(*end, left, self._task(Words.of(rest, place[left]), task.targets[left])))
+        return _Split(places, distances[places] - base, tuple(later))
+
+    def _after(self, configurations: NDArray[np.int64], targets: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the distances after words that lead to these configurations and states of the lexer."""
+        found = self._completion.distances(configurations, targets)
+        found[(targets == DEAD) & (configurations != ERROR)] = 0
         return found
-
-
-class _Example(NamedTuple):
-    """A configuration with a certain top, and the distance below it. What is found of one holds of all: they are all equal."""
-
-    configuration: int
-    base: int
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Example)
-
-    def __hash__(self) -> int:
-        return 0

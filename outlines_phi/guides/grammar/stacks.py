@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import final
 
 UNKNOWN = 0
@@ -42,7 +42,7 @@ class Stacks:
             self.below.append(key[1])
         return number
 
-    def descend(self, stack: int, entries: int) -> Iterable[int]:
+    def descend(self, stack: int, entries: int) -> Collection[int]:
         """Return the stacks that are left when ``entries`` are taken off."""
         left: Collection[int] = (stack,)
         for _ in range(entries):
