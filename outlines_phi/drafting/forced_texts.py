@@ -169,7 +169,7 @@ class _ByTokens(ForcedTexts):
         (here, targets), (there, others) = self._signs(state), self._signs(after)
         return after != state and np.array_equal(here, there) and np.array_equal(targets, others)
 
-    def _signs(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def _signs(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
         """Return the live tokens that do not begin with a blank, and where they lead."""
         live, row = self._live(state), self._guide.row(state)
         live = live[~np.isin(self._trie.byte[self._first[self._trie.node_of[live]]], list(BLANKS))]

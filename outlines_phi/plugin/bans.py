@@ -121,6 +121,22 @@ class Correction:
         return Correction(inherited if isinstance(said, Unset) else said, ban, self.phi_without)
 
 
+class Corrected:
+    """What writes under a correction: the generators of both APIs."""
+
+    correction: Correction
+
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator; ``None`` for plain masking, in Outlines' own loop."""
+        return self.correction.phi
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.correction.ban
+
+
 def _described(phi: Phi | None) -> str:
     """Return what to call a correction in a message, with the option that levels differ in."""
     match phi:

@@ -11,12 +11,10 @@ from typing import Any, final
 import torch
 
 from ..errors import EmptyLanguageError, UnsupportedError
-from ..guides.banned import BannedPhrases
 from ..guides.regex import compile_regex
-from ..phi.estimator import Phi
 from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
-from .bans import Ban, Correction
+from .bans import Ban, Corrected, Correction
 from .drafts import DraftOptions
 from .keywords import END, MEANT, refuse_unknown
 from .model import PhiTransformers
@@ -52,7 +50,7 @@ _SEEDED = threading.Lock()
 
 
 @final
-class ClassicGenerator:
+class ClassicGenerator(Corrected):
     """What the functions of :mod:`outlines_phi.generate` return.
 
     Attributes
@@ -85,16 +83,6 @@ class ClassicGenerator:
     ) -> None:
         self.model, self.output_type, self.sampler, self.reader = model, output_type, sampler, reader
         self.correction, self.constraint, self.draft = correction, constraint, draft
-
-    @property
-    def phi(self) -> Phi | None:
-        """The correction; ``None`` for plain masking."""
-        return self.correction.phi
-
-    @property
-    def banned_phrases(self) -> BannedPhrases | None:
-        """What is not written; ``None`` where nothing is banned."""
-        return self.correction.ban
 
     def banning(self, phrases: Ban | None) -> ClassicGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""

@@ -12,7 +12,6 @@ from outlines.generator import SteerableGenerator
 from ..errors import BudgetError, UnsupportedError
 from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
-from ..guides.banned import BannedPhrases
 from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
@@ -22,7 +21,7 @@ from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from . import search
 from .audit import audit
-from .bans import Ban, Correction
+from .bans import Ban, Corrected, Correction
 from .draft_sources import check_draft
 from .drafts import DraftOptions, Drafts, resolve_draft
 from .keywords import MEANT, refuse_unknown
@@ -45,7 +44,7 @@ from .values import reader
 
 
 @final
-class PhiGenerator(SteerableGenerator):
+class PhiGenerator(Corrected, SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called.
 
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
@@ -74,16 +73,6 @@ class PhiGenerator(SteerableGenerator):
             None if output_type is None else MaskLogitsProcessor(model.table(output_type, backend=backend))
         )
         self.logits_processor = self._processor(correction)
-
-    @property
-    def phi(self) -> Phi | None:
-        """The estimator; ``None`` for plain Outlines."""
-        return self.correction.phi
-
-    @property
-    def banned_phrases(self) -> BannedPhrases | None:
-        """What is not written; ``None`` where nothing is banned."""
-        return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""

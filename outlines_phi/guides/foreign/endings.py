@@ -28,6 +28,9 @@ _TIMES = (64, 1, 8)
 _KINDS = (")]}>", "\"'", string.digits, string.ascii_letters, ";.,:=+-*/_|&", " \n\t\r", "([{<")
 """What ends a text soonest, as a rule, comes first."""
 
+_FIRST, _SHORTEST = 8, 512
+"""Tokens that are tried at once where few attempts are made, and the shortest ones that they are taken of."""
+
 _QUOTES = 1
 """The kind that ends a text in which many tokens may follow."""
 
@@ -56,6 +59,9 @@ class Endings:
         preference = np.array([order.get(byte, 256) for byte in first])
         self._kind = np.array([kind.get(byte, len(_KINDS)) for byte in first])
         self._order = np.lexsort((preference, lengths))  # shorter ones first
+        self._rank = self._order.argsort()
+        writes = (lengths > 0) & (np.arange(len(lengths)) != self._eos)
+        self._shortest = self._order[writes[self._order]][:_SHORTEST]
         self._lengths = lengths
 
     def find(self, allowed: Allowed, text: str) -> tuple[int, ...] | None:
@@ -85,6 +91,20 @@ class Endings:
             )
         return found
 
+    def first(self, follows: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return a few of the tokens that may follow, of the shortest ones there are, in the order in which they are tried."""
+        return self._shortest[follows[self._shortest]][:_FIRST]
+
+    def one_of_each_kind(self, follows: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return one of the shortest tokens that may follow for each kind of character that they begin with."""
+        live = self._shortest[follows[self._shortest]]
+        return live[np.unique(self._kind[live], return_index=True)[1]]
+
+    def _in_order(self, follows: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return all tokens that may follow, in the order in which they are tried."""
+        live = np.flatnonzero(follows)
+        return live[self._rank[live].argsort()] if len(live) <= FEW else self._order[follows[self._order]]
+
     def _breadth_first(self, allowed: Allowed, limit: int, *, stop: bool) -> tuple[tuple[int, ...] | None, bool]:
         """Return a way to the end, and whether all texts were looked at; ``stop`` where more than a few tokens may follow."""
         queue, met, complete = deque[tuple[int, ...]]([()]), {b""}, True
@@ -96,7 +116,7 @@ class Endings:
             follows = allowed(tokens)
             if follows[self._eos]:
                 return tokens, True
-            live = self._order[follows[self._order]]
+            live = self._in_order(follows)
             if len(live) > FEW:
                 if stop:
                     return None, False
@@ -118,7 +138,7 @@ class Endings:
             if follows[self._eos]:
                 return tokens
             key = np.packbits(follows).tobytes()
-            live = self._order[follows[self._order]]
+            live = self._in_order(follows)
             if not len(live):
                 return None
             again, seen[key] = seen[key] // times, seen[key] + 1

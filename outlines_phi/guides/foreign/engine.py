@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
+from ...vocabulary import Vocabulary
 
 
 class Kind(Enum):
@@ -51,12 +52,29 @@ class Matcher(ABC):
         """Return ``bool[V]``: the tokens that the engine lets follow, the end of sequence where the text may end."""
 
     @abstractmethod
-    def ends(self, tokens: Sequence[int]) -> bool:
-        """Return whether the text may end after ``tokens``; the text stays as it is."""
+    def ends_after(self, tokens: Sequence[int], more: Sequence[int]) -> list[bool]:
+        """Return for each of ``tokens``, which are allowed, whether the text may end after it and ``more``; nothing is read."""
 
 
 class Engine(ABC):
-    """A grammar engine over one vocabulary."""
+    """A grammar engine over the bytes of a vocabulary.
+
+    Parameters
+    ----------
+    vocabulary
+        The tokens.
+
+    Raises
+    ------
+    UnsupportedError
+        The package of the engine is not installed.
+    """
+
+    package: ClassVar[str]
+    """What to import: an extra of the same name."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self._module = vocabulary, load(self.package)
 
     @abstractmethod
     def matcher(self, source: Source) -> Matcher:

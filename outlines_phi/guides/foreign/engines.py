@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ...vocabulary import Vocabulary
 from .engine import Engine
 from .llguidance import LLGuidance
 from .xgrammar import XGrammar
 
-ENGINES: Mapping[str, Callable[[Vocabulary], Engine]] = {"llguidance": LLGuidance, "xgrammar": XGrammar}
+ENGINES: Mapping[str, type[Engine]] = {engine.package: engine for engine in (LLGuidance, XGrammar)}
 """What makes an engine for a vocabulary; its package is imported then."""

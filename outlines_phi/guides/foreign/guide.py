@@ -51,9 +51,11 @@ class EngineGuide(PrefixGuide):
         """See :meth:`PrefixGuide.allowed`."""
         return self.reader.allowed((*self.path(state)[1], *more))
 
-    def ends(self, state: int, more: tuple[int, ...]) -> bool:
-        """See :meth:`PrefixGuide.ends`."""
-        return self.reader.ends(self.path(state)[1], more)
+    def ends_after(
+        self, state: int, more: tuple[int, ...], nexts: NDArray[np.integer], way: tuple[int, ...]
+    ) -> NDArray[np.bool_]:
+        """See :meth:`PrefixGuide.ends_after`."""
+        return self.reader.ends_after((*self.path(state)[1], *more), nexts, way)
 
     def without(self, phrases: BannedPhrases) -> BannedEngineGuide:
         """Return what is left without ``phrases``."""
@@ -76,24 +78,22 @@ class BannedEngineGuide(PrefixGuide, BanningGuide):
         self._roots = {right.start: self.start}  # by what waits after the prompt
         self._waiting_after = {self.start: right.start}
         self._recent_waiting = lru_cache(_READ)(self._waiting)
-        self._recent_finishes = lru_cache(_READ)(self._finishes)
 
     def allowed(self, state: int, more: tuple[int, ...] = ()) -> NDArray[np.bool_]:
         """See :meth:`PrefixGuide.allowed`."""
-        waiting = self._recent_waiting(state)
-        for token in more:
-            waiting = self.right.advance(waiting, token)
-        row = self.right.row(waiting)
+        row = self.right.row(self._waiting_after_more(state, more))
         return self.left.reader.allowed((*self.path(state)[1], *more)) & (row.targets[row.partition.class_of] != 0)
 
-    def ends(self, state: int, more: tuple[int, ...]) -> bool:
-        """See :meth:`PrefixGuide.ends`."""
-        waiting = self._recent_waiting(state)
-        if more:
-            waiting, more_text = self.right.advance(waiting, more[0]), self.vocabulary.decode(more[1:])
-        else:
-            more_text = b""
-        return self._recent_finishes(waiting, more_text) and self.left.reader.ends(self.path(state)[1], more)
+    def ends_after(
+        self, state: int, more: tuple[int, ...], nexts: NDArray[np.integer], way: tuple[int, ...]
+    ) -> NDArray[np.bool_]:
+        """See :meth:`PrefixGuide.ends_after`."""
+        row = self.right.row(self._waiting_after_more(state, more))
+        waiting, places = np.unique(row.targets[row.partition.class_of[nexts]], return_inverse=True)
+        after = self.right.after_text(waiting, self.vocabulary.decode(way))
+        ends = (self.right.min_tokens_of(after) == 0)[places]
+        ends[ends] = self.left.reader.ends_after((*self.path(state)[1], *more), nexts[ends], way)
+        return ends
 
     def start_after(self, prompt: bytes) -> int:
         """See :meth:`Guide.start_after`."""
@@ -131,11 +131,11 @@ class BannedEngineGuide(PrefixGuide, BanningGuide):
         allowed = self.left.reader.allowed(self.path(state)[1])[tokens]
         return np.where(allowed, self.right.phrases_at(self._recent_waiting(state), tokens), -1)
 
-    def _finishes(self, waiting: int, text: bytes) -> bool:
-        """Return whether the phrases let a text end with ``text`` from a state of the right guide on."""
-        if waiting <= DONE:
-            return False
-        return int(self.right.min_tokens_of(self.right.after_text(np.array([waiting]), text))[0]) == 0
+    def _waiting_after_more(self, state: int, more: tuple[int, ...]) -> int:
+        waiting = self._recent_waiting(state)
+        for token in more:
+            waiting = self.right.advance(waiting, token)
+        return waiting
 
     def _waiting(self, state: int) -> int:
         """Return the state of the right guide after a prefix."""

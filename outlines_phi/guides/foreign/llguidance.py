@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import GrammarError, UnsupportedError
 from ...vocabulary import Vocabulary
-from .engine import Engine, Kind, Matcher, Source, load, unpack
+from .engine import Engine, Kind, Matcher, Source, unpack
 
 _ANY_SPELLING = '%llguidance {"no_forcing": true}\n'
 """Where only one text can follow, llguidance allows its canonical spelling alone unless it is told not to."""
@@ -26,29 +26,21 @@ class LLGuidance(Engine):
 
     Text that is forced may be spelled by any tokens here, as all other text; in the loop of Outlines' own backend llguidance
     allows its canonical spelling alone.
-
-    Parameters
-    ----------
-    vocabulary
-        The tokens.
-
-    Raises
-    ------
-    UnsupportedError
-        The package is not installed.
     """
 
+    package = "llguidance"
+
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._package, self._vocabulary = load("llguidance"), vocabulary
-        self._tokenizer = self._package.LLTokenizer(_Tokens(vocabulary))
+        super().__init__(vocabulary)
+        self._tokenizer = self._module.LLTokenizer(_Tokens(vocabulary))
 
     def matcher(self, source: Source) -> Matcher:
         """See :meth:`Engine.matcher`: the first reading of a grammar that it takes, GBNF or Lark's dialect."""
         reasons = []
         for grammar in self._readings(source):
-            matcher = self._package.LLMatcher(self._tokenizer, grammar)
+            matcher = self._module.LLMatcher(self._tokenizer, grammar)
             if not matcher.is_error():
-                return _LLGuidanceMatcher(matcher, self._vocabulary)
+                return _LLGuidanceMatcher(matcher, self.vocabulary)
             reasons.append(_first_part(matcher.get_error()))
         raise GrammarError(f"llguidance refuses the {source.kind.value}: {reasons[-1]}\nIt is {source.text:.200}")
 
@@ -56,12 +48,12 @@ class LLGuidance(Engine):
         """Return the grammars that ``source`` may stand for, in the order in which Outlines tries them."""
         match source.kind:
             case Kind.REGEX:
-                (grammar,) = json.loads(self._package.LLMatcher.grammar_from_regex(source.text))["grammars"]
+                (grammar,) = json.loads(self._module.LLMatcher.grammar_from_regex(source.text))["grammars"]
                 return [_ANY_SPELLING + grammar["lark_grammar"]]
             case Kind.JSON_SCHEMA:
                 return [f"{_ANY_SPELLING}start: %json {source.text}"]
         try:
-            read = self._package.grammar_from("grammar", source.text)
+            read = self._module.grammar_from("grammar", source.text)
         except ValueError:
             return [_ANY_SPELLING + source.text]
         return [_ANY_SPELLING + read]
@@ -114,12 +106,10 @@ class _LLGuidanceMatcher(Matcher):
         allowed[self._eos] = ends
         return allowed
 
-    def ends(self, tokens: Sequence[int]) -> bool:
-        if not tokens:
-            return bool(self._matcher.is_accepting())
-        if self._matcher.is_stopped():  # at an end that nothing follows
-            return False
-        return self._matcher.validate_tokens([*tokens, self._eos]) == len(tokens) + 1
+    def ends_after(self, tokens: Sequence[int], more: Sequence[int]) -> list[bool]:
+        validate, rest = self._matcher.validate_tokens, [*more, self._eos]
+        whole = 1 + len(rest)
+        return [validate([token, *rest]) == whole for token in tokens]
 
     def _check(self) -> None:
         # It raises nothing; once in error, it stays there.

@@ -8,11 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UnsupportedError
 from ..guide import DONE
-
-LAST = np.iinfo(np.int32).max
-"""States of guides are 32-bit numbers."""
 
 
 @final
@@ -20,7 +16,8 @@ class Numbering:
     """Numbers for token prefixes, given to all that go on from a prefix by one token at once.
 
     The children of a prefix are ``base, base + 1, ...`` in the order of their last tokens. A block of them costs a number and a
-    list of tokens, which the prefixes with the same next tokens share; no child costs anything before it has children.
+    list of tokens, which the prefixes with the same next tokens share; no child costs anything before it has children. The numbers
+    have 64 bits: over 131,072 tokens, those of 32 would last for 17,000 prefixes of free text.
     """
 
     def __init__(self) -> None:
@@ -36,13 +33,7 @@ class Numbering:
         return self._add(-1, np.zeros(1, dtype=np.int32))
 
     def children(self, state: int, tokens: NDArray[np.integer]) -> int:
-        """Return the base of the children of ``state``, whose last tokens are ``tokens``, ascending; always the same.
-
-        Raises
-        ------
-        UnsupportedError
-            There are no numbers left.
-        """
+        """Return the base of the children of ``state``, whose last tokens are ``tokens``, ascending; always the same."""
         if state not in self._block:
             base = self._add(state, tokens)
             self._block[state] = len(self._bases) - 1
@@ -52,6 +43,10 @@ class Numbering:
     def tokens(self, state: int) -> NDArray[np.int32]:
         """Return the next tokens of ``state``, whose children have numbers."""
         return np.frombuffer(self._tokens[self._block[state]], dtype=np.int32)
+
+    def go_on_alike(self, state: int, other: int) -> bool:
+        """Return whether the same tokens follow two prefixes whose children have numbers."""
+        return self._tokens[self._block[state]] is self._tokens[self._block[other]]
 
     def above(self, state: int) -> tuple[int, int] | None:
         """Return the prefix without its last token, and that token; ``None`` for an empty one."""
@@ -64,17 +59,14 @@ class Numbering:
 
     def siblings(self, states: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the parent of each of ``states``, -1 for an empty prefix, and its place among the children."""
-        bases = np.array(self._bases, dtype=np.int64)
+        first, last = states.min(initial=self._next), states.max(initial=0)
+        near = slice(bisect_right(self._bases, first) - 1, bisect_right(self._bases, last))
+        bases, parents = (np.array(of[near], dtype=np.int64) for of in (self._bases, self._parents))
         block = np.searchsorted(bases, states, side="right") - 1
-        return np.array(self._parents, dtype=np.int64)[block], states - bases[block]
+        return parents[block], states - bases[block]
 
     def _add(self, parent: int, tokens: NDArray[np.integer]) -> int:
         base = self._next
-        if base + len(tokens) > LAST:
-            raise UnsupportedError(
-                f"{len(self._bases)} texts were begun with this output type, and their next tokens have used up all numbers. Call "
-                "model.clear_cache() (or make a new generator), which forgets them."
-            )
         content = tokens.astype(np.int32).tobytes()
         self._bases.append(base)
         self._parents.append(parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .endings import Endings
 from .numbering import Numbering
 
-_ROWS, _PARTITIONS, _DISTANCES, _PATHS = 256, 32, 64, 4096
+_ROWS, _PARTITIONS, _DISTANCES, _PATHS = 128, 32, 64, 4096
 """How many rows are kept (a target per next token), partitions of the vocabulary, distances of a state's children, and paths."""
 
 MANY = 2_048
@@ -25,6 +26,12 @@ MANY = 2_048
 
 RESERVE = 32
 """Tokens that one token may add to the shortest way to the end, and those of the shortest text, where next tokens are many."""
+
+MARGIN = 4
+"""Tokens that a token may add to the way to the end beyond what it adds to that of a prefix alike, where next tokens are many."""
+
+_BACK = 4
+"""Tokens that may lead back to free text: a character has three bytes after the first, an escape four digits."""
 
 
 class PrefixGuide(Guide):
@@ -35,12 +42,15 @@ class PrefixGuide(Guide):
 
     ``min_tokens`` is the length of a known way to the end. That of the empty text is searched for (:class:`Endings`). A text with a
     last token ``v`` has, of the way ``w`` of the text without it, the rest if ``v`` begins it; else the shortest end of ``w`` that
-    completes it (where next tokens are many: ``w`` itself first); else one that is searched for. So some token always lowers it,
-    and no text within a budget is ever truncated.
+    completes it (where next tokens are many: ``w`` itself first; then an end of the way after some other token than ``v``, or ``w``
+    after up to :data:`_BACK` tokens); else one that is searched for. So some token always lowers it, and no text within a budget is
+    ever truncated.
 
     Where more than :data:`MANY` tokens may follow, in free text inside a format, each of them is looked at only where the budget is
     near: where the way to the end leaves less than :data:`RESERVE` tokens and the length of the way of the empty text. Before that
-    all are live. Should one of them lead to a text whose way does not fit, the budget is refused at that text, with an
+    all are live. From there on, what was found for the first beginning of the text with the same next tokens and the same way
+    will do for each token that fits even with :data:`MARGIN` tokens more; the others are looked at again. So the last tokens of a
+    budget are exact. Should a token lead to a text whose way does not fit, the budget is refused at that text, with an
     :class:`UnsupportedError`.
     """
 
@@ -57,14 +67,18 @@ class PrefixGuide(Guide):
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_partition = lru_cache(_PARTITIONS)(self._partition)
         self._recent_distances = lru_cache(_DISTANCES)(self._distances)
+        self._recent_examples = lru_cache(_DISTANCES)(self._examples)
+        self._recent_fitting = lru_cache(_DISTANCES)(self._fitting)
 
     @abstractmethod
     def allowed(self, state: int, more: tuple[int, ...] = ()) -> NDArray[np.bool_]:
         """Return ``bool[V]``: what may follow a prefix and ``more`` tokens, each of which may follow; also into dead ends."""
 
     @abstractmethod
-    def ends(self, state: int, more: tuple[int, ...]) -> bool:
-        """Return whether a text may end after a prefix and ``more`` tokens, of which the first may follow it."""
+    def ends_after(
+        self, state: int, more: tuple[int, ...], nexts: NDArray[np.integer], way: tuple[int, ...]
+    ) -> NDArray[np.bool_]:
+        """Return whether a text may end after a prefix, ``more`` tokens, each of ``nexts``, which may follow, and ``way``."""
 
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
@@ -102,13 +116,15 @@ class PrefixGuide(Guide):
         UnsupportedError
             A text that was begun among many does not fit the budget.
         """
+        self._check_fits(state, remaining)
         row = self.row(state)
         if len(row.targets) <= MANY:
             return super().live_classes(state, remaining)
-        if remaining > self.slack(state):
-            return row.targets != DEAD
-        self._check_fits(state, remaining)
-        return super().live_classes(state, remaining)
+        live = row.targets != DEAD
+        if remaining <= self.slack(state):
+            with self._lock:
+                live[FIRST:] = self._recent_fitting(state, remaining)
+        return live
 
     def slack(self, state: int) -> int:
         """See :meth:`Guide.slack`."""
@@ -134,7 +150,7 @@ class PrefixGuide(Guide):
     def _silence(self) -> Row:
         """The row of a state that leads nowhere."""
         partition = self._recent_partition(np.packbits(np.zeros(len(self.vocabulary), dtype=bool)).tobytes())
-        return Row(partition, np.zeros(partition.size, dtype=np.int32))
+        return Row(partition, np.zeros(partition.size, dtype=np.int64))
 
     def _row(self, state: int) -> Row:
         if state <= DONE:
@@ -144,10 +160,10 @@ class PrefixGuide(Guide):
         allowed[self.vocabulary.eos_ids[0]] = False
         tokens = np.flatnonzero(allowed)
         base = self._numbering.children(state, tokens)
-        children = base + np.arange(len(tokens), dtype=np.int32)
-        if len(tokens) + FIRST <= MANY:
+        children = base + np.arange(len(tokens))
+        if not self._has_many(state):
             children[self._recent_distances(state) >= UNREACHABLE] = DEAD
-        targets = np.concatenate([[DEAD, end], children]).astype(np.int32)
+        targets = np.concatenate([[DEAD, end], children])
         return Row(self._recent_partition(np.packbits(allowed).tobytes()), targets)
 
     def _partition(self, allowed: bytes) -> Partition:
@@ -161,9 +177,28 @@ class PrefixGuide(Guide):
 
     def _distances(self, state: int) -> NDArray[np.int64]:
         """Return ``min_tokens`` of the children of ``state``."""
-        way = self._way(state)
-        ways = (self._way_after(state, way, token) for token in self._numbering.tokens(state).tolist())
-        return np.array([UNREACHABLE if after is None else len(after) + 1 for after in ways], dtype=np.int64)
+        ways = self._ways_after(state, self._way(state), self._numbering.tokens(state))
+        return np.array([UNREACHABLE if way is None else len(way) + 1 for way in ways], dtype=np.int64)
+
+    def _fitting(self, state: int, remaining: int) -> NDArray[np.bool_]:
+        """Return which children of ``state`` fit a budget; for most, what is known of those of a prefix alike will do."""
+        alike = self._alike(state)
+        least = self._recent_distances(alike)
+        fits = least < remaining
+        if alike != state:
+            tight = np.flatnonzero(least + MARGIN >= remaining)
+            ways = self._ways_after(state, self._way(state), self._numbering.tokens(state)[tight])
+            fits[tight] = [way is not None and len(way) + 1 < remaining for way in ways]
+        return fits
+
+    def _alike(self, state: int) -> int:
+        """Return the shortest beginning of ``state`` with the same next tokens and way to the end."""
+        alike = here = state
+        while (above := self._numbering.above(here)) is not None:
+            here = above[0]
+            if self._numbering.go_on_alike(here, state) and self._way(here) == self._way(state):
+                alike = here
+        return alike
 
     def _path(self, state: int) -> tuple[int, tuple[int, ...]]:
         tokens = []
@@ -183,20 +218,71 @@ class PrefixGuide(Guide):
             unknown.append((here, *above))
             here = above[0]
         for child, parent, token in reversed(unknown):
-            self._ways[child] = self._way_after(parent, self._ways[parent], token)
+            (self._ways[child],) = self._ways_after(parent, self._ways[parent], np.array([token]))
         return self._ways[state]
 
-    def _way_after(self, state: int, way: tuple[int, ...] | None, token: int) -> tuple[int, ...] | None:
+    def _ways_after(
+        self, state: int, way: tuple[int, ...] | None, tokens: NDArray[np.integer]
+    ) -> list[tuple[int, ...] | None]:
+        """Return a way to the end after each of ``tokens``, which may follow ``state``; of each by itself, so always the same."""
+        found: list[tuple[int, ...] | None] = [None] * len(tokens)
         if way is None:  # a dead end
-            return None
-        if way[:1] == (token,):
-            return way[1:]
+            return found
+        goes_on = tokens == (way[0] if way else -1)
+        for place in np.flatnonzero(goes_on).tolist():
+            found[place] = way[1:]
+        left = np.flatnonzero(~goes_on)
+        for rest in self._probable(state, way):
+            if not len(left):
+                break
+            ends = self.ends_after(state, (), tokens[left], rest)
+            for place in left[ends].tolist():
+                found[place] = rest
+            left = left[~ends]
+        for place in left.tolist():
+            found[place] = self._way_after(state, way, int(tokens[place]))
+        return found
+
+    def _probable(self, state: int, way: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield what probably ends the text after most next tokens."""
+        rests = [way[kept:] for kept in range(len(way), -1, -1)]
+        if not self._has_many(state):
+            yield from rests
+            return
         # What many tokens lead to is free text as a rule, which the way ends as it did before.
-        many = len(self._numbering.tokens(state)) + FIRST > MANY
-        for kept in ([0] if many else []) + list(range(len(way), -1, -1)):
-            if self.ends(state, (token, *way[kept:])):
-                return way[kept:]
-        return self._searched(state, (token,))
+        yield way
+        yield from rests[:-1]
+        yield from self._recent_examples(state)
+
+    def _examples(self, state: int) -> tuple[tuple[int, ...], ...]:
+        """Return ways to the end after a next token of each kind that no end of the way of ``state`` completes, and their ends."""
+        way = self._way(state) or ()
+        rests, ways = [way[kept:] for kept in range(len(way) + 1)], list[tuple[int, ...]]()
+        for token in self._endings.one_of_each_kind(self.allowed(state)).tolist():
+            if not any(self.ends_after(state, (), np.array([token]), rest)[0] for rest in rests):
+                ways.append(self._way_after(state, way, token) or ())
+        found = dict.fromkeys(way[kept:] for way in ways for kept in range(len(way)))
+        return tuple(way for way in found if way not in rests)
+
+    def _way_after(self, state: int, way: tuple[int, ...], token: int) -> tuple[int, ...] | None:
+        """Return a way to the end after a next token that no end of ``way``, that of ``state``, completes."""
+        return (self._led_back(state, token, way) if self._has_many(state) else None) or self._searched(state, (token,))
+
+    def _has_many(self, state: int) -> bool:
+        return len(self._numbering.tokens(state)) + FIRST > MANY
+
+    def _led_back(self, state: int, token: int, way: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return ``way`` after what brings back the text that it ends: the rest of a character, or of an escape."""
+        more: tuple[int, ...] = (token,)
+        for _ in range(_BACK):
+            nexts = self._endings.first(self.allowed(state, more))
+            ends = self.ends_after(state, more, nexts, way)
+            if ends.any():
+                return (*more[1:], int(nexts[ends.argmax()]), *way)
+            if not len(nexts):
+                return None
+            more = (*more, int(nexts[0]))
+        return None
 
     def _searched(self, state: int, more: tuple[int, ...]) -> tuple[int, ...] | None:
         text = self.vocabulary.decode((*self.path(state)[1], *more)).decode(errors="replace")
@@ -204,9 +290,9 @@ class PrefixGuide(Guide):
 
     def _check_fits(self, state: int, remaining: int) -> None:
         least = self.min_tokens(state)
-        if least > remaining:
+        if state > DONE and least > remaining:
             raise UnsupportedError(
                 f"the text {self.describe(state)} needs {least} tokens more at least as far as is known, and max_new_tokens leaves "
-                f"{remaining}: one token has added more than {self._reserve} to the way to the end, which was not foreseen. Give a "
-                "larger max_new_tokens, or use backend=None."
+                f"{remaining}: its last token has added more to the way to the end than was foreseen. Give a larger "
+                "max_new_tokens, or use backend=None."
             )

@@ -48,9 +48,9 @@ class Reader:
                 self._masks.popitem(last=False)
         return np.unpackbits(self._masks[tokens], count=len(self._vocabulary)).view(np.bool_)
 
-    def ends(self, tokens: tuple[int, ...], more: Sequence[int]) -> bool:
-        """Return whether ``tokens`` and ``more``, of which the first is allowed, are a member."""
-        return self._ask(tokens, lambda matcher: matcher.ends(more))
+    def ends_after(self, tokens: tuple[int, ...], nexts: NDArray[np.integer], more: Sequence[int]) -> NDArray[np.bool_]:
+        """Return for each of ``nexts``, which may follow ``tokens``, whether they, it and ``more`` are a member."""
+        return np.array(self._ask(tokens, lambda matcher: matcher.ends_after(nexts.tolist(), more)), dtype=bool)
 
     def _ask(self, tokens: tuple[int, ...], question: Callable[[Matcher], Answer]) -> Answer:
         try:

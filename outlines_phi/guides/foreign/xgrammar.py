@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import GrammarError, UnsupportedError
 from ...vocabulary import Vocabulary
-from .engine import Engine, Kind, Matcher, Source, load, unpack
+from .engine import Engine, Kind, Matcher, Source, unpack
 
 _ORIGIN = re.compile(r"\[[\d:]+\] \S+:\d+: ")
 """What stands before a message: a time, and a line of the engine's own source."""
@@ -19,49 +19,38 @@ _ORIGIN = re.compile(r"\[[\d:]+\] \S+:\d+: ")
 
 @final
 class XGrammar(Engine):
-    """xgrammar over the bytes of a vocabulary. A grammar is written in its EBNF, with a rule ``root``; JSON may have any blanks.
+    """xgrammar over the bytes of a vocabulary. A grammar is written in its EBNF, with a rule ``root``; JSON may have any blanks."""
 
-    Parameters
-    ----------
-    vocabulary
-        The tokens.
-
-    Raises
-    ------
-    UnsupportedError
-        The package is not installed.
-    """
+    package = "xgrammar"
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._package, self._vocabulary = load("xgrammar"), vocabulary
-        tokens = self._package.TokenizerInfo(
+        super().__init__(vocabulary)
+        tokens = self._module.TokenizerInfo(
             list(vocabulary.tokens),
-            vocab_type=self._package.VocabType.RAW,
+            vocab_type=self._module.VocabType.RAW,
             vocab_size=len(vocabulary),
             stop_token_ids=[vocabulary.eos_ids[0]],
             add_prefix_space=False,
         )
-        self._compiler = self._package.GrammarCompiler(tokens)
+        self._compiler = self._module.GrammarCompiler(tokens)
 
     def matcher(self, source: Source) -> Matcher:
         """See :meth:`Engine.matcher`."""
         try:
-            matcher = self._package.GrammarMatcher(self._compiler.compile_grammar(self._grammar(source)))
+            matcher = self._module.GrammarMatcher(self._compiler.compile_grammar(self._grammar(source)))
         except (RuntimeError, ValueError) as error:
             reason = _ORIGIN.sub("", str(error)).strip()
             raise GrammarError(
                 f"xgrammar refuses the {source.kind.value}: {reason}\nIt is {source.text:.200}"
             ) from error
-        return _XGrammarMatcher(
-            matcher, self._package.allocate_token_bitmask(1, len(self._vocabulary)), self._vocabulary
-        )
+        return _XGrammarMatcher(matcher, self._module.allocate_token_bitmask(1, len(self.vocabulary)), self.vocabulary)
 
     def _grammar(self, source: Source) -> Any:
         """Return the grammar of ``source``, with a first rule that no rule goes back to.
 
         The masks of 0.2.8 leave out tokens that write more than the end of an inner text of the first rule.
         """
-        grammar = self._package.Grammar
+        grammar = self._module.Grammar
         match source.kind:
             case Kind.REGEX:
                 return grammar.from_regex(source.text)
@@ -98,15 +87,13 @@ class _XGrammarMatcher(Matcher):
         allowed[self._eos] = self._matcher.is_completed()
         return allowed
 
-    def ends(self, tokens: Sequence[int]) -> bool:
-        if not tokens:
-            return bool(self._matcher.is_completed())
-        if not self._matcher.accept_token(tokens[0]):
-            return False
-        rest = b"".join(self._tokens[token] for token in tokens[1:])
-        steps = 1
-        if rest and self._matcher.accept_string(rest):  # one step, however long
-            steps = 2
-        completed = steps == 1 + bool(rest) and bool(self._matcher.is_completed())
-        self._matcher.rollback(steps)
-        return completed
+    def ends_after(self, tokens: Sequence[int], more: Sequence[int]) -> list[bool]:
+        matcher, rest = self._matcher, b"".join(self._tokens[token] for token in more)
+        ends = []
+        for token in tokens:
+            text = self._tokens[token] + rest
+            if whole := matcher.accept_string(text):  # one step, however long
+                whole = matcher.is_completed()
+                matcher.rollback(1)
+            ends.append(bool(whole))
+        return ends

@@ -5,21 +5,23 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, UnsupportedError
 from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.foreign import engine as engine_module
 from outlines_phi.guides.foreign import prefixes
-from outlines_phi.guides.foreign.engine import Engine, Kind, Source
+from outlines_phi.guides.foreign.engine import Engine, Kind, Matcher, Source
 from outlines_phi.guides.foreign.engines import ENGINES
 from outlines_phi.guides.foreign.guide import EngineGuide
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.reader import read_grammar
-from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
+from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.laws import assert_guide, assert_spells
 from outlines_phi.guides.product import banned
 from outlines_phi.guides.regex import compile_regex
@@ -192,6 +194,119 @@ def test_many_next_tokens_are_looked_at_where_the_budget_is_near(name: str, monk
     )
 
 
+class Asked:
+    """Counts what a guide asks its engine."""
+
+    def __init__(self, guide: EngineGuide, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.masks, self.ends = 0, 0
+        matcher = type(guide.reader._matcher)
+        allowed, ends_after = matcher.allowed, matcher.ends_after
+
+        def mask(matcher: Matcher) -> NDArray[np.bool_]:
+            self.masks += 1
+            return allowed(matcher)
+
+        def ends(matcher: Matcher, tokens: Sequence[int], more: Sequence[int]) -> list[bool]:
+            self.ends += len(tokens)
+            return ends_after(matcher, tokens, more)
+
+        monkeypatch.setattr(matcher, "allowed", mask)
+        monkeypatch.setattr(matcher, "ends_after", ends)
+
+    def during(self, question: Callable[[], object]) -> tuple[int, int]:
+        self.masks = self.ends = 0
+        question()
+        return self.masks, self.ends
+
+
+STRING = r'"([^"\\\x00-\x1f]|\\["\\n])*"'
+
+
+@engines
+def test_a_row_is_looked_at_once_where_free_text_goes_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then a mask for each token that ends in a character or an escape; after it one end a row, but for the last tokens."""
+    monkeypatch.setattr(prefixes, "MANY", 40)
+    pieces = [a + b for a in "abcdefgh" for b in "abcdefgh"]
+    vocabulary = Vocabulary.from_tokens(
+        ["<eos>", *pieces, *'abcdefgh"\\n', "\\n", 'a"', "é", *(bytes([b]) for b in (0xC3, 0xA9))], 0
+    )
+    string = guide(name, vocabulary, Kind.REGEX, STRING)
+    asked = Asked(string, monkeypatch)
+    state = string.advance(string.start, vocabulary.tokens.index(b'"'))
+    for budget, (masks, least, most) in {
+        30: (2, 75, 100),
+        29: (0, 0, 1),
+        8: (0, 0, 1),
+        7: (2, 2, 20),
+        6: (2, 75, 100),
+    }.items():
+        state = string.advance(state, vocabulary.tokens.index(b"ab"))
+        string.row(state)
+        asked_masks, asked_ends = asked.during(lambda: string.live_classes(state, budget))  # noqa: B023
+        assert asked_masks <= masks and least <= asked_ends <= most
+    distances = string.distances_after(state)
+    at = string.partition_of(state).class_of
+    for token, way in {b"ab": 2, b'"': 1, b'a"': 1, b"\\": 3, b"\xc3": 3, "é".encode(): 2}.items():
+        assert distances[at[vocabulary.tokens.index(token)]] == way, token
+    assert (distances[at[at >= 2]] <= 3).all()
+
+
+@engines
+def test_texts_that_begin_alike_are_looked_for_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text may end, and each of many tokens begins something that has to be finished."""
+    monkeypatch.setattr(prefixes, "MANY", 40)
+    pieces = [a + b for a in "abcdefgh" for b in "abcdefgh"]
+    vocabulary = Vocabulary.from_tokens(["<eos>", *pieces, *"abcdefgh=0;", "a=", "a=0"], 0)
+    statements = guide(name, vocabulary, Kind.REGEX, "([a-h]+=0;)*")
+    asked = Asked(statements, monkeypatch)
+    statements.row(statements.start)
+    masks, _ = asked.during(lambda: statements.live_classes(statements.start, 6))
+    assert 0 < masks < 2 * len(pieces)  # one search, not one for each of them
+    for piece in (*pieces, "a=", "a=0"):
+        child = statements.advance(statements.start, vocabulary.tokens.index(piece.encode()))
+        way = statements._way(child)
+        assert way is not None and len(way) <= 4 and len(way) + 1 == statements.min_tokens(child)
+        assert re.fullmatch(b"([a-h]+=0;)*", piece.encode() + vocabulary.decode(way))
+    distances = statements.distances_after(statements.start)
+    assert distances.tolist() == [
+        statements.min_tokens(int(state)) for state in statements.row(statements.start).targets
+    ]
+
+
+@engines
+@pytest.mark.parametrize("pattern", ["[abc]*0", "(ab|c)*(0|ca)", "([ab]c?){0,5}01"])
+def test_what_is_known_of_a_prefix_alike_is_exact_within_the_margin(
+    name: str, pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = Vocabulary.from_tokens(["<eos>", *"abc01", "ab", "ca"], 0)
+    exact = guide(name, vocabulary, Kind.REGEX, pattern)
+    monkeypatch.setattr(prefixes, "MANY", 3)
+    monkeypatch.setattr(prefixes, "RESERVE", 3)
+    monkeypatch.setattr(prefixes, "MARGIN", 1)
+    for budget in range(4, 7):
+        fitting = {tokens for tokens in members(exact, budget - 1) if len(tokens) <= budget}
+        assert within(guide(name, vocabulary, Kind.REGEX, pattern), budget) == fitting and len(fitting) > 3
+
+
+@engines
+def test_prefixes_that_are_less_alike_than_they_look(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ``aab``, and after no other ``b``, seven characters more are needed: what follows ``aa`` and the way are no other."""
+    monkeypatch.setattr(prefixes, "MANY", 3)
+    monkeypatch.setattr(prefixes, "RESERVE", 5)
+    vocabulary = Vocabulary.from_tokens(["<eos>", *"abc0"], 0)
+    hidden = guide(name, vocabulary, Kind.REGEX, "(b|ab)*(a?c|aa+(c|b0{7}c))")
+    table = Table(hidden)
+    state = hidden.advance(hidden.advance(hidden.start, 1), 1)
+    assert len(table.moves(state, 99).tokens) == 3 and hidden._alike(state) == hidden.start
+    fits = 2 + prefixes.MARGIN
+    for remaining in range(3, fits + 1):
+        assert table.moves(state, remaining).tokens.tolist() == [1, 3]
+    after = table.moves(state, fits + 1).target(2)  # taken to be what it is after the start
+    with pytest.raises(UnsupportedError, match=rf"needs 9 tokens more .* max_new_tokens leaves {fits}: its last token"):
+        table.moves(after, fits)
+    assert table.moves(after, 9).tokens.tolist() == [4]
+
+
 @engines
 def test_a_text_that_does_not_fit_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "MANY", 3)
@@ -250,12 +365,17 @@ def test_texts_are_read_in_any_order(name: str) -> None:
         for token in member[:-1]:
             fresh.read(token)
         assert (found.reader.allowed(member[:-1]) == fresh.allowed()).all()
-        assert found.reader.ends((), member[:-1])
+        assert found.reader.ends_after((), np.array(member[:1]), member[1:-1]).all()
 
 
-def test_numbers_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("outlines_phi.guides.foreign.numbering.LAST", 20)
-    found = guide("llguidance", LETTERS, Kind.REGEX, "[abc]{1,9}")
-    with pytest.raises(UnsupportedError, match=r"model\.clear_cache\(\)"):
-        members(found, 3)
-    assert found.min_tokens(DEAD) == UNREACHABLE
+@engines
+def test_numbers_beyond_32_bits(name: str) -> None:
+    """Over 131,072 tokens, 17,000 prefixes of free text use them up."""
+    few, many = (guide(name, LETTERS, Kind.REGEX, "[abc]{1,9}") for _ in range(2))
+    many._numbering._next = 2**31 - 4
+    assert members(many, 3) == members(few, 3)
+    assert within(many, 3) == within(few, 3)
+    states = Table(many).moves(many.start, 10).targets
+    assert states.max() > 2**31 > states.min() > 0
+    assert many.min_tokens_of(states).tolist() == [1] * len(states)
+    assert many.describe(int(states.max())) == few.describe(int(Table(few).moves(few.start, 10).targets.max()))
