@@ -12,7 +12,7 @@ import transformers
 import typer
 from outlines.types import JsonSchema
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +21,7 @@ from ..guides.grammar.finding import Verdict
 from ..guides.grammar.library import NAMES
 from ..guides.grammar.reader import read_grammar
 from ..guides.grammar.subject import Subject
-from ..guides.grammar.verify import CHECKS, DEPTH, WIDTH, Check, Verification
+from ..guides.grammar.verify import CHECKS, DEPTH, MOST, Check, Verification
 from ..guides.grammar.verify import verify as run_checks
 from ..lm import bundled
 from ..plugin.output_types import to_pattern
@@ -54,10 +54,17 @@ def verify(
     tokenizer: Annotated[
         str, typer.Option(help=f"Folder or hub name of a tokenizer; {BUNDLED!r} for that of the small model.")
     ] = BUNDLED,
-    depth: Annotated[int, typer.Option(min=1, help="Most tokens of the words that are tried.")] = DEPTH,
-    width: Annotated[
-        int, typer.Option(min=1, help="Most states of one length that are followed; a sample of more.")
-    ] = WIDTH,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help=f"Most tokens of the words that are tried, however many there are; {DEPTH} without it, or what --most allows.",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=1, help="Most pairs of states that are looked at where no --depth is asked for.")
+    ] = MOST,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -68,8 +75,17 @@ def verify(
     """
     read = _tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
-    name, subject = _subject(grammar, (type_, schema, regex), vocabulary, depth=depth, width=width, tokenizer=read)
-    found = _verified(subject)
+    with _Telling() as telling:
+        name, subject = _subject(
+            grammar,
+            (type_, schema, regex),
+            vocabulary,
+            depth=depth or DEPTH,
+            most=None if depth else most,
+            tokenizer=read,
+            progress=telling.words,
+        )
+        found = run_checks(subject, telling.check)
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -125,22 +141,43 @@ def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
     return fault
 
 
-def _verified(subject: Subject) -> Verification:
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(CHECKS))
+class _Telling:
+    """Shows on a terminal which check is run, and how many pairs of states were found."""
 
-        def tell(check: Check) -> None:
-            progress.update(task, advance=1, description=f"{check.id} {check.statement}")
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("reading", total=len(CHECKS))
+        self._check = ""
 
-        return run_checks(subject, tell)
+    def __enter__(self) -> _Telling:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def check(self, check: Check) -> None:
+        self._check = f"{check.id} {check.statement}"
+        self._progress.update(self._task, advance=1, description=self._check)
+
+    def words(self, length: int, pairs: int) -> None:
+        said = f"{self._check}: words of {_tokens(length)}, {pairs:,} pairs of states"
+        self._progress.update(self._task, description=said)
 
 
 def print_verification(name: str, found: Verification, console: Console) -> None:
     """Print a row for every check, and under it the witness of a statement that does not hold."""
     share = f"{found.vocabulary:,} tokens, for which {found.representatives:,} stand"
-    console.print(Text.assemble((name, "bold"), f": {share}; {found.nodes:,} pairs of states"), "", sep="\n")
+    reach = "any number of tokens" if found.closed else f"at most {_tokens(found.complete)}"
+    covered = f"all words of {reach}: {found.nodes:,} pairs of states, {found.texts:,} texts"
+    console.print(Text.assemble((name, "bold"), f": {share}; {covered}"), sep="\n")
+    if found.complete < found.asked:
+        console.print(
+            Text(f"Those of {_tokens(found.complete + 1)} lead to more than --most; --depth tries them all.", "yellow")
+        )
+    console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):
         table.add_column(title, justify=justify, no_wrap=title == "verdict")  # type: ignore[arg-type]
@@ -162,3 +199,7 @@ def print_verification(name: str, found: Verification, console: Console) -> None
         console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
     else:
         console.print(Text("No counterexample.", "bold green"))
+
+
+def _tokens(number: int) -> str:
+    return f"{number} token" if number == 1 else f"{number} tokens"

@@ -26,8 +26,20 @@ def test_json_of_a_grammar_that_is_shipped(cli: Cli) -> None:
     result = cli("verify", "dyck-2", "--depth", 3, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["holds"] and found["subject"] == "dyck-2"
-    assert found["exploration"]["complete_depth"] == 3
+    counts = found["exploration"]
+    assert counts["complete_depth"] == counts["asked_depth"] == 3 and not counts["closed"]
+    assert counts["texts"] == counts["pairs_tried"] * found["vocabulary"]["representatives"]
+    assert counts["pairs"] > counts["pairs_tried"] > 100 and found["vocabulary"]["tokens"] == 1280
+    assert all(check["cases"] for check in found["checks"])
     assert {check["verdict"] for check in found["checks"]} == {"PROVED", "BOUNDED", "NOT NEEDED"}
+
+
+def test_without_a_depth_it_is_as_deep_as_the_work_allows(cli: Cli) -> None:
+    result = cli("verify", "dyck-1", "--most", 20)
+    assert result.exit_code == 0 and "words of at most 1 token:" in result.stdout
+    assert "Those of 2 tokens lead to more than --most" in result.stdout
+    asked = cli("verify", "dyck-1", "--most", 20, "--depth", 2)
+    assert "words of at most 2 tokens" in asked.stdout and "--most" not in asked.stdout
 
 
 def test_a_counterexample_is_exit_status_1(cli: Cli, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...partition import NEVER, Partition
+from ...partition import EOS, NEVER, Partition
 from ...vocabulary import Vocabulary
 
 
@@ -49,3 +49,9 @@ class Collapse(NamedTuple):
         place[kind[first]] = np.arange(len(first))
         texts = tuple(vocabulary.tokens[token] for token in first.tolist())
         return cls(first, texts, np.where(useful, place[kind], -1))
+
+    def betrayed(self, of_token: Partition) -> NDArray[np.int64]:
+        """Return the tokens that are in another class than what stands for them, or in one although nothing does."""
+        class_of, stood_for = of_token.class_of, self.stands_for >= 0
+        same = class_of == class_of[self.tokens[self.stands_for]] if len(self.tokens) else ~stood_for
+        return np.flatnonzero(np.where(stood_for, ~same, (class_of != NEVER) & (class_of != EOS)))

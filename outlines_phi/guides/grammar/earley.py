@@ -149,49 +149,62 @@ class Completion:
         # What follows the first symbol of a body begins where a terminal led, so these rows are solved by themselves first.
         for rows in (self._landing, np.arange(len(ends))):
             self._solve(rows)
-        self._contexts: dict[Word, dict[tuple[int, int], NDArray[np.bool_]]] = {}
+        # Sets of states are numbers, a bit for each state: few distinct ones occur, again and again.
+        self._contexts: dict[Word, dict[tuple[int, int], int]] = {}
         self._answers: dict[Word, NDArray[np.bool_]] = {}
+        self._members: dict[int, NDArray[np.bool_]] = {}
+        self._steps: dict[tuple[int, int], int] = {}
 
     def completable(self, word: Word) -> NDArray[np.bool_]:
         """Return ``bool[S]``: whether some words ``v`` from the state to an end makes ``word + v`` a derived word."""
         if word not in self._answers:
-            contexts, answer = self._after(word), np.zeros_like(self._ends)
+            contexts, answer = self._after(word), 0
             for item in self._earley.items(word):
                 if item.dot or item.origin == len(word) == 0:
                     answer |= self._before(self._earley.rest(item), self._context(contexts, word, item))
-            self._answers[word] = answer
+            self._answers[word] = self._unpacked(answer)
         return self._answers[word]
 
-    def _context(self, contexts: dict[tuple[int, int], NDArray[np.bool_]], word: Word, item: Item) -> NDArray[np.bool_]:
+    def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: Item) -> int:
         """Return from where the whole is completed once the item's head is."""
         known = contexts if item.origin == len(word) else self._after(word[: item.origin])
-        return known.get((self._earley.head(item), item.origin), np.zeros_like(self._ends))
+        return known.get((self._earley.head(item), item.origin), 0)
 
-    def _after(self, word: Word) -> dict[tuple[int, int], NDArray[np.bool_]]:
+    def _after(self, word: Word) -> dict[tuple[int, int], int]:
         """Return, per nonterminal begun at the end of ``word``, from where the whole is completed after it."""
         if word in self._contexts:
             return self._contexts[word]
         here, items = len(word), self._earley.items(word)
-        contexts = {(self._earley.grammar.start, 0): self._ends} if not word else {}
+        contexts = {(self._earley.grammar.start, 0): _packed(self._ends)} if not word else {}
         waiting = [(item, symbol) for item in items if (symbol := self._earley.next_symbol(item)) is not None]
         changed = True
         while changed:
             changed = False
             for item, symbol in waiting:
-                after = self._before(self._earley.rest(item, 1), self._context(contexts, word, item))
-                known = contexts.get((symbol, here))
-                if known is None or (after & ~known).any():
-                    contexts[symbol, here] = after if known is None else known | after
+                known = contexts.get((symbol, here), 0)
+                after = known | self._before(self._earley.rest(item, 1), self._context(contexts, word, item))
+                if after != known:
+                    contexts[symbol, here] = after
                     changed = True
         self._contexts[word] = contexts
         return contexts
 
-    def _before(self, symbols: Word, states: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _before(self, symbols: Word, states: int) -> int:
         """Return the states from which ``symbols`` lead into ``states``."""
         for symbol in reversed(symbols):
-            before = self._matrices[symbol] @ states[self._landing]
-            states = before | states if self._earley.may_be_empty(symbol) else before
+            key = (symbol, states)
+            if key not in self._steps:
+                before = _packed(self._matrices[symbol] @ self._unpacked(states)[self._landing])
+                self._steps[key] = before | states if self._earley.may_be_empty(symbol) else before
+            states = self._steps[key]
         return states
+
+    def _unpacked(self, states: int) -> NDArray[np.bool_]:
+        if states not in self._members:
+            size = len(self._ends)
+            packed = np.frombuffer(states.to_bytes(-(-size // 8), "little"), dtype=np.uint8)
+            self._members[states] = np.unpackbits(packed, count=size, bitorder="little").astype(bool)
+        return self._members[states]
 
     def _solve(self, rows: NDArray[np.int64]) -> None:
         """Find the least solution for these rows, in rounds over the productions whose symbols have changed."""
@@ -215,3 +228,7 @@ class Completion:
             product = after | product if may_be_empty else after
             is_empty = is_empty and may_be_empty
         return product
+
+
+def _packed(states: NDArray[np.bool_]) -> int:
+    return int.from_bytes(np.packbits(states, bitorder="little").tobytes(), "little")

@@ -9,12 +9,21 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...partition import EOS
-from ..guide import DEAD, DONE, UNREACHABLE, Guide
+from ...partition import EOS, NEVER, Partition
+from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .collapse import Collapse
 from .oracle import Oracle
 
 Word = tuple[int, ...]
+
+Progress = Callable[[int, int], None]
+"""Is told how many tokens words have, and how many nodes were found."""
+
+TELLING = 64
+"""After how many nodes progress is told."""
+
+FOLLOWED = 120_000
+"""From the nodes of how many tokens a way to the end is followed: of as many as there are not more nodes than this."""
 
 LONGEST = 4096
 """No shortest way to the end that is followed has more tokens."""
@@ -46,25 +55,36 @@ class Tally:
 @final
 @dataclass
 class Exploration:
-    """What was found on the words of at most ``complete`` tokens, and on a sample of those of at most ``depth``.
+    """A guide and an oracle side by side on all words of at most ``complete`` tokens.
 
-    Words grow by tokens that both allow; each law is tried on every node, and on every token after it. Beyond ``complete`` levels
-    there were more nodes than ``width``; an even sample of them was followed. Where no new node is left, ``closed`` says that all
-    words of any length are covered. ``endings`` has a member for every node, a word that
-    is near the end from there.
+    Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens. That
+    covers all words of so many tokens:
+
+    - Guide and oracle are deterministic, so what they do after a word depends on the pair that it leads to alone. By induction on
+      its length, a word that both allow leads to one of the nodes; one that is not allowed has a shortest beginning that is not,
+      a token behind a node, where it is seen whether the two agree.
+    - A representative does what the tokens do for which it stands: to the guide, because they are in one class of each row that was
+      met (the law "stands for"); to the oracle, because they do the same to each of its lexer's states (S8). A token that none
+      stands for is in no class but that of what is never allowed.
+
+    Single steps are compared with rows wherever they lead to a new node. Where no new node is left, ``closed`` says that words of
+    any length are covered. Where a level would make more than ``most`` nodes, it is left out, and ``complete`` is less than
+    ``depth``. ``endings`` has a member for each node of at most ``followed`` tokens, a word that is near the end from there.
     """
 
     guide: Guide
     oracle: Oracle
     collapse: Collapse
     depth: int
-    width: int
+    most: int | None = None
     complete: int = 0
     closed: bool = False
+    followed: int = 0
     nodes: list[Node] = field(default_factory=list)
     laws: dict[str, Tally] = field(default_factory=dict)
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -74,80 +94,103 @@ class Exploration:
         collapse: Collapse,
         *,
         depth: int,
-        width: int,
-        progress: Callable[[int, int], None] | None = None,
+        most: int | None = None,
+        progress: Progress | None = None,
     ) -> Exploration:
-        """Explore; ``progress`` is told the level and how many nodes it has."""
-        found = cls(guide, oracle, collapse, depth, width)
-        level = [Node((), guide.start, oracle.start)]
+        """Explore; ``progress`` is told how long words are, and how many nodes were found."""
+        found = cls(guide, oracle, collapse, depth, most)
+        tell = progress or (lambda length, nodes: None)
+        level: list[Node] | None = [Node((), guide.start, oracle.start)]
         seen = {(guide.start, oracle.start)}
-        sampled = False
-        for length in range(depth + 1):
-            if progress is not None:
-                progress(length, len(level))
-            found.nodes += level
-            following: list[Node] = []
-            for node in level:
-                for child in found._visit(node):
-                    if (child.state, child.point) not in seen:
-                        seen.add((child.state, child.point))
-                        following.append(child)
-            if not sampled:
-                found.complete = length + 1
-            if not following:
-                found.closed = not sampled
-                break
-            if len(following) > width:
-                sampled = True
-                following = [following[i] for i in np.linspace(0, len(following) - 1, width).round().astype(int)]
-            level = following
-        found.complete = depth if found.closed else min(found.complete, depth)
+        found.nodes += level or []
+        while level and found.complete < depth:
+            level = found._level_after(level, seen, tell)
+            if level is not None:
+                found.nodes += level
+                found.complete += 1
+        found.closed = level == []
+        found.complete = depth if found.closed else found.complete
         for node in found.nodes:
+            found._end(node)
+        sizes = np.cumsum(np.bincount([len(node.word) for node in found.nodes]))
+        found.followed = max(int((sizes <= FOLLOWED).sum()) - 1, 0)
+        for node in found.nodes[: sizes[found.followed]]:
             found._follow(node)
         return found
+
+    def _level_after(self, level: list[Node], seen: set[tuple[int, Any]], tell: Progress) -> list[Node] | None:
+        """Return the nodes that a token after those of ``level`` leads to and that are new; ``None`` if there would be too many."""
+        following: list[Node] = []
+        for place, node in enumerate(level):
+            if place % TELLING == 0:
+                tell(self.complete + 1, len(seen))
+            for child in self._visit(node):
+                if (child.state, child.point) not in seen:
+                    seen.add((child.state, child.point))
+                    following.append(child)
+                    self._steps(node, child.word[-1], child.state)
+            if self.most is not None and len(seen) > self.most:
+                return None
+        return following
+
+    @property
+    def inner(self) -> list[Node]:
+        """The nodes after which every token was tried."""
+        return [node for node in self.nodes if self.closed or len(node.word) < self.complete]
 
     def tally(self, law: str) -> Tally:
         """Return the cases of a law."""
         return self.laws.setdefault(law, Tally())
 
     def _visit(self, node: Node) -> Iterator[Node]:
-        """Try the laws of one node, and yield what both allow after it, one for each outcome."""
-        guide, oracle, tokens = self.guide, self.oracle, self.collapse.tokens
+        """Try the laws of the tokens after a node, and yield what both allow, one node for each outcome."""
+        guide, tokens = self.guide, self.collapse.tokens
         row = guide.row(node.state)
         targets = row.targets[row.partition.class_of[tokens]]
-        expected, survives = np.zeros((2, len(tokens)), dtype=bool)
-        points: list[Any] = [None] * len(tokens)
-        for point, members in oracle.advance_all(node.point, self.collapse.texts):
-            if point is not None:
-                expected[members], survives[members] = oracle.continues(point), oracle.survives(point)
-                for index in members:
-                    points[index] = point
+        found = self.oracle.outcomes(node.point, self.collapse.texts)
+        expected, survives = found.continues[found.of_text], found.survives[found.of_text]
         allowed = targets != DEAD
         self._compare("sound", allowed & ~expected, allowed, node, "is allowed, but no member begins so")
         self._compare("complete", expected & ~allowed, expected, node, "is forbidden, but a member begins so")
         self._compare("survives", allowed & ~survives, allowed, node, "is allowed, but a terminal is out of place")
-        ends, may_end = row.targets[EOS] == DONE, oracle.ends(node.point)
-        eos = (guide.vocabulary.eos_ids[0],)
-        self.tally("end sound").count(may_end or not ends, node.word + eos, "may end, but is no member")
-        self.tally("end complete").count(bool(ends) or not may_end, node.word + eos, "is a member, but may not end")
-        self.tally("live").count(bool(ends or allowed.any()), node.word, "is allowed, but nothing is after it")
-        outcomes: dict[tuple[int, Any], int] = {}
-        for index in np.flatnonzero(allowed & expected).tolist():
-            outcomes.setdefault((int(targets[index]), points[index]), index)
-        for (target, point), index in outcomes.items():
-            token = int(tokens[index])
-            self.tally("one relation").count(
-                guide.advance(node.state, token) == target,
-                (*node.word, token),
-                "has another successor than its row says",
-            )
-            yield Node((*node.word, token), target, point)
+        ends = bool(row.targets[EOS] == DONE)
+        self.tally("live").count(ends or bool(allowed.any()), node.word, "is allowed, but nothing is after it")
+        self._stands_for(node, row)
+        both = np.flatnonzero(allowed & expected)
+        _, first = np.unique(
+            targets[both].astype(np.int64) * len(found.continues) + found.of_text[both], return_index=True
+        )
+        for index in both[np.sort(first)].tolist():
+            yield Node((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
+        self._steps(node, guide.vocabulary.eos_ids[0], DONE if ends else DEAD)
+
+    def _steps(self, node: Node, token: int, target: int) -> None:
+        """See whether a single step leads where the row says."""
+        holds = self.guide.advance(node.state, token) == target
+        self.tally("one relation").count(holds, (*node.word, token), "leads elsewhere than its row says")
 
     def _compare(self, law: str, wrong: NDArray[np.bool_], cases: NDArray[np.bool_], node: Node, remark: str) -> None:
         tally = self.tally(law)
         tally.cases += int(cases.sum())
         if wrong.any() and (tally.witness is None or len(node.word) + 1 < len(tally.witness)):
             tally.witness, tally.remark = (*node.word, int(self.collapse.tokens[wrong.argmax()])), remark
+
+    def _stands_for(self, node: Node, row: Row) -> None:
+        """See whether tokens that one stands for are in one class, and those that none stands for are never allowed."""
+        if row.partition not in self._stands:
+            wrong = self.collapse.betrayed(row.partition)
+            self._stands[row.partition] = int(wrong[0]) if len(wrong) else None
+        token = self._stands[row.partition]
+        self.tally("stands for").count(
+            token is None and row.targets[NEVER] == DEAD, (*node.word, token or 0), "is not what stands for it"
+        )
+
+    def _end(self, node: Node) -> None:
+        """See whether the text of a node may end."""
+        end = self.guide.vocabulary.eos_ids[0]
+        ends, may_end = self.guide.advance(node.state, end) == DONE, self.oracle.ends(node.point)
+        self.tally("end sound").count(may_end or not ends, (*node.word, end), "may end, but is no member")
+        self.tally("end complete").count(ends or not may_end, (*node.word, end), "is a member, but may not end")
 
     def _follow(self, node: Node) -> None:
         """Write what is nearest to the end until it is there: it is a member, in as many tokens as was promised."""
@@ -169,11 +212,10 @@ class Exploration:
     def _nearest(self, state: int) -> tuple[int, int]:
         """Return a token that leads nearest to the end, and where; DEAD if none does."""
         if state not in self._next:
-            row = self.guide.row(state)
-            distance = np.full(len(row.targets), UNREACHABLE, dtype=np.int64)
-            live = row.targets != DEAD
-            distance[live] = self.guide.min_tokens_of(row.targets[live])
-            nearest = int(distance.argmin())
-            target = int(row.targets[nearest]) if distance[nearest] < UNREACHABLE else DEAD
-            self._next[state] = int((row.partition.class_of == nearest).argmax()), target
+            distance = self.guide.distances_after(state)
+            nearest, target = int(distance.argmin()), DEAD
+            token = int((self.guide.partition_of(state).class_of == nearest).argmax())
+            if distance[nearest] < UNREACHABLE:
+                target = self.guide.advance(state, token)
+            self._next[state] = token, target
         return self._next[state]

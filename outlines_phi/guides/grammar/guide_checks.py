@@ -15,13 +15,11 @@ from ...vocabulary import Vocabulary
 from ..guide import DEAD, DONE, Guide, Row
 from .exploration import Exploration
 from .finding import Finding, shown
+from .runs import FAILED, Alike
 from .subject import Subject
 
-MUTANT_DEPTH, MUTANT_WIDTH = 2, 30
-"""How far a wrong guide is followed."""
-
-STOOD_FOR, NODES = 2_000, 100
-"""How many tokens are tried in how many nodes beside their representatives."""
+MUTANT_DEPTH, MUTANT_NODES = 3, 1_000
+"""How far a wrong guide is followed, and in how many nodes."""
 
 SPELLINGS = 2_000
 """How many tokens are written once more in single bytes."""
@@ -50,20 +48,50 @@ def bytes_are_exact(subject: Subject) -> Finding:
 
 
 def collapse_is_lossless(subject: Subject) -> Finding:
-    """S8: tokens that others stand for are allowed where members begin so, like those; so are those that none stands for."""
-    exploration, vocabulary, cases = subject.exploration, subject.guide.vocabulary, 0
-    tokens = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64))
-    if len(tokens) > STOOD_FOR:
-        tokens = np.sort(np.random.default_rng(0).choice(tokens, STOOD_FOR, replace=False))
-    texts = tuple(vocabulary.tokens[token] for token in tokens.tolist())
-    for node in exploration.nodes[:: -(-len(exploration.nodes) // NODES)]:
-        allowed, expected = _mask(subject.guide, node.state, tokens)[:-1], np.zeros(len(tokens), dtype=bool)
-        for point, members in subject.oracle.advance_all(node.point, texts):
-            expected[members] = point is not None and subject.oracle.continues(point)
-        cases += len(tokens)
-        if (wrong := np.flatnonzero(allowed != expected)).size:
-            return Finding.bounded(exploration.complete, cases, subject.spelled((*node.word, int(tokens[wrong[0]]))))
-    return Finding.bounded(exploration.complete, cases, None, f"{len(tokens):,} tokens")
+    """S8: a token does to the guide's rows, and to the oracle's lexer in every state met, what the one that stands for it does."""
+    exploration, vocabulary, collapse = subject.exploration, subject.guide.vocabulary, subject.collapse
+    found = _explored(subject, "stands for")
+    if found.witness is not None:
+        return found
+    stood_for = np.flatnonzero(collapse.stands_for >= 0)
+    representative = collapse.tokens[collapse.stands_for[stood_for]]
+    left_out = np.flatnonzero((collapse.stands_for < 0) & (np.fromiter(map(len, vocabulary.tokens), np.int64) > 0))
+    runs, cases = subject.oracle.runs(vocabulary.tokens), found.cases
+    alike = Alike(subject.oracle.step, subject.oracle.end)
+    nodes = {subject.oracle.reading(node.point): node for node in reversed(exploration.inner)}
+    for reading, node in nodes.items():
+        cases += len(stood_for) + len(left_out)
+        target, word = runs.of(reading)
+        same = word[stood_for] == word[representative]
+        differs = np.flatnonzero(target[stood_for] != target[representative])
+        pairs, which = np.unique(
+            np.stack([target[stood_for], target[representative]])[:, differs], axis=1, return_inverse=True
+        )
+        same[differs] &= np.array([FAILED not in pair and alike.are(*pair) for pair in pairs.T.tolist()], dtype=bool)[
+            which.reshape(-1)
+        ]
+        readable = left_out[target[left_out] != FAILED]
+        wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
+        if wrong:
+            witness = subject.spelled((*node.word, wrong[0]))
+            return Finding.bounded(exploration.complete, cases, witness, "is not what stands for it")
+    remark = f"{len(nodes):,} states of the oracle's lexer, all tokens"
+    return (
+        Finding.proved(cases, None, remark)
+        if exploration.closed
+        else Finding.bounded(exploration.complete, cases, None, remark)
+    )
+
+
+def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> list[int]:
+    """Return those of ``tokens`` that begin a member at some node with this reading."""
+    oracle, texts = subject.oracle, tuple(subject.guide.vocabulary.tokens[token] for token in tokens.tolist())
+    found: list[int] = []
+    for node in subject.exploration.inner if texts else ():
+        if oracle.reading(node.point) == reading:
+            outcomes = oracle.outcomes(node.point, texts)
+            found += tokens[outcomes.continues[outcomes.of_text]].tolist()
+    return found
 
 
 def allowed_survives(subject: Subject) -> Finding:
@@ -88,32 +116,36 @@ def ends_are_exact(subject: Subject) -> Finding:
 
 def language_is_exact(subject: Subject) -> Finding:
     """T13: the words that the guide accepts are the members."""
-    return _explored(subject, "end complete", "end sound", "complete", "member")
+    return _explored(subject, "end complete", "end sound", "complete")
 
 
 def prefixes_are_exact(subject: Subject) -> Finding:
-    """T14: the words that the guide allows are the beginnings of members."""
+    """T14: the words that the guide allows, by rows and by single steps, are the beginnings of members."""
     return _explored(subject, "sound", "complete", "one relation")
 
 
 def productive(subject: Subject) -> Finding:
     """T16: from everything allowed a member is written within as many tokens as the guide promises."""
-    found = _explored(subject, "productive", "member")
-    if subject.fault is None or found.witness is not None:
+    exploration, found = subject.exploration, _explored(subject, "productive", "member")
+    if found.witness is not None:
         return found
-    for word in subject.exploration.endings:
-        if fault := subject.fault(subject.guide.vocabulary.decode(word)):
-            return Finding.bounded(subject.exploration.complete, found.cases, subject.spelled(word), fault)
-    return found
+    for word in exploration.endings if subject.fault is not None else ():
+        if subject.fault is not None and (fault := subject.fault(subject.guide.vocabulary.decode(word))):
+            return Finding.bounded(exploration.followed, found.cases, subject.spelled(word), fault)
+    if len(exploration.endings) == len(exploration.nodes):
+        return found
+    return Finding.bounded(
+        exploration.followed, found.cases, None, f"from the {len(exploration.endings):,} first pairs of states"
+    )
 
 
 def independent_of_the_cut(subject: Subject) -> Finding:
     """T15: what is allowed after a text does not depend on the tokens that wrote it: here, in single bytes instead."""
     guide, exploration, collapse = subject.guide, subject.exploration, subject.collapse
     single = {token: v for v, token in reversed(list(enumerate(guide.vocabulary.tokens))) if len(token) == 1}
-    words = [node.word for node in exploration.nodes if any(len(guide.vocabulary.tokens[v]) > 1 for v in node.word)]
+    words = [node.word for node in exploration.inner if any(len(guide.vocabulary.tokens[v]) > 1 for v in node.word)]
     cases = 0
-    for word in words[:: max(1, len(words) // SPELLINGS)]:
+    for word in words[:: -(-len(words) // SPELLINGS) or 1]:
         text = guide.vocabulary.decode(word)
         spelling = [single.get(text[place : place + 1]) for place in range(len(text))]
         if None in spelling:
@@ -124,7 +156,7 @@ def independent_of_the_cut(subject: Subject) -> Finding:
             return Finding.bounded(
                 exploration.complete, cases, subject.spelled(word), f"and {shown(text)} byte by byte"
             )
-    return Finding.bounded(exploration.complete, cases)
+    return Finding.bounded(exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else "")
 
 
 def mistakes_are_found(subject: Subject) -> Finding:
@@ -133,7 +165,7 @@ def mistakes_are_found(subject: Subject) -> Finding:
     for name, mutate in MUTANTS.items():
         mutant = _Mutant(subject.guide, mutate)
         found = Exploration.of(
-            mutant, subject.oracle, subject.collapse, depth=min(subject.depth, MUTANT_DEPTH), width=MUTANT_WIDTH
+            mutant, subject.oracle, subject.collapse, depth=min(subject.depth, MUTANT_DEPTH), most=MUTANT_NODES
         )
         cases += 1
         if any(tally.witness is not None for tally in found.laws.values()):
@@ -180,7 +212,7 @@ class _Mutant(Guide):
     """A guide with other rows; ``changed`` tells whether one of them was really another one."""
 
     guide: Guide
-    mutate: Callable[[Guide, int, NDArray[np.int32]], None]
+    mutate: Callable[[Guide, int, NDArray[np.integer]], None]
     changed: bool = False
     _rows: dict[int, Row] = field(default_factory=dict)
 
@@ -205,33 +237,33 @@ class _Mutant(Guide):
         return self.guide.describe(state)
 
 
-def _ends_anywhere(guide: Guide, state: int, targets: NDArray[np.int32]) -> None:
+def _ends_anywhere(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
     targets[EOS] = DONE
 
 
-def _never_ends_after_a_text(guide: Guide, state: int, targets: NDArray[np.int32]) -> None:
+def _never_ends_after_a_text(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
     if state != guide.start:
         targets[EOS] = DEAD
 
 
-def _forbids_what_is_rare(guide: Guide, state: int, targets: NDArray[np.int32]) -> None:
+def _forbids_what_is_rare(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
     live = np.flatnonzero(targets[EOS + 1 :]) + EOS + 1
     targets[live[-1:]] = DEAD
 
 
-def _allows_everything(guide: Guide, state: int, targets: NDArray[np.int32]) -> None:
+def _allows_everything(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
     live = targets[EOS + 1 :][targets[EOS + 1 :] != DEAD]
     if len(live):
         targets[EOS + 1 :][targets[EOS + 1 :] == DEAD] = live[0]
 
 
-def _forbids_what_goes_on(guide: Guide, state: int, targets: NDArray[np.int32]) -> None:
+def _forbids_what_goes_on(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
     """Drop what leads farther from the end than one token."""
     far = guide.min_tokens_of(targets) > guide.min_tokens(state)
     targets[far & (targets != DEAD) & (targets != DONE)] = DEAD
 
 
-MUTANTS: dict[str, Callable[[Guide, int, NDArray[np.int32]], None]] = {
+MUTANTS: dict[str, Callable[[Guide, int, NDArray[np.integer]], None]] = {
     "ends anywhere": _ends_anywhere,
     "never ends after a text": _never_ends_after_a_text,
     "forbids one class of tokens": _forbids_what_is_rare,

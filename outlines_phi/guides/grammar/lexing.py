@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -50,16 +50,12 @@ class Unfolded(NamedTuple):
     ends: NDArray[np.bool_]
 
 
-@final
-class Lexing:
+class LongestMatch:
     """Longest match with going back, for terminals by their :class:`Lexemes`.
 
     The longest beginning of a text that is a lexeme is cut off, of the terminal that comes first; so on with the rest. A text
     that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of cfg.md, section
     1, with one byte of lookahead.
-
-    One exception: bytes that begin a longer lexeme behind a complete one, but that would be more than :data:`MOST_HELD` lexemes by
-    themselves, have to be the longer one if all terminals that it may become are ignored or of a higher priority.
     """
 
     def __init__(self, terminals: Sequence[Terminal]) -> None:
@@ -70,7 +66,6 @@ class Lexing:
         ]
         self._number: dict[Residual, int] = {}
         self._moves: dict[tuple[int, int], Move | None] = {}
-        self._deep: dict[Residual, bool] = {}
 
     def __len__(self) -> int:
         return len(self._residuals)
@@ -85,10 +80,14 @@ class Lexing:
 
     def move(self, state: int, byte: int) -> Move | None:
         """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
-        key = (state, byte)
-        if key not in self._moves:
-            self._moves[key] = self._move(self._residuals[state], state == START, byte)
-        return self._moves[key]
+        # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.
+        waiting = [state]
+        while (waiting[-1], byte) not in self._moves and (cut := self._cut(waiting[-1])) is not None:
+            waiting.append(cut.state)
+        for each in reversed(waiting):
+            if (each, byte) not in self._moves:
+                self._moves[each, byte] = self._move(each, byte)
+        return self._moves[state, byte]
 
     def flush(self, state: int) -> Word | None:
         """Return the word that the end of the text puts out; ``None`` where a lexeme is not finished."""
@@ -97,11 +96,12 @@ class Lexing:
 
     def flush_all(self, state: int) -> Word | None:
         """Return the same as :meth:`flush`, ignored terminals included."""
-        label, fallback = self.matched(state)[:1], self._residuals[state].fallback
-        if state == START or label:
-            return () if state == START else tuple(label)
-        rest = self.flush_all(fallback.state) if fallback is not None else None
-        return fallback.word + rest if fallback is not None and rest is not None else None
+        word: Word = ()
+        while (cut := self._cut(state)) is not None and cut.state != START:
+            word, state = word + cut.word, cut.state
+        if cut is None and state != START:
+            return None
+        return word + (cut.word if cut is not None else ())
 
     def run(self, text: bytes, state: int = START) -> Move | None:
         """Return the state after ``text`` and the word that it puts out; ignored terminals are left out of it."""
@@ -112,6 +112,66 @@ class Lexing:
                 return None
             state, word = move.state, word + move.word
         return Move(state, self._counted(word))
+
+    def _cut(self, state: int) -> Move | None:
+        """Return what has become of the residual if it is cut where it last could be."""
+        label = self.matched(state)[:1] if state != START else []
+        return Move(START, tuple(label)) if label else self._residuals[state].fallback
+
+    def _move(self, state: int, byte: int) -> Move | None:
+        cut, residual = self._cut(state), self._residuals[state]
+        moved = self._moves[cut.state, byte] if cut is not None else None
+        fallback = Move(moved.state, cut.word + moved.word) if cut is not None and moved is not None else None
+        readings = self._longer(residual.readings, byte)
+        if not readings:
+            return fallback
+        if fallback is not None and cut is not None:
+            begins = cut.state == START and self._comes_first(cut.word[0], readings, byte)
+            fallback = None if begins or self._matched(readings) else fallback
+        return Move(self._interned(Residual(readings, fallback)), ())
+
+    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
+        """Return whether the lexeme that goes on with ``byte`` is not given up for ``short``, which has ended before it."""
+        return False
+
+    def held(self, state: int) -> int:
+        """Return how many lexemes the residual text is, beside what is pending behind them, if it has to be given up."""
+        held = 0
+        while (fallback := self._residuals[state].fallback) is not None:
+            held, state = held + len(fallback.word), fallback.state
+        return held
+
+    def _counted(self, word: Word) -> Word:
+        return tuple(t for t in word if not self.terminals[t].ignored)
+
+    def _matched(self, readings: Readings) -> list[int]:
+        found = [t for t, reading in readings if self._lexemes[t].matches(reading)]
+        return sorted(found, key=lambda t: (-self.terminals[t].priority, not self.terminals[t].literal, t))
+
+    def _longer(self, readings: Readings, byte: int) -> Readings:
+        return tuple(
+            (t, after) for t, reading in readings if (after := self._lexemes[t].step(reading, byte)) is not None
+        )
+
+    def _interned(self, residual: Residual) -> int:
+        if residual not in self._number:
+            self._number[residual] = len(self._residuals)
+            self._residuals.append(residual)
+        return self._number[residual]
+
+
+@final
+class Lexing(LongestMatch):
+    """Longest match with one exception, so that no text has to be read to its end before its first lexeme is known.
+
+    Bytes that begin a longer lexeme behind a complete one, but that would be more than :data:`MOST_HELD` lexemes by themselves,
+    have to be the longer one if all terminals that it may become are ignored or of a higher priority.
+    """
+
+    def __init__(self, terminals: Sequence[Terminal]) -> None:
+        super().__init__(terminals)
+        self._plain = LongestMatch(terminals)
+        self._deep: dict[tuple[Readings, int], bool] = {}
 
     def unfold(self, letters: Iterable[bytes]) -> Unfolded:
         """Return which words the texts that are made of ``letters`` may still put out, from each state that they reach."""
@@ -157,59 +217,36 @@ class Lexing:
         ends = silent[:, numbers[(), end]] if ((), end) in numbers else np.zeros(len(numbers), dtype=bool)
         return Unfolded({q: number for (q, node), number in place.items() if node == 0}, reads, ends)
 
-    def _move(self, residual: Residual, at_start: bool, byte: int) -> Move | None:
-        label = () if at_start else tuple(self._matched(residual.readings)[:1])
-        # What has become of the residual if it is cut where it last could be.
-        cut = Move(START, label) if label else residual.fallback
-        moved = self.move(cut.state, byte) if cut is not None else None
-        fallback = Move(moved.state, cut.word + moved.word) if cut is not None and moved is not None else None
-        readings = self._longer(residual.readings, byte)
-        if not readings:
-            return fallback
-        if self._matched(readings) or (label and self._comes_first(label[0], Residual(readings, fallback))):
-            fallback = None
-        return Move(self._interned(Residual(readings, fallback)), ())
-
-    def _comes_first(self, short: int, longer: Residual) -> bool:
-        """Return whether the longer lexeme is not given up for ``short`` and what follows it."""
+    def _comes_first(self, short: int, longer: Readings, byte: int) -> bool:
         mine = self.terminals[short]
-        first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer.readings)
-        return first and longer.fallback is not None and self._is_deep(longer)
+        first = all(self.terminals[t].ignored or self.terminals[t].priority > mine.priority for t, _ in longer)
+        return first and self._is_deep(longer, byte)
 
-    def _is_deep(self, residual: Residual) -> bool:
-        """Return whether more than :data:`MOST_HELD` lexemes may be cut before it is known whether they are."""
-        if residual not in self._deep:
-            found, pending = {residual}, [residual]
-            while pending and not any(len(each.fallback.word) > MOST_HELD for each in found if each.fallback):
-                each = pending.pop()
-                for byte in range(256):
-                    cut, readings = each.fallback, self._longer(each.readings, byte)
-                    moved = self.move(cut.state, byte) if cut is not None else None
-                    if cut is not None and moved is not None and readings and not self._matched(readings):
-                        after = Residual(readings, Move(moved.state, cut.word + moved.word))
-                        if after not in found:
-                            found.add(after)
-                            pending.append(after)
-            self._deep[residual] = any(len(each.fallback.word) > MOST_HELD for each in found if each.fallback)
-        return self._deep[residual]
+    def _is_deep(self, readings: Readings, byte: int) -> bool:
+        """Return whether more than :data:`MOST_HELD` lexemes may be cut, without exception, before it is known whether they are.
 
-    def _counted(self, word: Word) -> Word:
-        return tuple(t for t in word if not self.terminals[t].ignored)
+        The first of them has ended before ``byte``, with which the others begin.
+        """
+        key = (readings, byte)
+        if key not in self._deep:
+            begun = self._plain.move(START, byte)
+            found = set() if begun is None else {(readings, begun.state, 1 + len(begun.word))}
+            pending = list(found)
+            self._deep[key] = False
+            while pending and not self._deep[key]:
+                longer, state, cut = pending.pop()
+                self._deep[key] = cut + self._plain.held(state) > MOST_HELD
+                new = set(self._both(longer, state, cut)) - found
+                found |= new
+                pending += new
+        return self._deep[key]
 
-    def _matched(self, readings: Readings) -> list[int]:
-        found = [t for t, reading in readings if self._lexemes[t].matches(reading)]
-        return sorted(found, key=lambda t: (-self.terminals[t].priority, not self.terminals[t].literal, t))
-
-    def _longer(self, readings: Readings, byte: int) -> Readings:
-        return tuple(
-            (t, after) for t, reading in readings if (after := self._lexemes[t].step(reading, byte)) is not None
-        )
-
-    def _interned(self, residual: Residual) -> int:
-        if residual not in self._number:
-            self._number[residual] = len(self._residuals)
-            self._residuals.append(residual)
-        return self._number[residual]
+    def _both(self, longer: Readings, state: int, cut: int) -> Iterator[tuple[Readings, int, int]]:
+        """Yield where each byte leads that goes on with the longer lexeme, does not end it, and can be read without it."""
+        for byte in range(256):
+            readings, moved = self._longer(longer, byte), self._plain.move(state, byte)
+            if readings and moved is not None and not self._matched(readings):
+                yield readings, moved.state, cut + len(moved.word)
 
 
 def _trie(letters: Iterable[bytes]) -> list[dict[int, tuple[int, bool]]]:

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .earley import Completion, Earley, Word
 from .grammar import Grammar
 from .lexemes import Lexemes, Reading
 from .lexing import START, Lexing, Move
+from .runs import Branches, Runs
 
 BYTES = tuple(bytes([byte]) for byte in range(256))
+
+
+class Outcomes(NamedTuple):
+    """What texts lead to from a point, each outcome once.
+
+    Attributes
+    ----------
+    of_text
+        ``int64[N]``: the place of each text's outcome; -1 for texts that cannot be read, which are no outcome.
+    points
+        ``[K]``: the point of each outcome; it may be ``None`` where nothing completes the text to a member.
+    continues, survives
+        ``bool[K + 1]``: what :meth:`Oracle.continues` and :meth:`Oracle.survives` say of them; the last one is for -1.
+    """
+
+    of_text: NDArray[np.int64]
+    points: Sequence[Any | None]
+    continues: NDArray[np.bool_]
+    survives: NDArray[np.bool_]
 
 
 class Oracle(ABC):
@@ -24,6 +47,9 @@ class Oracle(ABC):
 
     start: Any
     """The point of the empty text."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, tuple[Sequence[bytes], Runs]] = {}
 
     @abstractmethod
     def advance(self, point: Any, text: bytes) -> Any | None:
@@ -37,12 +63,27 @@ class Oracle(ABC):
     def continues(self, point: Any) -> bool:
         """Return whether letters complete the text to a member."""
 
-    def advance_all(self, point: Any, texts: Sequence[bytes]) -> list[tuple[Any | None, list[int]]]:
-        """Return the points after each of ``texts``, each with the numbers of the texts that lead there."""
-        groups: dict[Any | None, list[int]] = {}
-        for index, text in enumerate(texts):
-            groups.setdefault(self.advance(point, text), []).append(index)
-        return list(groups.items())
+    @abstractmethod
+    def reading(self, point: Any) -> int:
+        """Return the state of the machine that reads bytes: all of the point that the reading of a text depends on."""
+
+    @abstractmethod
+    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
+        """Return where that machine goes with one more byte, and what it puts out; ``None`` where it cannot be read."""
+
+    @abstractmethod
+    def end(self, state: int) -> Hashable | None:
+        """Return what the end of a text puts out there; ``None`` where nothing that is begun may end."""
+
+    def runs(self, texts: Sequence[bytes]) -> Runs:
+        """Return that machine on ``texts``; its tables are kept for these very texts."""
+        if id(texts) not in self._runs:
+            self._runs[id(texts)] = texts, Runs(texts, self.step)
+        return self._runs[id(texts)][1]
+
+    @abstractmethod
+    def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
+        """Return what ``texts`` lead to; how they are read is kept for these very texts."""
 
     def survives(self, point: Any) -> bool:
         """Return whether nothing in the text is out of place yet."""
@@ -91,27 +132,70 @@ class GrammarOracle(Oracle):
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
+        super().__init__()
         self.grammar, self._letters = grammar, tuple(letters)
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
         self.start = Cut((), START)
-        self._grouped: dict[tuple[int, int], tuple[Sequence[bytes], list[tuple[Move | None, list[int]]]]] = {}
+        self._branches: dict[tuple[int, int], Branches] = {}
+        self._read: dict[tuple[Word, int], Word | None] = {}
 
     def advance(self, point: Cut, text: bytes) -> Cut | None:
         """See :meth:`Oracle.advance`."""
         move = self.lexing.run(text, point.state)
         return None if move is None else self._cut(point, move)
 
-    def advance_all(self, point: Cut, texts: Sequence[bytes]) -> list[tuple[Cut | None, list[int]]]:
-        """See :meth:`Oracle.advance_all`; what the texts are cut into is kept by state."""
-        key = (point.state, id(texts))
-        if key not in self._grouped:
-            groups: dict[Move | None, list[int]] = {}
-            for index, text in enumerate(texts):
-                groups.setdefault(self.lexing.run(text, point.state), []).append(index)
-            self._grouped[key] = texts, list(groups.items())
-        found = self._grouped[key][1]
-        return [(None if move is None else self._cut(point, move), members) for move, members in found]
+    def reading(self, point: Cut) -> int:
+        """See :meth:`Oracle.reading`: the state of the residual."""
+        return point.state
+
+    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
+        """See :meth:`Oracle.step`: ignored terminals are left out."""
+        move = self.lexing.run(bytes([byte]), state)
+        return None if move is None else (move.state, move.word)
+
+    def end(self, state: int) -> Word | None:
+        """See :meth:`Oracle.end`."""
+        return self.lexing.flush(state)
+
+    def outcomes(self, point: Cut, texts: Sequence[bytes]) -> Outcomes:
+        """See :meth:`Oracle.outcomes`: words are read along their tree, as far as the grammar has a use for them."""
+        branches = self._branching(point.state, texts)
+        words: list[Word | None] = [point.word if self.survives(point) else None]
+        for before, terminal in branches.steps:
+            word = words[before]
+            words.append(None if word is None else self._after(word, terminal))
+        alive = [node for node, word in enumerate(words) if word is not None]
+        place = np.full(len(words), -1)
+        place[alive] = np.arange(len(alive))
+        completable = np.zeros((len(alive) + 1, len(self._unfolded.ends)), dtype=bool)
+        for row, node in enumerate(alive):
+            completable[row] = self._completion.completable(words[node] or ())
+        there = np.array([self._unfolded.place.get(state, -1) for state in branches.state.tolist()], dtype=np.int64)
+        continues = completable[place[branches.node], there] & (there >= 0)
+        points = [
+            Cut(words[node] or (), state) if goes else None
+            for node, state, goes in zip(
+                branches.node.tolist(), branches.state.tolist(), continues.tolist(), strict=True
+            )
+        ]
+        survives = place[branches.node] >= 0
+        return Outcomes(branches.of_text, points, np.append(continues, False), np.append(survives, False))
+
+    def _branching(self, state: int, texts: Sequence[bytes]) -> Branches:
+        key = (state, id(texts))
+        if key not in self._branches:
+            runs = self.runs(texts)
+            self._branches[key] = Branches.of(runs.of(state), runs.words)
+        return self._branches[key]
+
+    def _after(self, word: Word, terminal: int) -> Word | None:
+        """Return a word that goes on as ``word`` and ``terminal`` do; ``None`` where that is no beginning."""
+        key = (word, terminal)
+        if key not in self._read:
+            after = self.earley.canonical((*word, terminal))
+            self._read[key] = after if self.earley.survives(after) else None
+        return self._read[key]
 
     def _cut(self, point: Cut, move: Move) -> Cut:
         word = point.word
@@ -155,12 +239,16 @@ class PatternOracle(Oracle):
     """
 
     def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
+        super().__init__()
         self.pattern = pattern
         self._letters = tuple(letters)
         self._by_bytes = set(self._letters).issuperset(BYTES)
         self._lexemes = Lexemes(pattern)
         self._continues: dict[Reading, bool] = {}
         self.start = self._lexemes.start
+        self._readings = [self.start]
+        self._number = {self.start: 0}
+        self._outcomes: dict[tuple[int, int], Outcomes] = {}
 
     def advance(self, point: Reading, text: bytes) -> Reading | None:
         """See :meth:`Oracle.advance`."""
@@ -168,6 +256,33 @@ class PatternOracle(Oracle):
         for byte in text:
             reading = None if reading is None else self._lexemes.step(reading, byte)
         return reading
+
+    def reading(self, point: Reading) -> int:
+        """See :meth:`Oracle.reading`: a number of the point itself."""
+        number = self._number.setdefault(point, len(self._readings))
+        if number == len(self._readings):
+            self._readings.append(point)
+        return number
+
+    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
+        """See :meth:`Oracle.step`: nothing is put out."""
+        after = self._lexemes.step(self._readings[state], byte)
+        return None if after is None else (self.reading(after), ())
+
+    def end(self, state: int) -> bool:
+        """See :meth:`Oracle.end`."""
+        return self.ends(self._readings[state])
+
+    def outcomes(self, point: Reading, texts: Sequence[bytes]) -> Outcomes:
+        """See :meth:`Oracle.outcomes`."""
+        key = (self.reading(point), id(texts))
+        if key not in self._outcomes:
+            branches = Branches.of(self.runs(texts).of(key[0]), [()])
+            points = [self._readings[state] for state in branches.state.tolist()]
+            continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
+            continues[:-1], survives[:-1] = list(map(self.continues, points)), True
+            self._outcomes[key] = Outcomes(branches.of_text, points, continues, survives)
+        return self._outcomes[key]
 
     def ends(self, point: Reading) -> bool:
         """See :meth:`Oracle.ends`."""

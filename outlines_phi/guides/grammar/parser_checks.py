@@ -22,14 +22,18 @@ KNOWN = (1, 2)
 """How many entries of a stack are known where the rest is cut off."""
 
 CUTS = 20_000
-"""How many words are read most from stacks that are cut off."""
+"""After how many words that are read from stacks that are cut off no further stack is cut."""
 
 
 class Viable(NamedTuple):
-    """Words of terminals that some text has, with the configurations that they lead to, each configuration once."""
+    """Pairs (configuration, the oracle's items) nearest to the start, each with a shortest word of terminals that leads there.
 
-    words: dict[int, tuple[int, ...]]
+    All words of at most ``longest`` terminals lead to one of them; if ``closed``, words of any length.
+    """
+
+    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
     longest: int
+    closed: bool
 
 
 def grammar_is_reduced(subject: Subject) -> Finding:
@@ -63,34 +67,39 @@ def parser_is_earley(subject: Subject) -> Finding:
     machine = subject.parts
     found, cases = _viable(machine), 0
     earley, terminals = machine.oracle.earley, range(len(machine.grammar.terminals))
-    for configuration, word in found.words.items():
+    for (configuration, _), word in found.words.items():
         expected = machine.parser.expected(configuration)
         for terminal in terminals:
             cases += 1
             if expected[terminal] != earley.survives((*word, terminal)):
-                return Finding.bounded(found.longest, cases, _spelled(machine, (*word, terminal)))
+                return Finding.bounded(len(word) + 1, cases, _spelled(machine, (*word, terminal)))
             if expected[terminal] != (machine.parser.shift(configuration, terminal) != ERROR):
                 return Finding.bounded(
-                    found.longest, cases, _spelled(machine, (*word, terminal)), "expected, and not read"
+                    len(word) + 1, cases, _spelled(machine, (*word, terminal)), "expected, and not read"
                 )
         cases += 1
         if machine.parser.accepts(configuration) != earley.derives(word):
-            return Finding.bounded(found.longest, cases, f"the end after {_spelled(machine, word)}")
-    return Finding.bounded(found.longest, cases, None, f"{len(found.words):,} configurations")
+            return Finding.bounded(len(word), cases, f"the end after {_spelled(machine, word)}")
+    remark = f"{len(found.words):,} configurations"
+    return (
+        Finding.proved(cases, None, remark) if found.closed else Finding.bounded(found.longest + 1, cases, None, remark)
+    )
 
 
 def mask_is_characterised(subject: Subject) -> Finding:
     """T8: a token is allowed if and only if its text, read from the beginning, survives lexer and parser and can be ended."""
     machine, exploration, collapse = subject.parts, subject.exploration, subject.collapse
     vocabulary, cases = subject.guide.vocabulary, 0
-    step = max(1, len(exploration.nodes) // CONFIGURATIONS)
-    for node in exploration.nodes[::step]:
+    nodes = exploration.inner[:: -(-len(exploration.inner) // CONFIGURATIONS) or 1]
+    for node in nodes:
         read = machine.lexer.lex(vocabulary.decode(node.word))
         row = subject.guide.row(node.state)
         allowed = row.targets[row.partition.class_of[collapse.tokens]] != NO_STATE
         configuration = _read(machine, machine.parser.start, read[1]) if read else ERROR
         if read is None or configuration == ERROR:
-            return Finding.bounded(subject.depth, cases, subject.spelled(node.word), "is reached, and does not survive")
+            return Finding.bounded(
+                exploration.complete, cases, subject.spelled(node.word), "is reached, and does not survive"
+            )
         spans = machine.spanner.of_state(read[0])
         kinds = spans.partition.class_of[collapse.tokens]
         survives = np.array(
@@ -100,17 +109,21 @@ def mask_is_characterised(subject: Subject) -> Finding:
             ]
         )[kinds]
         cases += len(kinds)
-        for index in np.flatnonzero(allowed != survives).tolist():
-            point = subject.oracle.advance(node.point, collapse.texts[index])
-            if allowed[index] or (point is not None and subject.oracle.continues(point)):
-                return Finding.bounded(subject.depth, cases, subject.spelled((*node.word, int(collapse.tokens[index]))))
-    return Finding.bounded(exploration.complete, cases)
+        outcomes = subject.oracle.outcomes(node.point, collapse.texts)
+        wrong = np.flatnonzero((allowed != survives) & (allowed | outcomes.continues[outcomes.of_text]))
+        if len(wrong):
+            witness = subject.spelled((*node.word, int(collapse.tokens[wrong[0]])))
+            return Finding.bounded(exploration.complete, cases, witness)
+    sampled = len(nodes) < len(exploration.inner)
+    remark = f"in {len(nodes):,} of {len(exploration.inner):,} pairs of states" if sampled else ""
+    return Finding.bounded(exploration.complete, cases, None, remark)
 
 
 def prefixes_survive(subject: Subject) -> Finding:
     """T17: the beginnings of what is read are read: by the lexer, byte by byte, and by the parser, terminal by terminal."""
     machine, exploration, cases = subject.parts, subject.exploration, 0
-    for word in exploration.endings[:: max(1, len(exploration.endings) // CONFIGURATIONS)]:
+    tried = exploration.endings[:: -(-len(exploration.endings) // CONFIGURATIONS) or 1]
+    for word in tried:
         text, state, configuration = subject.guide.vocabulary.decode(word), START, machine.parser.start
         for place in range(len(text)):
             cases += 1
@@ -119,28 +132,29 @@ def prefixes_survive(subject: Subject) -> Finding:
             configuration = _read(machine, configuration, emitted)
             if state == DEAD or configuration == ERROR:
                 return Finding.bounded(exploration.complete, cases, subject.spelled(word), f"byte {place} is refused")
-    return Finding.bounded(exploration.complete, cases, None, f"{len(exploration.endings):,} members")
+    return Finding.bounded(
+        max(map(len, tried)), cases, None, f"{len(tried):,} of {len(exploration.endings):,} members that were found"
+    )
 
 
 def _cut_off(subject: Subject, outcome: str) -> Finding:
     machine = subject.parts
-    parser, found, cases, decided = machine.parser, _viable(machine), 0, 0
+    parser, found, cases, decided, stacks = machine.parser, _viable(machine), 0, 0, 0
     longest = 2 if len(machine.grammar.terminals) <= 12 else 1
-    for configuration, before in found.words.items():
-        for known in KNOWN:
-            for word in _words(len(machine.grammar.terminals), longest):
-                if cases == CUTS:
-                    break
-                cases += 1
-                cut = parser.read(parser.cut(configuration, known), word)
-                whole = parser.read(configuration, word)
-                certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
-                decided += certain
-                if certain and (whole == ERROR) != (outcome == "rejected"):
-                    return Finding.bounded(
-                        found.longest, cases, _spelled(machine, before + word), f"top {known} of the stack"
-                    )
-    return Finding.bounded(found.longest, cases, None, f"{decided:,} {outcome} by the top alone")
+    for (configuration, _), before in found.words.items():
+        if cases >= CUTS:
+            break
+        stacks += 1
+        for known, word in product(KNOWN, _words(len(machine.grammar.terminals), longest)):
+            cases += 1
+            cut = parser.read(parser.cut(configuration, known), word)
+            whole = parser.read(configuration, word)
+            certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
+            decided += certain
+            if certain and (whole == ERROR) != (outcome == "rejected"):
+                return Finding.bounded(longest, cases, _spelled(machine, before + word), f"top {known} of the stack")
+    remark = f"{decided:,} {outcome} by the top alone, in {stacks:,} configurations"
+    return Finding.bounded(longest, cases, None, remark)
 
 
 def _words(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
@@ -149,20 +163,21 @@ def _words(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _viable(machine: Machine) -> Viable:
-    """Return the configurations nearest to the start, each with a shortest word."""
-    parser = machine.parser
-    words: dict[int, tuple[int, ...]] = {parser.start: ()}
-    pending = [parser.start]
-    longest = 0
-    for configuration in pending:  # it grows
-        word = words[configuration]
-        longest = len(word) + 1
+    parser, earley = machine.parser, machine.oracle.earley
+    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
+    pending = list(words)
+    for configuration, items in pending:  # it grows
+        word = words[configuration, items]
         for terminal in np.flatnonzero(parser.expected(configuration)).tolist():
             after = parser.shift(configuration, terminal)
-            if after != ERROR and after not in words and len(words) < CONFIGURATIONS:
-                words[after] = (*word, terminal)
-                pending.append(after)
-    return Viable(words, longest)
+            pair = after, earley.canonical((*word, terminal))
+            if after == ERROR or pair in words:
+                continue
+            if len(words) == CONFIGURATIONS:
+                return Viable(words, len(word), False)
+            words[pair] = (*word, terminal)
+            pending.append(pair)
+    return Viable(words, max(map(len, words.values())), True)
 
 
 def _read(machine: Machine, configuration: int, word: tuple[int, ...]) -> int:

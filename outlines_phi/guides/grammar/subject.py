@@ -17,7 +17,7 @@ from ..fsm import FSMGuide
 from ..guide import Guide
 from ..regex import compile_regex
 from .collapse import Collapse
-from .exploration import Exploration
+from .exploration import Exploration, Progress
 from .finding import shown
 from .grammar import Grammar
 from .guide import CFGGuide
@@ -81,14 +81,17 @@ class Subject:
         The bytes that some text has.
     depth
         The most tokens of a word.
-    width
-        How many nodes of one length are followed at most.
+    most
+        How many pairs of states are looked at most: where words of ``depth`` tokens lead to more, shorter ones are tried;
+        ``None`` for any number.
     machine
         The parts of a grammar's guide; ``None`` for a regular language.
     tokenizer
         What the vocabulary was read from.
     fault
         What is wrong with a member according to a third party, as a JSON schema's validator.
+    progress
+        Is told of the words that are tried.
     """
 
     guide: Guide
@@ -96,14 +99,22 @@ class Subject:
     collapse: Collapse
     used: frozenset[int]
     depth: int
-    width: int
+    most: int | None = None
     machine: Machine | None = None
     tokenizer: Any = None
     fault: Callable[[bytes], str | None] | None = None
+    progress: Progress | None = None
 
     @classmethod
     def of_grammar(
-        cls, grammar: Grammar, vocabulary: Vocabulary, *, depth: int, width: int, tokenizer: Any = None
+        cls,
+        grammar: Grammar,
+        vocabulary: Vocabulary,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        progress: Progress | None = None,
     ) -> Subject:
         """Return the guide of a grammar beside Earley's algorithm on what longest match cuts a text into."""
         guide = CFGGuide.of(grammar, vocabulary)
@@ -111,7 +122,7 @@ class Subject:
         oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, depth, width, Machine.of(guide, oracle), tokenizer)
+        return cls(guide, oracle, collapse, used, depth, most, Machine.of(guide, oracle), tokenizer, None, progress)
 
     @classmethod
     def of_pattern(
@@ -120,9 +131,10 @@ class Subject:
         vocabulary: Vocabulary,
         *,
         depth: int,
-        width: int,
+        most: int | None = None,
         tokenizer: Any = None,
         fault: Callable[[bytes], str | None] | None = None,
+        progress: Progress | None = None,
     ) -> Subject:
         """Return the guide of a regular expression beside Python's reading of it."""
         automaton = compile_regex(pattern)
@@ -130,12 +142,14 @@ class Subject:
         used = _bytes(automaton.targets, automaton.byte_class)
         oracle = PatternOracle(pattern, letters_of(vocabulary, used))
         collapse = Collapse.of(vocabulary, [guide.partition])
-        return cls(guide, oracle, collapse, used, depth, width, None, tokenizer, fault)
+        return cls(guide, oracle, collapse, used, depth, most, None, tokenizer, fault, progress)
 
     @cached_property
     def exploration(self) -> Exploration:
         """Guide and oracle side by side."""
-        return Exploration.of(self.guide, self.oracle, self.collapse, depth=self.depth, width=self.width)
+        return Exploration.of(
+            self.guide, self.oracle, self.collapse, depth=self.depth, most=self.most, progress=self.progress
+        )
 
     @property
     def parts(self) -> Machine:

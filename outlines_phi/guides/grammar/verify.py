@@ -12,10 +12,10 @@ from .finding import Finding, Verdict
 from .subject import Subject
 
 DEPTH = 4
-"""Tokens of the longest words that are tried, by default."""
+"""Tokens of the longest words that are tried, where nothing else is asked for."""
 
-WIDTH = 2000
-"""How many nodes of one length are followed at most, by default."""
+MOST = 500_000
+"""How many pairs of states are looked at most, where no depth is asked for."""
 
 
 class Check(NamedTuple):
@@ -89,18 +89,25 @@ class Verification:
         One for each check that the subject has the parts for.
     vocabulary, representatives
         How many tokens there are, and how many stand for them.
-    nodes
-        How many distinct pairs of states of guide and oracle were looked at.
-    complete, depth
-        All words of at most ``complete`` tokens were covered, and a sample of those of at most ``depth``.
+    nodes, tried
+        How many distinct pairs of states of guide and oracle were looked at, and after how many of them all tokens were tried.
+    texts
+        How many texts, one token after such a pair, were compared.
+    complete
+        All words of at most so many tokens were covered, of any number if ``closed``.
+    asked
+        The number of tokens that was asked for.
     """
 
     results: tuple[Result, ...]
     vocabulary: int
     representatives: int
     nodes: int
+    tried: int
+    texts: int
     complete: int
-    depth: int
+    closed: bool
+    asked: int
 
     @property
     def holds(self) -> bool:
@@ -112,7 +119,14 @@ class Verification:
         return {
             "holds": self.holds,
             "vocabulary": {"tokens": self.vocabulary, "representatives": self.representatives},
-            "exploration": {"nodes": self.nodes, "complete_depth": self.complete, "sampled_depth": self.depth},
+            "exploration": {
+                "asked_depth": self.asked,
+                "complete_depth": self.complete,
+                "closed": self.closed,
+                "pairs": self.nodes,
+                "pairs_tried": self.tried,
+                "texts": self.texts,
+            },
             "checks": [result.as_dict() for result in self.results],
         }
 
@@ -134,6 +148,9 @@ def verify(subject: Subject, progress: Callable[[Check], None] | None = None) ->
         len(subject.guide.vocabulary),
         len(collapse.tokens),
         len(exploration.nodes),
+        len(exploration.inner),
+        len(exploration.inner) * len(collapse.tokens),
         exploration.complete,
-        exploration.depth,
+        exploration.closed,
+        subject.depth,
     )

@@ -192,6 +192,18 @@ class TestLexing:
             assert move is None or len(text) > 4 or text in begun, text
         assert len(whole) > 1
 
+    def test_lexemes_without_bound_behind_a_complete_one(self) -> None:
+        """A comment that may hold the beginnings of others: what follows ``/*`` has to be one, however long it is."""
+        comment = Terminal("COMMENT", r"/\*([^*]|\*+[^*/])*\*+/", ignored=True)
+        lexing = Lexing((*SLASHES[:3], comment))
+        begun = lexing.run(b"/*a" * 2000)
+        assert begun is not None and begun.word == () and lexing.flush(begun.state) is None
+        assert lexing.run(b"/*a/*a*/") == lexing.run(b"/**/")
+        assert Lexing((*SLASHES[1:3], comment)).run(b"/*/*/*/*") is not None
+        given_up = Lexing((*SLASHES[:3], replace(comment, ignored=False)))
+        begun = given_up.run(b"/*a" * 500)
+        assert begun is not None and given_up.flush(begun.state) == (1, 2, 0) * 500
+
 
 def derived(given: Grammar, longest: int) -> set[tuple[int, ...]]:
     """The words of at most ``longest`` terminals, by the least fixed point over sets of words."""

@@ -17,12 +17,15 @@ from outlines_phi.guides.grammar.finding import Verdict
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.lexer import NOTHING, START, Lexer
+from outlines_phi.guides.grammar.library import grammar_text
 from outlines_phi.guides.grammar.oracle import GrammarOracle
+from outlines_phi.guides.grammar.reader import read_grammar
 from outlines_phi.guides.grammar.spanner import Spanner
 from outlines_phi.guides.grammar.subject import Machine, Subject
 from outlines_phi.guides.grammar.verify import CHECKS, Verification, verify
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.regex import compile_regex
+from outlines_phi.lm import bundled
 from outlines_phi.partition import EOS
 from outlines_phi.vocabulary import Vocabulary
 
@@ -32,8 +35,8 @@ WRITTEN = [fixture for fixture in FIXTURES if not fixture.empty]
 pytestmark = pytest.mark.filterwarnings("ignore:rules that never end")
 
 
-def subject_of(fixture: Fixture, depth: int = 4, width: int = 300) -> Subject:
-    return Subject.of_grammar(fixture.grammar, fixture.vocabulary, depth=depth, width=width)
+def subject_of(fixture: Fixture, depth: int = 4, most: int | None = None) -> Subject:
+    return Subject.of_grammar(fixture.grammar, fixture.vocabulary, depth=depth)
 
 
 def verdicts(found: Verification) -> dict[str, Verdict]:
@@ -65,7 +68,7 @@ def test_a_vocabulary_that_completes_nothing() -> None:
 def test_tokens_where_bytes_are_missing() -> None:
     """Without ``(`` and ``)`` as tokens, whole tokens complete a text: what no token completes is no prefix."""
     fixture = BY_ID["DYCK"]
-    found = verify(Subject.of_grammar(fixture.grammar, vocabulary("()", "((", "))", "_", ")("), depth=4, width=300))
+    found = verify(Subject.of_grammar(fixture.grammar, vocabulary("()", "((", "))", "_", ")("), depth=4))
     of = verdicts(found)
     assert of["S5"] is Verdict.NOT_NEEDED
     assert of["T10"] is not Verdict.COUNTEREXAMPLE and of["T12"] is not Verdict.COUNTEREXAMPLE
@@ -76,7 +79,7 @@ def test_lexemes_that_are_given_up() -> None:
     terminals = (Terminal("NUM", r"1+(\.1+)?"), Terminal("DOT", r"\.", literal=True))
     alphabet = ("1", ".", "1.", "..")
     given = grammar(terminals, "s: NUM DOT DOT NUM | NUM | DOT s")
-    subject = Subject.of_grammar(given, vocabulary(*alphabet), depth=5, width=1000)
+    subject = Subject.of_grammar(given, vocabulary(*alphabet), depth=5)
     found = verify(subject)
     assert found.holds, [result for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
     members = ["".join(word) for word in words(alphabet, 5) if subject.oracle.is_member("".join(word).encode())]
@@ -189,12 +192,13 @@ def test_a_lexer_that_is_not_longest_match() -> None:
     assert of["T12"].verdict is Verdict.COUNTEREXAMPLE
 
 
-def test_the_exploration_is_a_sample_beyond_its_width() -> None:
+def test_a_level_that_is_too_large_is_left_out() -> None:
     right = subject_of(BY_ID["DYCK"])
-    narrow = Exploration.of(right.guide, right.oracle, right.collapse, depth=5, width=10)
-    wide = Exploration.of(right.guide, right.oracle, right.collapse, depth=5, width=1000)
-    assert (narrow.complete, wide.complete, narrow.closed, wide.closed) == (2, 5, False, False)
-    assert max(len(node.word) for node in narrow.nodes) == 5 and len(narrow.nodes) < len(wide.nodes)
+    narrow = Exploration.of(right.guide, right.oracle, right.collapse, depth=5, most=10)
+    wide = Exploration.of(right.guide, right.oracle, right.collapse, depth=5)
+    assert (narrow.complete, wide.complete, narrow.closed, wide.closed) == (1, 5, False, False)
+    assert max(len(node.word) for node in narrow.nodes) == 1 and len(narrow.nodes) <= 10
+    assert narrow.nodes == wide.nodes[: len(narrow.nodes)]
 
 
 class TestCollapse:
@@ -219,11 +223,38 @@ class TestCollapse:
                 other = int(right.collapse.tokens[right.collapse.stands_for[token]])
                 assert right.guide.advance(node.state, token) == right.guide.advance(node.state, other)
 
+    @pytest.mark.parametrize(
+        ("name", "representatives", "pairs", "texts"),
+        [("json", 90, 92, 1980), ("arithmetic", 32, 33, 224)],
+    )
+    def test_counts_of_the_small_model_s_vocabulary(
+        self, name: str, representatives: int, pairs: int, texts: int
+    ) -> None:
+        """How far the vocabulary collapses, and how many pairs of states all words of two tokens lead to."""
+        words = Vocabulary.from_tokenizer(bundled.load()[1])
+        found = verify(Subject.of_grammar(read_grammar(grammar_text(name)), words, depth=2))
+        assert found.holds and (found.vocabulary, found.complete) == (1280, 2)
+        assert (found.representatives, found.nodes, found.texts) == (representatives, pairs, texts)
+        of = verdicts(found)
+        assert of["T4"] is Verdict.PROVED and of["S8"] is Verdict.BOUNDED
+
+    def test_a_token_that_is_not_what_stands_for_it(self) -> None:
+        """A collapse that takes names and brackets for one is found out on both sides."""
+        right = subject_of(BY_ID["DYCK"])
+        wrong = right.collapse.stands_for.copy()
+        wrong[wrong >= 0] = 0
+        found = verify(replace(right, collapse=right.collapse._replace(stands_for=wrong)))
+        assert verdicts(found)["S8"] is Verdict.COUNTEREXAMPLE
+        left_out = right.collapse.stands_for.copy()
+        left_out[0] = -1
+        found = verify(replace(right, collapse=right.collapse._replace(stands_for=left_out)))
+        assert verdicts(found)["S8"] is Verdict.COUNTEREXAMPLE
+
 
 class TestPatterns:
     @pytest.mark.parametrize("pattern", ["(ab)*a", "[ab]{2,4}", "a|ab|abb", "b*(a|ba)?"])
     def test_regular_expressions_are_proved(self, pattern: str) -> None:
-        subject = Subject.of_pattern(pattern, vocabulary("a", "b", "ab", "bb", "aba"), depth=6, width=100)
+        subject = Subject.of_pattern(pattern, vocabulary("a", "b", "ab", "bb", "aba"), depth=6)
         found = verify(subject)
         of = verdicts(found)
         assert found.holds and "T1" not in of
@@ -233,7 +264,7 @@ class TestPatterns:
 
     def test_a_third_party_says_what_is_wrong(self) -> None:
         subject = Subject.of_pattern(
-            "[ab]+", vocabulary("a", "b"), depth=2, width=100, fault=lambda text: "has an a" if b"a" in text else None
+            "[ab]+", vocabulary("a", "b"), depth=2, fault=lambda text: "has an a" if b"a" in text else None
         )
         found = {result.check.id: result.finding for result in verify(subject).results}
         assert found["T16"].verdict is Verdict.COUNTEREXAMPLE and found["T16"].remark == "has an a"
@@ -241,7 +272,7 @@ class TestPatterns:
     def test_characters_that_tokens_cut(self) -> None:
         tokens = [b"\xc3", b"\xa9", b"\xa8", b"e", "\u00e9".encode()]
         given = Vocabulary.from_tokens([*tokens, b""], len(tokens))
-        found = verify(Subject.of_pattern("(e|\u00e9)+", given, depth=4, width=100))
+        found = verify(Subject.of_pattern("(e|\u00e9)+", given, depth=4))
         assert found.holds and found.representatives < len(tokens)
 
 
@@ -312,7 +343,7 @@ def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, 
 )
 def test_tokens_that_are_read_wrongly(pattern: str, tokens: list[bytes], spell: Callable[[bytes], bytes]) -> None:
     """Lossy UTF-8, and tokens that a NUL ends: the guide of such a vocabulary is not that of the tokens."""
-    right = Subject.of_pattern(pattern, Vocabulary.from_tokens([*tokens, b""], len(tokens)), depth=3, width=100)
+    right = Subject.of_pattern(pattern, Vocabulary.from_tokens([*tokens, b""], len(tokens)), depth=3)
     misread = Vocabulary.from_tokens([*map(spell, tokens), b""], len(tokens))
     wrong = replace(right, guide=FSMGuide.from_automaton(compile_regex(pattern), misread))
     assert verify(right).holds and not verify(wrong).holds
@@ -321,5 +352,5 @@ def test_tokens_that_are_read_wrongly(pattern: str, tokens: list[bytes], spell: 
 def test_ends_of_sequence_beside_the_first() -> None:
     """Of several end-of-sequence ids the first stands for all; the others are never a text."""
     words_ = Vocabulary((b"a", b"", b"+", b"_", b""), (4, 1), np.ones(5, dtype=bool))
-    found = verify(Subject.of_grammar(BY_ID["CALC"].grammar, words_, depth=3, width=100))
+    found = verify(Subject.of_grammar(BY_ID["CALC"].grammar, words_, depth=3))
     assert found.holds and found.representatives == 3
