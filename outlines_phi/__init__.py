@@ -4,6 +4,7 @@ Masking tokens forces a language model's output into a format and silently sampl
 outlines_phi draws from the model's own law conditioned on the format.
 """
 
+from .drafting.all_of import AllOf as AllOf
 from .drafting.drafter import Draft as Draft
 from .drafting.drafter import Drafter as Drafter
 from .drafting.drafter import Drafting as Drafting
@@ -80,6 +81,7 @@ from .vocabulary import Vocabulary as Vocabulary
 
 __all__ = [
     "AdaptedLength",
+    "AllOf",
     "AuditReport",
     "AutoPhi",
     "BannedPhrases",

@@ -13,6 +13,7 @@ import outlines_phi
 
 PUBLIC = [
     "AdaptedLength",
+    "AllOf",
     "AuditReport",
     "AutoPhi",
     "BannedPhrases",

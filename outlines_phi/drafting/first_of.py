@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UnsupportedError
 from ..guides.table import Table
-from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Site, check_drafters, tree
+from .proposer import Proposer
 
 
 @final
@@ -22,7 +22,8 @@ class FirstOf(Drafter):
     """Drafts with the first of several drafters that has something to propose, and goes on from there in the same way.
 
     So text that the guide forces is drafted as such, up to where a value begins, which may be one of the prompt, after which text
-    is forced again. Where others of the chain are drawn, a token of a deterministic drafter has the law that is 1 on it.
+    is forced again. Where one proposes a tree, each of its chains goes on by itself. Where others of the chain are drawn, a token
+    of a deterministic drafter has the law that is 1 on it.
 
     Attributes
     ----------
@@ -39,33 +40,42 @@ class FirstOf(Drafter):
     name: ClassVar[str] = "first_of"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.drafters, (tuple, list)) or not self.drafters:
-            raise UnsupportedError(f"FirstOf({self.drafters!r}) was given; expected a tuple of at least one drafter.")
-        for drafter in self.drafters:
-            if not isinstance(drafter, Drafter):
-                raise UnsupportedError(f"FirstOf was given {drafter!r}; expected drafters, such as ForcedDrafter().")
-        object.__setattr__(self, "drafters", tuple(self.drafters))
+        object.__setattr__(self, "drafters", check_drafters("FirstOf", self.drafters))
 
     @property
     def sampled(self) -> bool:
         """See :attr:`Drafter.sampled`."""
         return any(drafter.sampled for drafter in self.drafters)
 
+    @property
+    def width(self) -> int:
+        """See :attr:`Drafter.width`: as many as one of them; 1 where some are drawn."""
+        return 1 if self.sampled else max(drafter.width for drafter in self.drafters)
+
     def begin(self, run: DraftRun) -> Drafting:
         """See :meth:`Drafter.begin`."""
-        return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table)
+        return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table, self.width)
 
 
 @dataclass(eq=False)
 class _Chain:
-    """A draft in the making: where it has arrived, and what it was put together from."""
+    """A chain in the making: where it has arrived, what it was put together from, and all chains of its draft."""
 
     site: Site
     room: int
     rng: np.random.Generator
     parts: list[Draft] = field(default_factory=list)
+    family: list[_Chain] = field(default_factory=list)
 
-    def extend(self, part: Draft, table: Table) -> None:
+    def extend(self, part: Draft, table: Table, width: int) -> list[_Chain]:
+        """Go on with ``part``; return the chains that this has become, ``width`` of the draft at most."""
+        become = [self, *(replace(self, parts=[*self.parts]) for _ in part.others[: width - len(self.family)])]
+        self.family += become[1:]
+        for chain, tokens in zip(become, part.chains, strict=False):
+            chain._go_on(Draft(tokens, part.log_r), table)
+        return become
+
+    def _go_on(self, part: Draft, table: Table) -> None:
         self.parts.append(part)
         self.room -= len(part.tokens)
         for token in part.tokens:
@@ -79,13 +89,15 @@ class _Chain:
 
 @final
 class _FirstOf(ProposedDrafting):
-    def __init__(self, proposers: Sequence[Proposer], table: Table) -> None:
-        self._proposers, self._table = proposers, table
+    def __init__(self, proposers: Sequence[Proposer], table: Table, width: int) -> None:
+        self._proposers, self._table, self._width = proposers, table, width
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
         chains = [_Chain(*asked) for asked in zip(sites, lengths, streams, strict=True)]
+        for chain in chains:
+            chain.family.append(chain)
         growing = chains
         while growing:
             waiting, growing = growing, []
@@ -95,10 +107,10 @@ class _FirstOf(ProposedDrafting):
                 )
                 for chain, part in zip(waiting, parts, strict=True):
                     if part.tokens:
-                        chain.extend(part, self._table)
-                        growing.append(chain)
+                        growing += chain.extend(part, self._table, self._width)
                 waiting = [chain for chain, part in zip(waiting, parts, strict=True) if not part.tokens]
-        return [chain.draft() for chain in chains]
+        drafts = [[chain.draft() for chain in first.family] for first in chains]
+        return [each[0] if len(each) == 1 else tree(draft.tokens for draft in each) for each in drafts]
 
 
 def _law(part: Draft, other: Tensor) -> Tensor:

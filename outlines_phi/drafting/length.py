@@ -11,7 +11,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..errors import UnsupportedError
-from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Proposer, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Site
+from .proposer import Proposer
 
 FORGETTING = 0.95
 """What a tested token counts for one test later: the last twenty or so make the rate."""
@@ -22,7 +23,7 @@ HITS, TESTS = 3.0, 4.0
 REMEMBERED = 4096
 """Sites whose drafts wait for their outcome."""
 
-NONE: tuple[int, list[tuple[int, ...]]] = (0, [])
+NONE: tuple[int, list[Draft]] = (0, [])
 """No drafts, of no round."""
 
 
@@ -59,7 +60,8 @@ class AdaptedLength(Drafter):
     """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`).
 
     What became of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
-    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own.
+    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
+    furthest counts.
 
     Attributes
     ----------
@@ -88,6 +90,11 @@ class AdaptedLength(Drafter):
     def sampled(self) -> bool:
         """See :attr:`Drafter.sampled`."""
         return self.drafter.sampled
+
+    @property
+    def width(self) -> int:
+        """See :attr:`Drafter.width`."""
+        return self.drafter.width
 
     def begin(self, run: DraftRun) -> Drafting:
         """See :meth:`Drafter.begin`."""
@@ -119,7 +126,7 @@ class _Adapted(ProposedDrafting):
         self._proposer, self._cost = proposer, cost
         self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)
         # Per site, the round of its last drafts, and these: several where they are drawn.
-        self._waiting: OrderedDict[tuple[int, tuple[int, ...]], tuple[int, list[tuple[int, ...]]]] = OrderedDict()
+        self._waiting: OrderedDict[tuple[int, tuple[int, ...]], tuple[int, list[Draft]]] = OrderedDict()
         self._round = self._longest = 0
 
     def propose(
@@ -134,7 +141,7 @@ class _Adapted(ProposedDrafting):
         ]
         drafts = self._proposer.propose(sites, best, streams)
         for site, draft in zip(sites, drafts, strict=True):
-            self._remember(site, draft.tokens)
+            self._remember(site, draft)
         return drafts
 
     def _learn(self, site: Site) -> None:
@@ -143,18 +150,23 @@ class _Adapted(ProposedDrafting):
         for at in range(max(0, written - self._longest - 1), written):
             _, drafts = self._waiting.get((site.row, site.tokens[:at]), NONE)
             if drafts:
-                draft = drafts.pop(0)
-                pairs = zip(draft, site.tokens[at:], strict=False)
-                agrees = [drafted == taken for drafted, taken in pairs]
-                accepted = agrees.index(False) if False in agrees else len(agrees)
-                self._acceptance[site.row].observe(accepted, int(accepted < len(agrees)))
+                outcomes = [_outcome(chain, site.tokens[at:]) for chain in drafts.pop(0).chains]
+                accepted, rejected = max(outcomes, key=lambda outcome: (outcome[0], -outcome[1]))
+                self._acceptance[site.row].observe(accepted, rejected)
 
-    def _remember(self, site: Site, tokens: tuple[int, ...]) -> None:
-        if tokens:
+    def _remember(self, site: Site, draft: Draft) -> None:
+        if draft.tokens:
             key = site.row, site.tokens
             if self._waiting.get(key, NONE)[0] < self._round:
                 self._waiting[key] = self._round, []
-            self._waiting[key][1].append(tokens)
-            self._longest = max(self._longest, len(tokens))
+            self._waiting[key][1].append(draft)
+            self._longest = max(self._longest, *map(len, draft.chains))
         while len(self._waiting) > REMEMBERED:
             self._waiting.popitem(last=False)
+
+
+def _outcome(chain: tuple[int, ...], taken: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many tokens of a chain were accepted, and whether one was rejected after them, given what was written."""
+    agrees = [drafted == token for drafted, token in zip(chain, taken, strict=False)]
+    accepted = agrees.index(False) if False in agrees else len(agrees)
+    return accepted, int(accepted < len(agrees))

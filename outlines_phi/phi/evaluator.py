@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeAlias, final
 
 import numpy as np
@@ -19,8 +19,8 @@ from .law import UNKNOWN
 from .run import Prefixes, Run
 from .tree import AHEAD, BoundsTree, Node
 
-Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[int]]]
-"""Tells of each node that walks wait for what will probably follow: a chain of tokens, which may be wrong, or none."""
+Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
+"""Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
 
 
 @final
@@ -134,14 +134,11 @@ class Evaluator:
         """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
         waiting = [(tree, node) for tree, node in wanted if node.law is None]
         found: dict[tuple[BoundsTree, Node], None] = {}
-        for (tree, node), chain in zip(waiting, foresight(waiting), strict=True):
-            for token in chain:
-                below = _below(tree, node, token)
-                if below is None:
-                    break
-                node = below
-                if node.law is None:
-                    found[tree, node] = None
+        for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
+            for chain in chains:
+                for below in _along(tree, node, chain):
+                    if below.law is None:
+                        found[tree, below] = None
         asked_for = set(wanted)
         return [pair for pair in found if pair not in asked_for]
 
@@ -224,6 +221,16 @@ class Evaluator:
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
         self._looked_at = 0
         return True
+
+
+def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]:
+    """Yield the nodes of a chain below ``node``, as far as the guide goes."""
+    for token in chain:
+        below = _below(tree, node, token)
+        if below is None:
+            return
+        node = below
+        yield node
 
 
 def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:

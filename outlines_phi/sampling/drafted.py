@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import final
 
 import numpy as np
@@ -58,11 +59,13 @@ class Pen:
 class DraftedStepper(Walks):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
-    A round evaluates where every walk stands and the chain that was drafted for it, in one model call, and the laws ``q_h`` of all
-    positions, in one call of the estimator; :func:`~outlines_phi.sampling.verify.verify` then tells how far each walk goes. The law
-    of a position depends on the text before it and on what was known before the round: an estimator learns between rounds of walks,
-    and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds those that
-    were drafted evaluated.
+    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the laws ``q_h`` of
+    all positions, in one call of the estimator; :func:`~outlines_phi.sampling.verify.verify` then tells how far each walk goes. Of
+    a tree a walk goes the way that it draws: its random numbers are the same along all chains.
+
+    The law of a position depends on the text before it and on what was known before the round: an estimator learns between rounds
+    of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds
+    those that were drafted evaluated.
 
     Parameters
     ----------
@@ -76,14 +79,14 @@ class DraftedStepper(Walks):
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
         super().__init__(request, phi)
-        self._length, self._sampled = draft.length, draft.drafter.sampled
+        self._length, self._width, self._sampled = draft.length, draft.drafter.width, draft.drafter.sampled
         self._proposer = draft.proposer(request)
         self._pens: dict[Trajectory, Pen] = {}
 
     @property
     def room(self) -> int:
-        """How many chains of full length a round may evaluate."""
-        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length + 1)))
+        """How many drafts of full length a round may evaluate."""
+        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
         """See :meth:`Walks.launch`."""
@@ -109,13 +112,15 @@ class DraftedStepper(Walks):
         sites = self._sites(walks)
         standing = [growth.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
         drafts = self._drafts(walks, sites)
-        chains = [growth.chain(law, draft.tokens) for law, draft in zip(standing, drafts, strict=True)]
+        trees = [
+            [growth.chain(law, chain) for chain in draft.chains] for law, draft in zip(standing, drafts, strict=True)
+        ]
         nodes, logits = self.branches.reach(growth.parents, growth.tokens)
         if growth.roots:
             logits = torch.cat([self.branches.plant()[1][growth.roots], logits])
         prefixes = growth.prefixes(nodes)
         log_p, scores = self.laws(logits, prefixes)
-        came = self._decide(walks, chains, drafts, prefixes.nodes, log_p, Laws.of(scores))
+        came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Laws.of(scores))
         self.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
@@ -139,14 +144,16 @@ class DraftedStepper(Walks):
     def _decide(
         self,
         walks: Sequence[Trajectory],
-        chains: Sequence[Chain],
+        trees: Sequence[Sequence[Chain]],
         drafts: Sequence[Draft],
         nodes: Sequence[int],
         log_p: Tensor,
         laws: Laws,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the laws that walks have come to."""
-        drafted = self._tensors(walks, chains, log_p.device)
+        # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
+        pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
+        drafted = self._tensors(pairs, log_p.device)
         verdict = verify(laws, drafted, _proposals(drafts, drafted.tokens))
         own = verdict.tokens.clamp_min(0)[:, None]
         tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
@@ -156,22 +163,26 @@ class DraftedStepper(Walks):
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
         found = torch.cat([head, log_s, log_p_v, log_p_v - laws.log_q(rows, tokens)], 1).cpu().tolist()
-        came: set[int] = set()
-        for walk, chain, (accepted, token, log_s_y, *accounts) in zip(walks, chains, found, strict=True):
-            self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts)
+        came, rows_found = set[int](), iter(found)
+        for walk, chains in zip(walks, trees, strict=True):
+            # The chain that the walk goes furthest along.
+            chain, (accepted, token, log_s_y, *accounts) = max(
+                zip(chains, islice(rows_found, len(chains)), strict=True), key=lambda row: row[1][0]
+            )
+            size = len({one.tokens[:end] for one in chains for end in range(1, len(one.tokens) + 1)})
+            self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts, size)
             came.update(chain.laws[: int(accepted) + 1])
         return came - {-1}
 
-    def _tensors(self, walks: Sequence[Trajectory], chains: Sequence[Chain], device: torch.device) -> Chains:
-        longest = max(len(chain.tokens) for chain in chains)
-        laws = np.full((len(walks), longest + 1), -1)
-        tokens = np.zeros((len(walks), longest), dtype=np.int64)
-        uniforms = np.zeros((len(walks), longest + 1))
-        for i, (walk, chain) in enumerate(zip(walks, chains, strict=True)):
-            size = len(chain.tokens)
+    def _tensors(self, pairs: Sequence[tuple[Trajectory, Chain]], device: torch.device) -> Chains:
+        lengths = np.array([len(chain.tokens) for _, chain in pairs])
+        longest = int(lengths.max())
+        laws = np.full((len(pairs), longest + 1), -1)
+        tokens = np.zeros((len(pairs), longest), dtype=np.int64)
+        uniforms = np.zeros((len(pairs), longest + 1))
+        for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
             laws[i, : size + 1], tokens[i, :size] = chain.laws, chain.tokens
             uniforms[i, : size + 1] = self._pens[walk].uniforms(walk, size + 1)
-        lengths = np.array([len(chain.tokens) for chain in chains])
         return Chains(*(torch.from_numpy(array).to(device) for array in (laws, tokens, lengths, uniforms)))
 
     def _write(
@@ -183,11 +194,12 @@ class DraftedStepper(Walks):
         token: int,
         allowed: bool,
         accounts: Sequence[float],
+        drafted: int,
     ) -> None:
         """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
         last, half = chain.laws[accepted], len(accounts) // 2
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
-        self._pens[walk].take_note(len(chain.tokens), accepted, len(written))
+        self._pens[walk].take_note(drafted, accepted, len(written))
         for place, one in enumerate(written):
             self.take(walk, one, accounts[place], accounts[half + place])
         if last >= 0:

@@ -8,8 +8,9 @@ from typing import final
 
 import numpy as np
 
-from ..drafting.drafter import DRAFT_STREAM, Drafter, DraftRun, Proposer, Site
+from ..drafting.drafter import DRAFT_STREAM, Drafter, DraftRun, Site
 from ..drafting.length import check_length
+from ..drafting.proposer import Proposer
 from ..phi.evaluator import Evaluator
 from ..phi.tree import BoundsTree, Node
 from .sampler import Request
@@ -85,7 +86,7 @@ class Prefetching:
     """
 
     def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None) -> None:
-        self._length, self._prompts = options.length, request.prompts
+        self._length, self._width, self._prompts = options.length, options.drafter.width, request.prompts
         self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}
         self._proposer = options.proposer(request, trees)
@@ -94,19 +95,19 @@ class Prefetching:
             request.stream(row, DRAFT_STREAM) for row in range(len(request.prompts))
         ]
 
-    def chains(self, sites: Sequence[Site]) -> list[tuple[int, ...]]:
-        """Return what will probably follow each of ``sites``, as far as the guide allows it; none where nothing is foreseen.
+    def chains(self, sites: Sequence[Site]) -> list[tuple[tuple[int, ...], ...]]:
+        """Return the chains that will probably follow each of ``sites``, as far as the guide allows them; some may be empty.
 
         Where many walks wait, a call has enough to do, and memory no room for the laws of long chains.
         """
         if not sites:
             return []
         streams = [self._streams[site.row] for site in sites]
-        length = min(self._length, self._room // len(sites))
+        length = min(self._length, self._room // (len(sites) * self._width))
         drafts = self._proposer.propose(sites, [length] * len(sites), streams)
-        return [draft.tokens for draft in drafts]
+        return [draft.chains for draft in drafts]
 
-    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[int, ...]]:
+    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[tuple[int, ...], ...]]:
         """Return what will probably follow each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
         return self.chains([self._site(self._rows[tree], node) for tree, node in waiting])
 

@@ -140,13 +140,16 @@ class Stems:
             return {}
         ahead: dict[Stem, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
-        for stem, site, chain in zip(wanted, sites, self._drafts.chains(sites), strict=True):
-            tally = self.tallies[site.row]
-            for length, token in enumerate(chain, 1):
-                stem = stem.foreseen(token)  # new, as all that is below a text without a law
-                stem.handle, stem.ahead = first + len(ahead), tally
-                ahead[stem] = (*site.prompt, *site.tokens, *chain[:length])
-            tally.drafted += len(chain)
+        for stem, site, chains in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+            tally, before = self.tallies[site.row], len(ahead)
+            for chain in chains:
+                at = stem
+                for length, token in enumerate(chain, 1):
+                    at = at.foreseen(token)  # new, as all that is below a text without a law, or of an earlier chain
+                    if at not in ahead:
+                        at.handle, at.ahead = first + len(ahead), tally
+                        ahead[at] = (*site.prompt, *site.tokens, *chain[:length])
+            tally.drafted += len(ahead) - before
         return ahead
 
     def _contexts(

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
+from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
@@ -51,6 +52,22 @@ class Scripted(Drafter):
     @property
     def sampled(self) -> bool:
         return self.drawn
+
+    def begin(self, run: DraftRun) -> ScriptedDrafting:
+        return ScriptedDrafting(self.answer)
+
+
+@dataclass(frozen=True)
+class Tree(Drafter):
+    """Proposes what a function says of every site, of several chains."""
+
+    answer: Callable[[Site, int], Any]
+    most: int
+    name: ClassVar[str] = "tree of one's own"
+
+    @property
+    def width(self) -> int:
+        return self.most
 
     def begin(self, run: DraftRun) -> ScriptedDrafting:
         return ScriptedDrafting(self.answer)

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.drafting import written
-from outlines_phi.drafting.drafter import DraftRun, Proposer
+from outlines_phi.drafting.drafter import DraftRun
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
+from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling.resolve import sampler_for

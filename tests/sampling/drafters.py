@@ -22,13 +22,14 @@ Law = Callable[[Site, DraftRun], Tensor]
 @final
 @dataclass(frozen=True)
 class Fixed(Drafter):
-    """Drafts token after token by a rule."""
+    """Drafts token after token by a rule, ``most`` of them."""
 
     choose: Choice
+    most: int = 1000
     name: ClassVar[str] = "fixed"
 
     def begin(self, run: DraftRun) -> Drafting:
-        return _Chains(run, lambda site, _: (self.choose(site, run), None))
+        return _Chains(run, lambda site, _: (self.choose(site, run), None), self.most)
 
 
 @final
@@ -61,8 +62,13 @@ class Drawn(Drafter):
 
 @final
 class _Chains(Drafting):
-    def __init__(self, run: DraftRun, draw: Callable[[Site, np.random.Generator], tuple[int, Tensor | None]]) -> None:
-        self._run, self._draw = run, draw
+    def __init__(
+        self,
+        run: DraftRun,
+        draw: Callable[[Site, np.random.Generator], tuple[int, Tensor | None]],
+        most: int = 1000,
+    ) -> None:
+        self._run, self._draw, self._most = run, draw, most
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
@@ -71,7 +77,7 @@ class _Chains(Drafting):
 
     def _chain(self, site: Site, length: int, stream: np.random.Generator) -> Draft:
         tokens, laws = [], []
-        while len(tokens) < length and site.state not in (DEAD, DONE):
+        while len(tokens) < min(length, self._most) and site.state not in (DEAD, DONE):
             token, law = self._draw(site, stream)
             if token < 0:
                 break

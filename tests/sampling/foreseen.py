@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from outlines_phi.drafting.all_of import AllOf
 from outlines_phi.drafting.drafter import Draft, Drafter, Site
 from outlines_phi.drafting.model import ModelDrafter
 from outlines_phi.guides.guide import DONE
@@ -49,6 +50,12 @@ def drafters(language: Language | Banned) -> dict[str, Drafter]:
         "least likely": walked(lm, table, lambda logits: int(logits.argmin())),
         "always the same": Scripted(lambda site, length: Draft((3,) * length)),
         "always dead": Scripted(lambda site, length: Draft((vocabulary.eos_ids[0],) * length)),
+        "tree": AllOf(
+            (
+                walked(lm, table, lambda logits: int(logits.argmax())),
+                walked(lm, table, lambda logits: int(logits.argsort()[-2:][0])),
+            )
+        ),
         "drawn": ModelDrafter(TableModel.random(vocabulary, seed=99)),
         "drawn from the law": ModelDrafter(lm),
     }

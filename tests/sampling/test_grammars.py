@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from outlines_phi.drafting.all_of import AllOf
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.ending import EndingDrafter
 from outlines_phi.drafting.first_of import FirstOf
@@ -112,6 +113,7 @@ DRAFTERS: dict[str, Drafter] = {
     "model, greedy": ModelDrafter(SMALL, greedy=True),
     "first_of": FirstOf((ForcedDrafter(), PromptLookupDrafter(ngram=1), ModelDrafter(SMALL, greedy=True))),
     "adapted_length": AdaptedLength(ModelDrafter(SMALL, greedy=True)),
+    "all_of": AllOf((PromptLookupDrafter(ngram=1), ModelDrafter(SMALL, greedy=True))),
     "model": ModelDrafter(SMALL),
 }
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from outlines_phi.drafting.all_of import AllOf
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
 from outlines_phi.drafting.first_of import FirstOf
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -42,7 +43,7 @@ from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import verify as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draws import DrawCounts, Draws, Guarantee
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
@@ -80,6 +81,8 @@ def fixed(language: Language) -> dict[str, Drafter]:
         "dead": Fixed(constant(DEAD_TOKEN)),
         "end of sequence": Fixed(constant(0)),
         "nothing": Fixed(constant(-1)),
+        "tree": AllOf((Fixed(ranked(language.lm, -1)), Fixed(ranked(language.lm, 0)), Fixed(ranked(OTHER, 0)))),
+        "branching": FirstOf((AllOf((Fixed(ranked(language.lm, 1), 1), Fixed(ranked(language.lm, 0), 1))),)),
     }
 
 
@@ -117,7 +120,7 @@ class TestDeterministicDrafts:
     def test_draws_are_those_without(self, phi: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(knowledge, "STEPS", 10**6)  # of each state all steps are kept, so that their order is none
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(30, 3, rows=2))
-        for length, drafter in zip((1, 2, 3, 4, 6, 20, 5), fixed(language).values(), strict=True):
+        for length, drafter in zip((1, 2, 3, 4, 6, 20, 5, 3, 4), fixed(language).values(), strict=True):
             sampler = speculative(ESTIMATORS[phi](), drafter, length)
             same(sampler.sample(language.request(30, 3, rows=2)), plain)
 
@@ -422,6 +425,18 @@ class TestCosts:
             assert counts.written == size and counts.drafted == counts.followed
             assert counts.tokens_per_call == size / counts.calls and counts.draft_acceptance == 1.0
 
+    def test_a_tree_is_written_in_fewer_calls_than_each_of_its_chains(self) -> None:
+        language = LANGUAGES[1]
+        chains = Fixed(ranked(language.lm, 0)), Fixed(ranked(language.lm, 1))
+
+        def counts(drafter: Drafter) -> DrawCounts:
+            return speculative(LocalPhi(), drafter, 3).sample(language.request(1, 0, rows=200))[0].counts
+
+        of_tree, *of_chains = (counts(drafter) for drafter in (AllOf(chains), *chains))
+        print(of_tree.turns, [each.turns for each in of_chains])
+        assert of_tree.calls < min(each.calls for each in of_chains)
+        assert of_tree.drafted > max(each.drafted / each.turns for each in of_chains) * of_tree.turns
+
     @estimators
     def test_no_draft_costs_what_no_drafter_costs(self, phi: str) -> None:
         language = LANGUAGES[0]
@@ -444,7 +459,7 @@ class TestCosts:
             for draws in results:
                 counts = draws.counts
                 assert counts.written == sum(len(draw.token_ids) for draw in draws)
-                assert 0 <= counts.followed <= counts.drafted <= 3 * counts.turns
+                assert 0 <= counts.followed <= counts.drafted <= 3 * drafter.width * counts.turns
                 assert counts.written - counts.turns <= counts.followed <= counts.written
                 assert counts.attempts == counts.accepted == 8
 
@@ -483,8 +498,9 @@ class TestCosts:
         (some,) = sampler.sample(language.request(N, 7))
         assert p_value(ids([some]), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4
-        fewer = speculative(LocalPhi(), Fixed(ranked(language.lm, 0)), 4)
-        same(fewer.sample(language.request(50, 7)), AncestralSampler(LocalPhi()).sample(language.request(50, 7)))
+        for drafter in (Fixed(ranked(language.lm, 0)), fixed(language)["tree"]):
+            fewer = speculative(LocalPhi(), drafter, 4)
+            same(fewer.sample(language.request(50, 7)), AncestralSampler(LocalPhi()).sample(language.request(50, 7)))
 
 
 class TestStreaming:

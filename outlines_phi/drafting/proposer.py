@@ -1,0 +1,159 @@
+"""The checks of what a drafter proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DraftError, OutlinesPhiError
+from ..guides.guide import DEAD, DONE
+from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, LawfulDrafting, ProposedDrafting, Site, tree
+
+Answer = TypeVar("Answer")
+
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a law may sum: rounding in single precision, and nothing coarser."""
+
+
+@final
+class Proposer:
+    """A drafter at work, with its proposals checked and cut where the guide dies.
+
+    Deterministic chains end before the first token that is not live, and before the end of sequence, which is no prefix to
+    evaluate. A sampled one ends *with* such a token: its coupling decides what stands in its place. To leave it out would give
+    the position to ``q_i`` whenever the drafter drew such a token, and the other tokens more than ``q_i`` in all.
+
+    Parameters
+    ----------
+    drafter, run
+        The drafter, and the call.
+
+    Raises
+    ------
+    DraftError
+        The drafter raised; its proposals are not one :class:`Draft` per site; tokens are outside the vocabulary; laws have
+        another shape than ``[K, V]``, are no laws, exclude the token that was drawn, or were not announced by
+        :attr:`Drafter.sampled`. Errors of this package pass as they are.
+    """
+
+    def __init__(self, drafter: Drafter, run: DraftRun) -> None:
+        self._drafter, self._run = drafter, run
+        self._drafting = self._guarded("begin", lambda: drafter.begin(run))
+        if not isinstance(self._drafting, Drafting):
+            raise self._error(f"began with {type(self._drafting).__name__}; expected a Drafting, with a method propose")
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        """Return a draft of at most ``lengths[i]`` tokens for each site, one site per walk.
+
+        No draft reaches the end of the budget: the token after it is drawn anyway.
+        """
+        keys: list[object] = []
+        asked: dict[object, tuple[int, int]] = {}
+        for i, (site, length) in enumerate(zip(sites, lengths, strict=True)):
+            limit = _limit(site, length)
+            keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
+            if limit > 0:
+                asked.setdefault(keys[i], (i, limit))
+        if not asked:
+            return [NOTHING] * len(sites)
+        chosen, limits = zip(*asked.values(), strict=True)
+        request = [sites[i] for i in chosen], limits, [streams[i] for i in chosen]
+        answer = self._guarded("propose", lambda: self._drafting.propose(*request))
+        if not isinstance(answer, Sequence) or len(answer) != len(chosen):
+            given = f"{len(answer)} drafts" if isinstance(answer, Sequence) else type(answer).__name__
+            raise self._error(f"proposed {given} for {len(chosen)} sites; expected a list with one Draft per site")
+        if not isinstance(self._drafting, ProposedDrafting):
+            answer = [
+                self._fitted(draft, sites[i], limit) for draft, (i, limit) in zip(answer, asked.values(), strict=True)
+            ]
+        if not isinstance(self._drafting, LawfulDrafting):
+            self._check_laws(answer)
+        fitted = dict(zip(asked, answer, strict=True))
+        return [fitted.get(key, NOTHING) for key in keys]
+
+    def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
+        """Return ``draft`` without what cannot follow ``site``."""
+        if not isinstance(draft, Draft) or not isinstance(draft.others, (tuple, list)):
+            raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
+        chains = [self._tokens(chain) for chain in draft.chains]
+        if draft.log_r is None:
+            return tree(self._live(chain[:limit], site) for chain in chains[: self._drafter.width])
+        if len(chains) > 1:
+            raise self._error(
+                "gave other chains beside laws; expected one chain where there are laws: leave others out"
+            )
+        self._check_shape(draft.log_r, (len(chains[0]), len(self._run.vocabulary)))
+        tokens = chains[0][:limit]
+        tokens = tokens[: len(self._live(tokens, site)) + 1]
+        log_r = draft.log_r[: len(tokens)]
+        return Draft(tokens, log_r.float() if log_r.element_size() < 4 else log_r) if tokens else NOTHING
+
+    def _tokens(self, chain: object) -> tuple[int, ...]:
+        """Return a chain, found to be token ids."""
+        if not isinstance(chain, (tuple, list)):
+            raise self._error(f"proposed {chain!r}; expected a Draft with a tuple of tokens")
+        size = len(self._run.vocabulary)
+        for token in chain:
+            if isinstance(token, bool) or not isinstance(token, (int, np.integer)) or not 0 <= token < size:
+                raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
+        return tuple(map(int, chain))
+
+    def _live(self, tokens: tuple[int, ...], site: Site) -> tuple[int, ...]:
+        """Return the tokens before the first that cannot follow, or ends the text."""
+        for length, token in enumerate(tokens):
+            site = site.after(token, self._run.table)
+            if site.state in (DEAD, DONE):
+                return tokens[:length]
+        return tokens
+
+    def _check_shape(self, log_r: Tensor, expected: tuple[int, int]) -> None:
+        if not self._drafter.sampled:
+            raise self._error("gave laws with a draft but says sampled = False; set sampled = True, or leave log_r out")
+        if not isinstance(log_r, Tensor) or not log_r.is_floating_point() or tuple(log_r.shape) != expected:
+            given = f"{log_r.dtype} {tuple(log_r.shape)}" if isinstance(log_r, Tensor) else type(log_r).__name__
+            raise self._error(
+                f"gave laws of {given}; expected floating point log_r of shape {expected}: tokens, vocabulary"
+            )
+        if log_r.is_meta:
+            raise self._error("gave laws on the device 'meta', which have no numbers; load its model onto a device")
+
+    def _check_laws(self, drafts: Sequence[Draft]) -> None:
+        """Refuse laws that do not sum to one or exclude their token; one transfer from the device for all of them."""
+        laws = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
+        if not laws:
+            return
+        device = laws[0][0].device
+        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in laws])
+        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in laws])
+        tokens = [token for _, chain in laws for token in chain]
+        for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
+            if not abs(log_sum) <= SUM_TOLERANCE:
+                raise self._error(
+                    f"gave a law whose probabilities sum to exp({log_sum:.4g}); expected 1. log_r is log-probabilities in single "
+                    "precision, as torch.log_softmax(logits.float(), -1) gives them"
+                )
+            if log_r == -np.inf:
+                raise self._error(f"drew the token {token}, which has probability 0 in the law that came with it")
+
+    def _guarded(self, method: str, call: Callable[[], Answer]) -> Answer:
+        try:
+            return call()
+        except OutlinesPhiError:
+            raise
+        except Exception as error:
+            raise self._error(f"raised {type(error).__name__} in {method}: {error}") from error
+
+    def _error(self, what: str) -> DraftError:
+        name = getattr(self._drafter, "name", type(self._drafter).__name__)
+        return DraftError(f"The drafter {name!r} {what}. Correct it, or leave draft= out.")
+
+
+def _limit(site: Site, length: int) -> int:
+    """Return the most tokens that are of use after ``site``."""
+    return 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
