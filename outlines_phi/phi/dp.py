@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UnsupportedError
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 
 SETTLED = 1e-9
@@ -15,6 +16,10 @@ SETTLED = 1e-9
 
 The recursion is monotone and linear, so the change of one step bounds that of every later one.
 """
+
+
+MOST = 2**14
+"""Guide states of an induction over all of them: a matrix of so many rows takes 2 GiB."""
 
 
 class Reachable(NamedTuple):
@@ -44,13 +49,23 @@ def explore(guide: Guide, first: Iterable[int], *, depth: int | None, states: in
     depth
         How far to look at most; ``None`` for as far as there are states.
     states
-        How many states to explore at most: a step that would take more is not made. ``None`` for any number.
+        How many states to explore at most: a step that would take more is not made. ``None`` for all of them.
+
+    Raises
+    ------
+    UnsupportedError
+        All were asked for and there are more than :data:`MOST`, or no last one, as in a grammar whose texts nest.
     """
     rows: dict[int, Row] = {}
     level, steps = _inner(guide, first), 0
     while level:
         if depth is not None and steps >= depth or rows and states is not None and len(rows) + len(level) > states:
             return Reachable(rows, steps)
+        if states is None and len(rows) + len(level) > MOST:
+            raise UnsupportedError(
+                f"An induction over all guide states was asked for, and there are more than {MOST:,}, perhaps without end. Give "
+                "states=, how many to look at, or a nearer horizon=."
+            )
         rows.update((state, guide.row(state)) for state in level)
         below = np.unique(np.concatenate([rows[state].targets for state in level]))
         level, steps = [state for state in _inner(guide, below.tolist()) if state not in rows], steps + 1

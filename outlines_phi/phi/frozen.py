@@ -135,8 +135,8 @@ class FrozenDPPhi(StepPhi):
         for the whole budget.
     states
         Most guide states that the induction runs over: where more can be reached within the horizon, it looks less far, but
-        never less than one step. ``None`` for any number; the cost of a step grows as its square. Some grammars have no last
-        state: there, one of the two has to be bounded.
+        never less than one step. ``None`` for all of them, which are refused where they are too many, or have no last one as in
+        some grammars; the cost of a step grows as its square.
     floor
         ``h`` of a live token is at least this share of the largest among its siblings, so that it is positive wherever ``Phi`` is.
     """

@@ -18,7 +18,7 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import bigram, frozen
+from outlines_phi.phi import bigram, dp, frozen
 from outlines_phi.phi.bigram import BigramDPPhi
 from outlines_phi.phi.dp import SETTLED, Layers, explore, largest_change, log_product
 from outlines_phi.phi.estimator import ProposalPhi
@@ -100,6 +100,14 @@ class TestFrozen:
         found = FrozenDPPhi(horizon=5, states=states, floor=LEAST).log_h(log_p, table, table.start, 7)
         expected = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST).log_h(log_p, table, table.start, 7)
         assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-9)
+
+    def test_all_states_of_a_grammar_that_has_no_last_one_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dp, "MOST", 100)
+        language = next(each for each in OF_EVERY_KIND if each.name == "Dyck")
+        request = language.request(2, 0)
+        with pytest.raises(UnsupportedError, match="more than 100, perhaps without end. Give states="):
+            AncestralSampler(FrozenDPPhi(horizon=None, states=None)).sample(request)
+        AncestralSampler(FrozenDPPhi(horizon=3, states=None)).sample(request)
 
     def test_an_unbounded_budget_settles(self) -> None:
         """``sum_n m^n p(x) p(end)``, whatever the budget, in few steps."""
