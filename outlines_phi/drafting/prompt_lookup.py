@@ -62,6 +62,7 @@ class _PromptLookup(Drafting):
         self._numbers: dict[bytes | int, int] = {}  # of the words
         self._number_of: dict[int, int] = {}  # of the words of tokens
         self._prompts = [self._words_of(prompt) for prompt in run.prompts]
+        self._in_prompt = [set(words.tolist()) for words in self._prompts]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
@@ -69,11 +70,13 @@ class _PromptLookup(Drafting):
         return [self._draft(site, length) for site, length in zip(sites, lengths, strict=True)]
 
     def _draft(self, site: Site, length: int) -> Draft:
-        words = np.concatenate([self._prompts[site.row], self._words_of(site.tokens)])
+        written = self._words_of(site.tokens)
+        if len(written) and written[-1] not in self._in_prompt[site.row] and written[-1] not in written[:-1]:
+            return NOTHING  # most places, at little cost
+        words = np.concatenate([self._prompts[site.row], written])
         places = 1 + np.flatnonzero(words[:-1] == words[-1])
         text = np.array(site.prompt + site.tokens, dtype=np.int64)
-        if len(places):
-            places = places[self._may_follow(site, text[places])]
+        places = places[self._may_follow(site, text[places])]
         if not len(places):
             return NOTHING
         place, n = self._place(words, places)

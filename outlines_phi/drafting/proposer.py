@@ -83,7 +83,8 @@ class Proposer:
             raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
         chains = [self._tokens(chain) for chain in draft.chains]
         if draft.log_r is None:
-            return tree(self._live(chain[:limit], site) for chain in chains[: self._drafter.width])
+            live = [self._live(chain[:limit], site) for chain in chains[: self._drafter.width]]
+            return tree(live) if len(live) > 1 else Draft(live[0])
         if len(chains) > 1:
             raise self._error(
                 "gave other chains beside laws; expected one chain where there are laws: leave others out"
