@@ -170,7 +170,7 @@ def mistakes_are_found(subject: Subject) -> Finding:
         cases += 1
         if any(tally.witness is not None for tally in found.laws.values()):
             caught.append(name)
-        elif mutant.changed:
+        elif any(node.state in mutant.changed for node in found.inner):
             return Finding.bounded(found.complete, cases, f"a guide that {name} was not found out")
         else:
             harmless.append(name)
@@ -209,11 +209,11 @@ def _mask(guide: Guide, state: int, tokens: NDArray[np.int64]) -> NDArray[np.boo
 @final
 @dataclass
 class _Mutant(Guide):
-    """A guide with other rows; ``changed`` tells whether one of them was really another one."""
+    """A guide with other rows; ``changed`` holds the states where they really are others."""
 
     guide: Guide
     mutate: Callable[[Guide, int, NDArray[np.integer]], None]
-    changed: bool = False
+    changed: set[int] = field(default_factory=set)
     _rows: dict[int, Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -226,7 +226,8 @@ class _Mutant(Guide):
             self.mutate(self.guide, state, targets)
             # A class may have no member.
             differs = (targets != row.targets)[row.partition.class_of] & (row.partition.class_of != NEVER)
-            self.changed |= bool(differs.any())
+            if differs.any():
+                self.changed.add(state)
             self._rows[state] = Row(row.partition, targets)
         return self._rows[state]
 

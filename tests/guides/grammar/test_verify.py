@@ -335,6 +335,23 @@ def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, 
 
 
 @pytest.mark.parametrize(
+    ("pattern", "harmless"),
+    [
+        ("ab(ab)*", False),  # the first text that may end is within reach
+        ("abbabb(ab)*", True),  # what leads away from the end is not: beyond the words that a wrong guide is followed on
+        ("(abb)*", False),
+    ],
+)
+def test_a_guide_that_is_wrong_beyond_the_words_that_are_tried_is_no_mistake(pattern: str, harmless: bool) -> None:
+    subject = Subject.of_pattern(pattern, Vocabulary.from_tokens([b"</s>", b"a", b"b"], 0), depth=6)
+    (found,) = (check.find(subject) for check in CHECKS if check.id == "T18")
+    assert found.verdict is not Verdict.COUNTEREXAMPLE
+    caught, _, spared = found.remark.partition("no mistake here:")
+    name = "forbids what leads away from the end"
+    assert name in (spared if harmless else caught)
+
+
+@pytest.mark.parametrize(
     ("pattern", "tokens", "spell"),
     [
         ("(e|\u00e9)+", [b"\xc3", b"\xa9", b"e"], lambda token: token.decode(errors="replace").encode()),
