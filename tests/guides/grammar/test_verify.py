@@ -338,7 +338,10 @@ def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, 
     ("pattern", "harmless"),
     [
         ("ab(ab)*", False),  # the first text that may end is within reach
-        ("abbabb(ab)*", True),  # what leads away from the end is not: beyond the words that a wrong guide is followed on
+        (
+            "abbabb(ab)*",
+            True,
+        ),  # what leads away from the end is not: beyond the words that a wrong guide is followed on
         ("(abb)*", False),
     ],
 )
