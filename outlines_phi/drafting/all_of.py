@@ -18,8 +18,7 @@ from .proposer import Proposer
 class AllOf(Drafter):
     """Drafts with all of several drafters: a tree, of which a walk follows the chain that it draws by itself.
 
-    More of it holds good than of one chain, and every token is evaluated. So it pays where a call has places to spare, as
-    on an accelerator.
+    More of it holds good than of one chain, and every token is evaluated.
 
     Attributes
     ----------

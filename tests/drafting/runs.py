@@ -47,27 +47,16 @@ class Scripted(Drafter):
 
     answer: Callable[[Site, int], Any]
     drawn: bool = False
+    chains: int = 1
     name: ClassVar[str] = "scripted"
 
     @property
     def sampled(self) -> bool:
         return self.drawn
 
-    def begin(self, run: DraftRun) -> ScriptedDrafting:
-        return ScriptedDrafting(self.answer)
-
-
-@dataclass(frozen=True)
-class Tree(Drafter):
-    """Proposes what a function says of every site, of several chains."""
-
-    answer: Callable[[Site, int], Any]
-    most: int
-    name: ClassVar[str] = "tree of one's own"
-
     @property
     def width(self) -> int:
-        return self.most
+        return self.chains
 
     def begin(self, run: DraftRun) -> ScriptedDrafting:
         return ScriptedDrafting(self.answer)

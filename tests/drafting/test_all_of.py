@@ -16,7 +16,7 @@ from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.length import HITS, TESTS, AdaptedLength
 from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.errors import DraftError, UnsupportedError
-from tests.drafting.runs import Scripted, Tree, propose, run_of, site_of, table_of
+from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
 
 EOS, A, B, AB, BA, C, CC, X = range(8)
@@ -95,7 +95,7 @@ class TestChecks:
 
     def one(self, answer: Any, width: int = 3) -> Draft:
         run = run_of(TABLE)
-        return propose(Tree(lambda site, length: answer, width), run, [site_of(run)])[0]
+        return propose(Scripted(lambda site, length: answer, chains=width), run, [site_of(run)])[0]
 
     def test_chains_beyond_the_width_are_left_out(self) -> None:
         draft = Draft((A,), others=((B,), (C,)))
