@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 TELLING = 64
 """After how many nodes progress is told."""
 
-FOLLOWED = 120_000
+FOLLOWED = 300_000
 """From the nodes of how many tokens a way to the end is followed: of as many as there are not more nodes than this."""
 
 LONGEST = 4096
