@@ -82,9 +82,9 @@ class Forest:
         new = slice(nodes.start, nodes.stop)
         self.parent[new], self.token[new], self.alive[new] = parent, token, True
         self.depth[new], self.row[new] = self.depth[parent] + 1, self.row[parent]
-        for node in first + np.flatnonzero(parent >= first):  # in order: the parent stands before the child
-            self.depth[node] = self.depth[self.parent[node]] + 1
-            self.row[node] = self.row[self.parent[node]]
+        for node in (first + np.flatnonzero(parent >= first)).tolist():  # in order: the parent stands before the child
+            above = self.parent[node]
+            self.depth[node], self.row[node] = self.depth[above] + 1, self.row[above]
         self._check_lengths(new)
         self._size = nodes.stop
         return nodes

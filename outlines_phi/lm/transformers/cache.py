@@ -25,14 +25,15 @@ class Slots:
     rows
         ``[r]`` batch rows in the call, ``None`` for all.
     columns
-        ``[r, n]`` the slot of each token of the call, ``None`` while the prompts are evaluated.
+        ``[r, n]`` the slot of each token of the call, or the one stretch that all rows write; ``None`` while the prompts are
+        evaluated.
     """
 
     prompts: int
     capacity: int
     width: int = 0
     rows: Tensor | None = None
-    columns: Tensor | None = None
+    columns: Tensor | slice | None = None
 
 
 @final
@@ -89,14 +90,15 @@ class SlotLayer(CacheLayerMixin):
         if storage.shape[2] < slots.capacity:
             smaller, storage = storage, self._storage(storage)
             storage[:, :, : smaller.shape[2]] = smaller
-        columns = slots.columns.to(storage.device)
-        if slots.rows is None:
-            rows = torch.arange(slots.prompts, device=storage.device)
+        if isinstance(slots.columns, slice):
+            storage[:, :, slots.columns] = states
         else:
-            rows = slots.rows.to(storage.device)
-        storage.transpose(1, 2)[rows[:, None], columns] = states.transpose(1, 2)  # [r, n, heads, D]
+            columns = slots.columns.to(storage.device)
+            rows = torch.arange(slots.prompts) if slots.rows is None else slots.rows
+            rows = rows.to(storage.device)
+            storage.transpose(1, 2)[rows[:, None], columns] = states.transpose(1, 2)  # [r, n, heads, D]
         read = storage[:, :, : slots.width]
-        return storage, read if slots.rows is None else read[rows]
+        return storage, read if slots.rows is None else read[slots.rows.to(storage.device)]
 
     def _gathered(self, storage: Tensor | None, columns: Tensor) -> Tensor:
         assert storage is not None
@@ -134,8 +136,8 @@ class SlotCache(Cache):
             self.layers.append(self._slot_layers[-1])
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
-    def aim(self, rows: Tensor | None, columns: Tensor, width: int) -> None:
-        """Say where the next call writes (``columns`` ``[r, n]`` of ``rows``) and that it reads ``width`` slots."""
+    def aim(self, rows: Tensor | None, columns: Tensor | slice, width: int) -> None:
+        """Say where the next call writes (``columns`` of ``rows``, as :class:`Slots` has them) and that it reads ``width`` slots."""
         if width > self.slots.capacity:
             self.slots.capacity = self._capacity(width)
             self.reallocations += 1

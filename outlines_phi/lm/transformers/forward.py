@@ -93,8 +93,8 @@ class Forward:
         return logits[:, -last:] if last else logits, getattr(output, memory, None)
 
     def checked(self, logits: Tensor) -> Tensor:
-        """Return a copy of ``logits`` ``[n, V]`` that is an ordinary tensor; NaN is a :class:`ModelError`."""
-        logits = logits.clone()
+        """Return ``logits`` ``[n, V]`` as an ordinary tensor, copied if they are none; NaN is a :class:`ModelError`."""
+        logits = logits.clone() if logits.is_inference() else logits
         if logits.numel() and not torch.isfinite(logits.amax(-1)).all():
             raise ModelError(
                 f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "

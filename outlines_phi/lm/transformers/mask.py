@@ -36,9 +36,22 @@ class Layout:
     @classmethod
     def of(cls, row: NDArray[np.int64], rank: NDArray[np.int64], used: NDArray[np.int64]) -> Layout:
         """Lay out nodes of prompts ``row`` in the slots after ``used``, each ``rank``-th in its prompt."""
-        rows, where = np.unique(row, return_inverse=True)
+        taking = np.zeros(len(used), dtype=bool)
+        taking[row] = True
+        rows, where = np.flatnonzero(taking), (taking.cumsum() - 1)[row]
         columns = used[rows][:, None] + np.arange(rank.max() + 1)
         return cls(rows, columns, (where, rank))
+
+    @property
+    def stretch(self) -> slice | None:
+        """The node slots of every row, where all have the same ones; a stretch is written and read faster than a choice."""
+        first = self.columns[:, 0]
+        return slice(int(first[0]), int(self.columns[0, -1]) + 1) if (first == first[0]).all() else None
+
+    @property
+    def flat(self) -> NDArray[np.int64]:
+        """``[k]`` the place of each node among the ``r n`` tokens of the call."""
+        return self.places[0] * self.columns.shape[1] + self.places[1]
 
     @property
     def width(self) -> int:
@@ -80,10 +93,11 @@ class TreeMask:
         self._reserve(layout.width)
         row, slot = layout.rows[layout.places[0]], layout.columns[layout.places]
         self._positions[row, slot] = position
-        new = parent >= layout.columns[layout.places[0], 0]
-        self._lines[row, slot] = np.where(((parent >= 0) & ~new)[:, None], self._lines[row, parent], 0)
+        known = (parent >= 0) & (parent < layout.columns[layout.places[0], 0])
+        self._lines[row, slot] = np.where(known[:, None], self._lines[row, parent], 0)
         self._lines[row, slot, slot >> 3] |= (0x80 >> (slot & 7)).astype(np.uint8)
-        for r, s, p in zip(row[new], slot[new], parent[new], strict=True):
+        new = (parent >= 0) & ~known
+        for r, s, p in zip(row[new].tolist(), slot[new].tolist(), parent[new].tolist(), strict=True):
             self._lines[r, s] |= self._lines[r, p]
 
     def build(self, layout: Layout, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
@@ -95,7 +109,7 @@ class TreeMask:
         rows, columns, places = layout.rows, layout.columns, layout.places
         base = self._prompt_positions.shape[1]
         sees = np.zeros((*columns.shape, base + layout.width), dtype=bool)
-        np.put_along_axis(sees, base + columns[..., None], True, axis=-1)
+        sees[np.arange(len(rows))[:, None], np.arange(columns.shape[1]), base + columns] = True
         lines = self._lines[rows[places[0]], columns[places]]
         sees[places[0], places[1], base:] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
         sees[places[0], places[1], :base] = self._prompt_positions[rows[places[0]]] >= 0
@@ -103,8 +117,8 @@ class TreeMask:
         masks = {}
         for kind, window in self.windows.items():
             seen = visible if window is None else visible & _to(self._distance(layout), device).lt(window)[:, None]
-            mask = torch.zeros(seen.shape, dtype=dtype, device=device)
-            masks[kind] = mask.masked_fill_(~seen, torch.finfo(dtype).min)
+            mask = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=device)
+            masks[kind] = mask.masked_fill_(seen, 0)
         return masks
 
     def build_prompts(self, width: int, length: int, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:

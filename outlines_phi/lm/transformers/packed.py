@@ -184,7 +184,7 @@ class PackedTrees(TokenTrees):
         tokens = self._place(nodes, layout)
         everyone = len(layout.rows) == len(self._used)
         rows = None if everyone else self._to(layout.rows)
-        self.cache.aim(rows, self._to(self._base + layout.columns), self._base + layout.width)
+        self.cache.aim(rows, self._slots(layout), self._base + layout.width)
         masks = self._mask.build(layout, dtype=self._dtype, device=self._device)
         logits, _ = forward(
             self._to(tokens),
@@ -195,7 +195,7 @@ class PackedTrees(TokenTrees):
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
         self._used[layout.rows] += np.bincount(layout.places[0])
-        return forward.checked(logits[tuple(self._to(index) for index in layout.places)])
+        return forward.checked(logits.flatten(0, 1).index_select(0, self._to(layout.flat)))
 
     def _place(self, nodes: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
         """Give ``nodes`` the slots of ``layout`` and their lines of ancestors; return the tokens ``[r, n]`` of the call."""
@@ -207,6 +207,13 @@ class PackedTrees(TokenTrees):
         tokens[layout.places] = forest.token[nodes]
         return tokens
 
+    def _slots(self, layout: Layout) -> Tensor | slice:
+        """Return where the rows of ``layout`` are written."""
+        base, stretch = self._base, layout.stretch
+        if stretch is None or len(layout.rows) < len(self._used):
+            return self._to(base + layout.columns)
+        return slice(base + stretch.start, base + stretch.stop)
+
     def _to(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
@@ -214,6 +221,6 @@ class PackedTrees(TokenTrees):
 def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return, for each entry, how many equal entries stand before it."""
     order = np.argsort(row, kind="stable")
-    rank = np.empty(len(row), dtype=np.int64)
-    rank[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+    arranged, rank = row[order], np.empty(len(row), dtype=np.int64)
+    rank[order] = np.arange(len(row)) - arranged.searchsorted(arranged)
     return rank
