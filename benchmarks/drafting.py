@@ -61,9 +61,9 @@ ITEMS = ("green tea", "black coffee", "apple pie", "rye bread", "tomato soup", "
 SIZES = ("small", "medium", "large")
 DRAFTS: dict[str, Any] = {
     "none": None,
+    "ForcedDrafter()": outlines_phi.ForcedDrafter(),
     "forced": "forced",
     "forced, prompt_lookup": ["forced", "prompt_lookup"],
-    "forced, prompt_lookup, ending": ["forced", "prompt_lookup", "ending"],
 }
 PER_CALL, WALL, THEORY, OVERHEAD = 2.5, 0.6, 0.15, 0.05
 """What is aimed at: tokens per call, share of the wall time, distance from theory, share of a forward pass."""

@@ -53,9 +53,9 @@ class NameOfThePrompt(Drafter, Drafting):
 DRAFTS: dict[str, Any] = {
     "none": None,
     "forced": "forced",
-    "forced, prompt_lookup, ending": ["forced", "prompt_lookup", "ending"],
+    "forced, prompt_lookup": ["forced", "prompt_lookup"],
     "name of the prompt": NameOfThePrompt(),
-    "name of the prompt, forced, ending": [NameOfThePrompt(), "forced", "ending"],
+    "name of the prompt, forced": [NameOfThePrompt(), "forced"],
 }
 
 
@@ -73,7 +73,7 @@ def main(n: int = 20) -> None:
             print(f"{'':12} {name:36} {sum(c.calls for c in counts):12} {per_call:>16} {kept:>12}")
 
     print("\nThe same law: cities of exact records, without a draft and with one")
-    for name in ("none", "forced, prompt_lookup, ending"):
+    for name in ("none", "forced, prompt_lookup"):
         generator = outlines_phi.Generator(model, Person, phi="exact", draft=DRAFTS[name])
         cities = Counter(person.city for prompt in PROMPTS for person in generator.sample(prompt, n, seed=1).values)
         print(f"{name:36}", ", ".join(f"{city} {count / cities.total():.0%}" for city, count in cities.most_common(5)))

@@ -20,6 +20,9 @@ FORGETTING = 0.95
 HITS, TESTS = 3.0, 4.0
 """What the rate starts from, as if so many of so many tokens had been accepted."""
 
+TRIED = 8
+"""At every so many tokens of a text one is drafted all the same: what is not tried is never found to have become better."""
+
 REMEMBERED = 4096
 """Sites whose drafts wait for their outcome."""
 
@@ -46,18 +49,19 @@ def best_length(acceptance: float, cost: float, most: int) -> int:
     """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
 
     ``E(k) = 1 + a + ... + a^k`` tokens are expected of a call with ``k`` drafts that are accepted with probability ``a`` each
-    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without. At least
-    1 where ``most`` allows it, because what is not tried is never found to have become better.
+    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without.
     """
     # Plain numbers: a draft has few tokens, and this is asked at every place.
     expected = list(accumulate(acceptance**k for k in range(most + 1)))
-    return max(range(1, most + 1), key=lambda k: expected[k] / (1 + cost * k), default=0)
+    return max(range(most + 1), key=lambda k: expected[k] / (1 + cost * k))
 
 
 @final
 @dataclass(frozen=True)
 class AdaptedLength(Drafter):
-    """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`).
+    """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`), down to none.
+
+    So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
 
     What became of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
     over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
@@ -135,14 +139,15 @@ class _Adapted(ProposedDrafting):
         self._round += 1
         for site in sites:
             self._learn(site)
-        best = [
-            best_length(self._acceptance[site.row].rate, self._cost, length)
-            for site, length in zip(sites, lengths, strict=True)
-        ]
+        best = [self._best(site, length) for site, length in zip(sites, lengths, strict=True)]
         drafts = self._proposer.propose(sites, best, streams)
         for site, draft in zip(sites, drafts, strict=True):
             self._remember(site, draft)
         return drafts
+
+    def _best(self, site: Site, most: int) -> int:
+        tried = int(len(site.tokens) % TRIED == 0)
+        return max(best_length(self._acceptance[site.row].rate, self._cost, most), min(tried, most))
 
     def _learn(self, site: Site) -> None:
         """Compare the text with the drafts that were made on its way, each once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from typing import ClassVar, final
 
@@ -61,8 +62,8 @@ class _PromptLookup(Drafting):
         self._table, self._ngram, self._tokens = run.table, ngram, run.vocabulary.tokens
         self._numbers: dict[bytes | int, int] = {}  # of the words
         self._number_of: dict[int, int] = {}  # of the words of tokens
+        self._is_word = lru_cache(maxsize=None)(self._word)
         self._prompts = [self._words_of(prompt) for prompt in run.prompts]
-        self._in_prompt = [set(words.tolist()) for words in self._prompts]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
@@ -70,25 +71,32 @@ class _PromptLookup(Drafting):
         return [self._draft(site, length) for site, length in zip(sites, lengths, strict=True)]
 
     def _draft(self, site: Site, length: int) -> Draft:
-        written = self._words_of(site.tokens)
-        if len(written) and written[-1] not in self._in_prompt[site.row] and written[-1] not in written[:-1]:
-            return NOTHING  # most places, at little cost
-        words = np.concatenate([self._prompts[site.row], written])
+        # What agrees has a word in it, so it is at least as long as what stands after the last one.
+        end = (site.prompt[-self._ngram :] + site.tokens[-self._ngram :])[-self._ngram :]
+        least = next((n for n, token in enumerate(reversed(end), 1) if self._is_word(token)), 0)
+        if not least:
+            return NOTHING
+        words = np.concatenate([self._prompts[site.row], self._words_of(site.tokens)])
         places = 1 + np.flatnonzero(words[:-1] == words[-1])
+        for n in range(1, least):
+            places = _longer(words, places, n)
+        if not len(places):
+            return NOTHING
         text = np.array(site.prompt + site.tokens, dtype=np.int64)
         places = places[self._may_follow(site, text[places])]
         if not len(places):
             return NOTHING
-        place, n = self._place(words, places)
-        if not any(map(self._is_word, text[place - n : place].tolist())):
-            return NOTHING
+        n = least
+        while n < self._ngram and len(longer := _longer(words, places, n)):
+            places, n = longer, n + 1
+        place = int(places[-1])
         tokens = tuple(text[place : place + length].tolist())
         if (text[place - n : place] == text[len(text) - n :]).all():
             return Draft(tokens)
         # A phrase that is taken out of its sentence: what stands around it there does not come with it.
         return Draft(tuple(takewhile(self._is_word, tokens)))
 
-    def _is_word(self, token: int) -> bool:
+    def _word(self, token: int) -> bool:
         return token < len(self._tokens) and WORD.fullmatch(self._tokens[token]) is not None
 
     def _words_of(self, tokens: Sequence[int]) -> NDArray[np.int64]:
@@ -106,13 +114,8 @@ class _PromptLookup(Drafting):
         known = tokens < len(class_of)
         return known & live[class_of[np.where(known, tokens, 0)]]
 
-    def _place(self, words: NDArray[np.int64], places: NDArray[np.int64]) -> tuple[int, int]:
-        """Return which of some places after the last word has most of the words before it too, the latest, and how many."""
-        n = 1
-        while n < self._ngram:
-            longer = places[places > n]
-            longer = longer[words[longer - n - 1] == words[-n - 1]]
-            if not len(longer):
-                break
-            places, n = longer, n + 1
-        return int(places[-1]), n
+
+def _longer(words: NDArray[np.int64], places: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return those of the places after the last ``n`` words that have the word before these too."""
+    places = places[places > n]
+    return places[words[places - n - 1] == words[-n - 1]]

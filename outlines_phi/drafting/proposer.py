@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -42,7 +42,7 @@ class Proposer:
 
     def __init__(self, drafter: Drafter, run: DraftRun) -> None:
         self._drafter, self._run = drafter, run
-        self._drafting = self._guarded("begin", lambda: drafter.begin(run))
+        self._drafting = self._guarded("begin", drafter.begin, run)
         if not isinstance(self._drafting, Drafting):
             raise self._error(f"began with {type(self._drafting).__name__}; expected a Drafting, with a method propose")
 
@@ -54,24 +54,21 @@ class Proposer:
         No draft reaches the end of the budget: the token after it is drawn anyway.
         """
         keys: list[object] = []
-        asked: dict[object, tuple[int, int]] = {}
-        for i, (site, length) in enumerate(zip(sites, lengths, strict=True)):
+        asked: dict[object, tuple[Site, int, np.random.Generator]] = {}
+        for i, (site, length, stream) in enumerate(zip(sites, lengths, streams, strict=True)):
             limit = _limit(site, length)
             keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
             if limit > 0:
-                asked.setdefault(keys[i], (i, limit))
+                asked.setdefault(keys[i], (site, limit, stream))
         if not asked:
             return [NOTHING] * len(sites)
-        chosen, limits = zip(*asked.values(), strict=True)
-        request = [sites[i] for i in chosen], limits, [streams[i] for i in chosen]
-        answer = self._guarded("propose", lambda: self._drafting.propose(*request))
-        if not isinstance(answer, Sequence) or len(answer) != len(chosen):
+        places, limits, own_streams = zip(*asked.values(), strict=True)
+        answer = self._guarded("propose", self._drafting.propose, places, limits, own_streams)
+        if not isinstance(answer, Sequence) or len(answer) != len(places):
             given = f"{len(answer)} drafts" if isinstance(answer, Sequence) else type(answer).__name__
-            raise self._error(f"proposed {given} for {len(chosen)} sites; expected a list with one Draft per site")
+            raise self._error(f"proposed {given} for {len(places)} sites; expected a list with one Draft per site")
         if not isinstance(self._drafting, ProposedDrafting):
-            answer = [
-                self._fitted(draft, sites[i], limit) for draft, (i, limit) in zip(answer, asked.values(), strict=True)
-            ]
+            answer = list(map(self._fitted, answer, places, limits))
         if not isinstance(self._drafting, LawfulDrafting):
             self._check_laws(answer)
         fitted = dict(zip(asked, answer, strict=True))
@@ -81,6 +78,8 @@ class Proposer:
         """Return ``draft`` without what cannot follow ``site``."""
         if not isinstance(draft, Draft) or not isinstance(draft.others, (tuple, list)):
             raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
+        if draft.tokens == draft.others == () and draft.log_r is None:
+            return NOTHING
         chains = [self._tokens(chain) for chain in draft.chains]
         if draft.log_r is None:
             live = [self._live(chain[:limit], site) for chain in chains[: self._drafter.width]]
@@ -142,9 +141,9 @@ class Proposer:
             if log_r == -np.inf:
                 raise self._error(f"drew the token {token}, which has probability 0 in the law that came with it")
 
-    def _guarded(self, method: str, call: Callable[[], Answer]) -> Answer:
+    def _guarded(self, method: str, call: Callable[..., Answer], *arguments: Any) -> Answer:
         try:
-            return call()
+            return call(*arguments)
         except OutlinesPhiError:
             raise
         except Exception as error:

@@ -78,7 +78,7 @@ class DraftSources:
             )
         drafters = [
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))
-            for source in options.sources
+            for source in (*options.sources, *options.guesses)
         ]
         adapted = tuple(each if isinstance(each, CERTAIN) else AdaptedLength(each) for each in drafters)
         return adapted[0] if len(adapted) == 1 else FirstOf(adapted)

@@ -21,9 +21,12 @@ from ..lm.model import LanguageModel
 from ..sampling.resolve import DRAFT_LENGTH
 
 DRAFTERS: dict[str, Drafter] = {
-    drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter(), EndingDrafter())
+    drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter())
 }
 """What ``draft="..."`` may name."""
+
+GUESSES: dict[str, Drafter] = {ForcedDrafter.name: EndingDrafter()}
+"""What such a name brings beside its drafter, asked where nobody else has anything: text is forced behind the end of a value."""
 
 MODELS = (PreTrainedModel, Transformers, LanguageModel)
 """What may draft as a smaller model."""
@@ -45,10 +48,13 @@ class DraftOptions:
         Drafters and smaller models, the one to ask first leading.
     length
         The most tokens of a draft.
+    guesses
+        Drafters to ask after all of them.
     """
 
     sources: tuple[Any, ...]
     length: int = DRAFT_LENGTH
+    guesses: tuple[Drafter, ...] = ()
 
     @property
     def names(self) -> str:
@@ -85,14 +91,16 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
         case DraftOptions():
             return draft if length is None else replace(draft, length=check_length(length))
         case list() | tuple():
-            sources = tuple(map(_source, draft))
+            given = tuple(draft)
         case _:
-            sources = (_source(draft),)
+            given = (draft,)
+    sources = tuple(map(_source, given))
     if not sources:
         raise UnsupportedError(
             f"draft={draft!r} has nothing in it; expected at least one of {NAMES}, or None for no drafts."
         )
-    return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length))
+    guesses = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
+    return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))
 
 
 def hosted_draft(options: DraftOptions) -> UnsupportedError:

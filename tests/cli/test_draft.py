@@ -16,7 +16,7 @@ class TestGenerate:
     def test_texts_of_a_walk_are_those_without_a_draft(self, cli: Cli) -> None:
         plain, drafted = (
             cli("generate", *PERSON, "--phi", "local", *options, PROMPT)
-            for options in ((), ("--draft", "forced", "--draft", "ending", "--draft-length", 6))
+            for options in ((), ("--draft", "forced", "--draft", "prompt_lookup", "--draft-length", 6))
         )
         lines = records(drafted.stdout)
         assert drafted.exit_code == 0, drafted.stderr
@@ -29,7 +29,7 @@ class TestGenerate:
         options = ("--phi", "exact", "--output", "draws.jsonl", PROMPT)
         assert cli("generate", *PERSON, "--draft", "forced", *options).exit_code == 0
         assert cli("generate", *PERSON, "--draft", "forced", *options).exit_code == 0
-        refused = cli("generate", *PERSON, "--draft", "ending", *options)
+        refused = cli("generate", *PERSON, "--draft", "tree", *options)
         assert refused.exit_code == 2 and "\"'forced'\" in the file" in refused.stderr
 
     @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.drafting.drafter import Draft, Site
-from outlines_phi.drafting.length import HITS, TESTS, Acceptance, AdaptedLength, best_length, check_length
+from outlines_phi.drafting.length import HITS, TESTS, TRIED, Acceptance, AdaptedLength, best_length, check_length
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.errors import UnsupportedError
@@ -39,8 +39,8 @@ def per_time(length: int, acceptance: float, cost: float) -> float:
 @pytest.mark.parametrize("acceptance", [0.0, 0.1, 0.5, 0.8, 0.95, 1.0])
 def test_the_best_length_is_the_best(cost: float, acceptance: float) -> None:
     best = best_length(acceptance, cost, 12)
-    assert per_time(best, acceptance, cost) == pytest.approx(max(per_time(k, acceptance, cost) for k in range(1, 13)))
-    assert 1 <= best <= 12 and best_length(acceptance, cost, 0) == 0
+    assert per_time(best, acceptance, cost) == pytest.approx(max(per_time(k, acceptance, cost) for k in range(13)))
+    assert 0 <= best <= 12 and best_length(acceptance, cost, 0) == 0
 
 
 def test_the_rate_forgets() -> None:
@@ -87,7 +87,8 @@ def walked(site: Site, draft: Draft, right: float, rng: np.random.Generator) -> 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_lengths_follow_the_acceptance(drawn: bool) -> None:
     assert max(lengths(1.0, drawn=drawn))[0] == 8
-    assert set(sum(lengths(0.0, drawn=drawn)[20:], [])) == {1}  # one token is always tried
+    hopeless = sum(lengths(0.0, drawn=drawn, rounds=120)[40:], [])
+    assert set(hopeless) == {0, 1} and sum(hopeless) == len(hopeless) // TRIED  # one token is tried now and then
     middle = np.mean(lengths(0.6, drawn=drawn)[10:])
     assert 1.5 < middle < 6
 
@@ -102,7 +103,7 @@ def test_prompts_have_rates_of_their_own() -> None:
         for token in (*good.tokens, B):
             sites[0] = sites[0].after(token, TABLE)
         sites[1] = sites[1].after(A, TABLE)
-    assert len(good.tokens) == 8 and len(bad.tokens) == 1
+    assert len(good.tokens) == 8 and len(bad.tokens) <= 1
 
 
 def test_a_round_does_not_see_its_own_outcome() -> None:

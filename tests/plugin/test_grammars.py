@@ -88,7 +88,7 @@ def test_a_processor_masks_in_another_loop(model: PhiTransformers) -> None:
 
 
 @pytest.mark.parametrize("phi", ["exact", "local"])
-@pytest.mark.parametrize("draft", ["forced", "prompt_lookup", "tree", "ending", "model"])
+@pytest.mark.parametrize("draft", ["forced", "prompt_lookup", "tree", "model"])
 def test_drafts_are_tokens_of_the_grammar(phi: str, draft: str, model: PhiTransformers) -> None:
     """What is forced is found token by token, where there is no automaton of bytes."""
     proposed = model.model if draft == "model" else draft

@@ -137,7 +137,7 @@ class SlotCache(Cache):
         return super().update(key_states, value_states, layer_idx, *args, **kwargs)
 
     def aim(self, rows: Tensor | None, columns: Tensor | slice, width: int) -> None:
-        """Say where the next call writes (``columns`` of ``rows``, as :class:`Slots` has them) and that it reads ``width`` slots."""
+        """Say where the next call writes, as :class:`Slots` has it, and that it reads ``width`` slots."""
         if width > self.slots.capacity:
             self.slots.capacity = self._capacity(width)
             self.reallocations += 1
