@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, final
 
@@ -45,13 +46,13 @@ def check_length(length: object) -> int:
     return int(length)
 
 
+@lru_cache(REMEMBERED)
 def best_length(acceptance: float, cost: float, most: int) -> int:
     """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
 
     ``E(k) = 1 + a + ... + a^k`` tokens are expected of a call with ``k`` drafts that are accepted with probability ``a`` each
     (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without.
     """
-    # Plain numbers: a draft has few tokens, and this is asked at every place.
     expected = list(accumulate(acceptance**k for k in range(most + 1)))
     return max(range(most + 1), key=lambda k: expected[k] / (1 + cost * k))
 

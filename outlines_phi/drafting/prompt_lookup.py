@@ -63,7 +63,8 @@ class _PromptLookup(Drafting):
         self._numbers: dict[bytes | int, int] = {}  # of the words
         self._number_of: dict[int, int] = {}  # of the words of tokens
         self._is_word = lru_cache(maxsize=None)(self._word)
-        self._prompts = [self._words_of(prompt) for prompt in run.prompts]
+        self._prompts = [np.array(self._words_of(prompt)) for prompt in run.prompts]
+        self._in_prompt = [set(words.tolist()) for words in self._prompts]
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
@@ -76,7 +77,10 @@ class _PromptLookup(Drafting):
         least = next((n for n, token in enumerate(reversed(end), 1) if self._is_word(token)), 0)
         if not least:
             return NOTHING
-        words = np.concatenate([self._prompts[site.row], self._words_of(site.tokens)])
+        written = self._words_of(site.tokens)
+        if written and written[-1] not in self._in_prompt[site.row] and written[-1] not in written[:-1]:
+            return NOTHING  # most places, at little cost
+        words = np.concatenate([self._prompts[site.row], np.array(written, dtype=np.int64)])
         places = 1 + np.flatnonzero(words[:-1] == words[-1])
         for n in range(1, least):
             places = _longer(words, places, n)
@@ -99,12 +103,12 @@ class _PromptLookup(Drafting):
     def _word(self, token: int) -> bool:
         return token < len(self._tokens) and WORD.fullmatch(self._tokens[token]) is not None
 
-    def _words_of(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+    def _words_of(self, tokens: Sequence[int]) -> list[int]:
         """Return a number per token: one for all that write the same but for blanks before it."""
         for token in set(tokens) - self._number_of.keys():
             word = self._tokens[token].lstrip() if token < len(self._tokens) else b""
             self._number_of[token] = self._numbers.setdefault(word or token, len(self._numbers))
-        return np.array([self._number_of[token] for token in tokens], dtype=np.int64)
+        return [self._number_of[token] for token in tokens]
 
     def _may_follow(self, site: Site, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of some tokens may follow the site and do not end it. A prompt may hold ids that cannot be written."""
