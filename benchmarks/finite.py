@@ -1,6 +1,8 @@
 """Finite types: one exact draw against one plain call of stock Outlines, both in the same run.
 
-python -m benchmarks.finite
+    python -m benchmarks.finite
+
+Each after a prompt that asks for something else; two of them also after one that asks for them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ TYPES: dict[str, Any] = {
     ],
     "date of 2026": outlines.types.regex("2026-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"),
 }
-PROMPT = "Question: is the bakery open on Monday? Answer: "
+QUESTION = "Question: is the bakery open on Monday? Answer: "
+ASKED_FOR = {
+    "four roles": "Character: Aria is a brave elf. Role: ",
+    "ten cities": "Person: Nora is a baker. City: ",
+}
 
 
 def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in turn.")] = 100) -> None:
@@ -38,26 +44,44 @@ def main(repeats: Annotated[int, typer.Option(help="Calls of each kind, taken in
     report = Report(
         "finite",
         "Finite types: one exact draw from a cold tree against one plain call",
-        ["type", "live prefixes", "model calls", "plain, ms", "exact, ms", "exact / plain"],
+        [
+            "type",
+            "asked for",
+            "live prefixes",
+            "model calls",
+            "model tokens",
+            "plain, ms",
+            "exact, ms",
+            "exact / plain",
+        ],
     )
     for name, output_type in TYPES.items():
         plain = outlines.Generator(outlines.from_transformers(*bundled.load()), output_type)
         exact = outlines_phi.Generator(model, output_type, phi="exact")
         table = exact.logits_processor.table
         nodes = live_prefixes(BoundsTree(table, 64), 100_000)
-        times: dict[str, list[float]] = {"plain": [], "exact": []}
-        for repeat in range(repeats + 2):
-            for kind, generator, options in (("plain", plain, {}), ("exact", exact, {"seed": repeat})):
-                start = time.perf_counter()
-                generator(PROMPT, **options)
-                if repeat > 1:
-                    times[kind].append(1e3 * (time.perf_counter() - start))
-        counts = exact.sample(PROMPT, seed=0, max_new_tokens=64).counts
-        median = {kind: statistics.median(values) for kind, values in times.items()}
-        report.add(
-            name, len(nodes or ()), counts.calls, median["plain"], median["exact"], median["exact"] / median["plain"]
-        )
-    report.write(repeats=repeats, prompt=PROMPT)
+        for prompt in [QUESTION, *([ASKED_FOR[name]] if name in ASKED_FOR else [])]:
+            times: dict[str, list[float]] = {"plain": [], "exact": []}
+            counts = []
+            for repeat in range(repeats + 2):
+                for kind, generator, options in (("plain", plain, {}), ("exact", exact, {"seed": repeat})):
+                    start = time.perf_counter()
+                    generator(prompt, **options)
+                    if repeat > 1:
+                        times[kind].append(1e3 * (time.perf_counter() - start))
+                counts.append(exact.sample(prompt, seed=repeat).counts)
+            median = {kind: statistics.median(values) for kind, values in times.items()}
+            report.add(
+                name,
+                "no" if prompt == QUESTION else "yes",
+                len(nodes or ()),
+                statistics.mean(count.calls for count in counts),
+                statistics.mean(count.tokens for count in counts),
+                median["plain"],
+                median["exact"],
+                median["exact"] / median["plain"],
+            )
+    report.write(repeats=repeats, prompt=QUESTION, **{f"prompt of {name}": text for name, text in ASKED_FOR.items()})
 
 
 if __name__ == "__main__":

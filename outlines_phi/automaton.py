@@ -75,6 +75,22 @@ class ByteAutomaton:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def members_up_to(self, most: int) -> list[bytes] | None:
+        """Return the accepted texts, the shortest first; ``None`` where there are more than ``most``."""
+        found: list[bytes] = []
+        ways = [(self.start, b"")] if self.distances[self.start] < UNREACHABLE else []
+        while ways:
+            found += [text for state, text in ways if self.accepting[state]]
+            longer = []
+            for state, text in ways:
+                targets = self.targets[state, self.byte_class]
+                live = np.flatnonzero(self.distances[targets] < UNREACHABLE)
+                longer += [(int(targets[byte]), text + bytes([byte])) for byte in live.tolist()]
+            ways = longer
+            if max(len(found), len(ways)) > most:  # each way leads to a text of its own
+                return None
+        return found
+
     def __and__(self, other: ByteAutomaton) -> ByteAutomaton:
         """Return the automaton of the texts that both accept, trimmed."""
         # Bytes that act alike in both share a column of the product.

@@ -115,6 +115,14 @@ def test_members_come_in_order(a: ByteAutomaton) -> None:
             a.shortest()
 
 
+@fixed
+@given(automata, st.integers(0, 12))
+def test_members_that_are_few(a: ByteAutomaton, most: int) -> None:
+    first = list(islice(a.members(), most + 1))
+    found = a.members_up_to(most)
+    assert found is None if len(first) > most else found is not None and sorted(found) == sorted(first)
+
+
 @pytest.mark.parametrize(
     ("targets", "accepting"),
     [([[1], [0]], [False, True]), ([[0], [0]], [True, True]), ([[0], [0]], [False])],

@@ -8,8 +8,7 @@ from typing import final
 
 import numpy as np
 
-from ..trie import Trie
-from ..vocabulary import Vocabulary
+from ..fewest_tokens import fewest_tokens
 from .drafter import Draft, Drafting, DraftRun, Site
 from .forced_texts import BLANK, ForcedTexts, forced_texts
 
@@ -87,7 +86,7 @@ class SpelledDrafting(Drafting):
     def _spell(self, before: tuple[int, ...], text: bytes) -> tuple[int, ...]:
         """Return the tokens of ``text`` after ``before``: as both are encoded together, else as it is encoded by itself."""
         if self._encode is None or not text:
-            return longest_tokens(self._vocabulary, text)
+            return fewest_tokens(self._vocabulary, text)
         for context in (before, ()):
             written = _characters(self._vocabulary.decode(context) + text)
             ids = tuple(self._encode(written)) if written else ()
@@ -102,24 +101,3 @@ def _characters(text: bytes) -> str:
         return text.decode()
     except UnicodeDecodeError as error:
         return text[: error.start].decode()
-
-
-def longest_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
-    """Return the longest token at every place of ``text``, as far as there is one: a guess where no tokenizer is known."""
-    trie = Trie.of(vocabulary)
-    tokens: list[int] = []
-    at = 0
-    while at < len(text):
-        node, ends = np.zeros(1, dtype=np.int64), at
-        for end in range(at, len(text)):
-            children, _ = trie.below(node)
-            node = children[trie.byte[children] == text[end]]
-            if not len(node):
-                break
-            if trie.is_end[node[0]]:
-                ends, token = end + 1, int(trie.ending(node)[0][0])
-        if ends == at:
-            break
-        tokens.append(token)
-        at = ends
-    return tuple(tokens)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from ..guides.guide import DEAD, DONE
+from ..guides.table import Table
 from .evaluator import Evaluator
 from .frontier import Frontier, grow
 from .tree import BoundsTree, Node
@@ -14,23 +15,30 @@ FINITE_PREFIXES = 512
 """A language of at most this many live prefixes is expanded whole, before anything else is asked of its tree."""
 
 
+def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
+    """Return whether at most ``limit`` live prefixes, ``state`` included, lead from it to members."""
+    count, frontier = 1, [(state, remaining)]
+    while frontier:
+        below: list[tuple[int, int]] = []
+        for at, left in frontier:
+            targets = table.moves(at, left).targets
+            inner = targets[targets != DONE]
+            count += inner.size
+            if count > limit:
+                return False
+            below.extend((int(target), left - 1) for target in inner)
+        frontier = below
+    return True
+
+
 def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     """Return every live prefix that is not a member, planned as a node of ``tree``; ``None`` if there are more than ``limit``.
 
     The prefixes are known from the guide alone, so all of them fit one model call. The tree is untouched where there are too many.
     """
     table = tree.table
-    count, frontier = 1, [(tree.root.state, tree.root.remaining)]
-    while frontier:
-        below: list[tuple[int, int]] = []
-        for state, remaining in frontier:
-            targets = table.moves(state, remaining).targets
-            inner = targets[targets != DONE]
-            count += inner.size
-            if count > limit:
-                return None
-            below.extend((int(target), remaining - 1) for target in inner)
-        frontier = below
+    if not is_short(table, tree.root.state, tree.root.remaining, limit):
+        return None
     nodes = [tree.root]
     for node in nodes:
         moves = table.moves(node.state, node.remaining)
@@ -41,9 +49,9 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
 
 
 def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
-    """Expand every fresh tree of at most ``limit`` live prefixes whole, all in one call of ``evaluator``."""
-    cold = [(tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded]
-    evaluator.expand((tree, node) for tree, nodes in cold for node in nodes or ())
+    """Expand every tree of at most ``limit`` live prefixes whole, all in one call of ``evaluator``."""
+    open_ = [(tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded or tree.root.gap > 0]
+    evaluator.expand((tree, node) for tree, nodes in open_ for node in nodes or () if not node.expanded)
 
 
 def enumerate_together(

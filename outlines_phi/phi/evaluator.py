@@ -72,6 +72,7 @@ class Evaluator:
         self._unheard: list[
             tuple[int, Node]
         ] = []  # nodes ahead of the last call that the estimator has seen, by their places
+        self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
@@ -96,6 +97,10 @@ class Evaluator:
         nodes = self._ahead[tree]
         return len(nodes), sum(node.touched != AHEAD for node in nodes)
 
+    def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
+        """Have ``nodes()`` expanded ahead, with the next node of ``tree`` that is wanted; for walks alone, as foresight is."""
+        self._later[tree] = nodes
+
     def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
         """Give every wanted node its law and bring all bounds up to date.
 
@@ -111,22 +116,30 @@ class Evaluator:
         pairs = list(dict.fromkeys(wanted))
         if not pairs:
             return
-        ahead = [] if foresight is None else self._foreseen(pairs, foresight)
+        due = self._due(pairs)
+        ahead = [] if foresight is None or due else self._foreseen(pairs, foresight)
         if not self._planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
-        pairs += ahead
+        pairs += due + ahead
         for tree, node in ahead:
             self._ahead[tree].append(node)
         new = self._missing_paths([node for _, node in pairs])
         if new and self._compact(new):
             new = self._missing_paths([node for _, node in pairs])
         if new or not self._planted:
-            self._evaluate(pairs, new, {node for _, node in ahead})
+            self._evaluate(pairs, new, {node for _, node in due + ahead})
         changed: dict[BoundsTree, list[Node]] = {}
         for tree, node in pairs:
             changed.setdefault(tree, []).append(node)
         for tree, nodes in changed.items():
             tree.propagate(nodes)
+
+    def _due(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
+        """Return what was to be expanded with the next nodes of some trees."""
+        asked_for, due = set(wanted), list[tuple[BoundsTree, Node]]()
+        for tree in {tree for tree, _ in wanted} & self._later.keys():
+            due += ((tree, node) for node in self._later.pop(tree)() or () if node.law is None)
+        return [pair for pair in due if pair not in asked_for]
 
     def _foreseen(
         self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight

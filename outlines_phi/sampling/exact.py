@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import final
@@ -15,6 +15,7 @@ from ..phi.evaluator import Evaluator, Foresight
 from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
+from ..phi.short import expand_short
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
@@ -71,8 +72,10 @@ class ExactSampler(Sampler):
         with self.store.lend(
             *request.law, request.prompts, request.budgets, request.constraint, starts=request.starts
         ) as trees:
-            draw = self._draw_certified if self.phi.tolerance > 0 else self._draw
-            return draw(request, trees, prepare(request, trees), foresight_of(self.draft, request, trees))
+            certified = self.phi.tolerance > 0
+            draw = self._draw_certified if certified else self._draw
+            evaluator = prepare(request, trees, expand=expand_finite if certified else expand_short)
+            return draw(request, trees, evaluator, foresight_of(self.draft, request, trees))
 
     def _draw(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
@@ -207,11 +210,16 @@ class ExactSampler(Sampler):
         )
 
 
-def prepare(request: Request, trees: Sequence[BoundsTree], frontier: ProposalPhi | None = None) -> Evaluator:
-    """Return what expands the trees, short languages expanded whole; it asks ``frontier`` about all that it meets."""
+def prepare(
+    request: Request,
+    trees: Sequence[BoundsTree],
+    frontier: ProposalPhi | None = None,
+    expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
+) -> Evaluator:
+    """Return what expands the trees, those of short languages expanded by ``expand``; it asks ``frontier`` about what it meets."""
     stream = partial(request.stream, attempt=ESTIMATE_STREAM)
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
-    expand_finite(trees, evaluator, FINITE_PREFIXES)
+    expand(trees, evaluator, FINITE_PREFIXES)
     return evaluator
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.forced_texts import forced_texts
-from outlines_phi.drafting.spelled import longest_tokens
 from outlines_phi.guides.guide import DONE, Guide
 from outlines_phi.guides.table import Table
 from tests.drafting.runs import propose, run_of, site_of, table_of
@@ -166,7 +165,6 @@ def test_a_draft_depends_on_how_the_text_before_is_spelled() -> None:
     a, b, ab, c = (VOCABULARY.tokens.index(text) for text in (b"a", b"b", b"ab", b"c"))
     assert propose(ForcedDrafter(), run, [site_of(run)], length=9)[0].tokens == (ab, c, ab)
     assert propose(ForcedDrafter(), run, [site_of(run, [a])], length=9)[0].tokens == (b, c, ab)
-    assert longest_tokens(VOCABULARY, b"aabab?") == tuple(map(VOCABULARY.tokens.index, (b"aa", b"ba", b"b")))
 
 
 def test_characters_of_several_bytes() -> None:
