@@ -75,8 +75,8 @@ class ByteAutomaton:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def members_up_to(self, most: int) -> list[bytes] | None:
-        """Return the accepted texts, the shortest first; ``None`` where there are more than ``most``."""
+    def members_up_to(self, most: int, longest: int) -> list[bytes] | None:
+        """Return the accepted texts, the shortest first; ``None`` where they are more than ``most``, or longer than ``longest``."""
         found: list[bytes] = []
         ways = [(self.start, b"")] if self.distances[self.start] < UNREACHABLE else []
         while ways:
@@ -87,7 +87,9 @@ class ByteAutomaton:
                 live = np.flatnonzero(self.distances[targets] < UNREACHABLE)
                 longer += [(int(targets[byte]), text + bytes([byte])) for byte in live.tolist()]
             ways = longer
-            if max(len(found), len(ways)) > most:  # each way leads to a text of its own
+            if max(len(found), len(ways)) > most or (
+                ways and len(ways[0][1]) > longest
+            ):  # each way leads to a text of its own
                 return None
         return found
 

@@ -119,8 +119,11 @@ def test_members_come_in_order(a: ByteAutomaton) -> None:
 @given(automata, st.integers(0, 12))
 def test_members_that_are_few(a: ByteAutomaton, most: int) -> None:
     first = list(islice(a.members(), most + 1))
-    found = a.members_up_to(most)
+    found = a.members_up_to(most, longest=100)
     assert found is None if len(first) > most else found is not None and sorted(found) == sorted(first)
+    if first and len(first) <= most:
+        longest = max(map(len, first))
+        assert a.members_up_to(most, longest) == found and (not longest or a.members_up_to(most, longest - 1) is None)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ HITS, TESTS = 3.0, 4.0
 """What the rate starts from, as if so many of so many tokens had been accepted."""
 
 TRIED = 8
-"""At every so many tokens of a text one is drafted all the same: what is not tried is never found to have become better."""
+"""Where a text has a multiple of so many tokens one is drafted all the same: what is not tried is never found to be better."""
 
 REMEMBERED = 4096
 """Sites whose drafts wait for their outcome."""
@@ -46,7 +46,7 @@ def check_length(length: object) -> int:
     return int(length)
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(4096)
 def best_length(acceptance: float, cost: float, most: int) -> int:
     """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
 

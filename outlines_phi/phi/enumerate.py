@@ -35,12 +35,16 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     """Return every live prefix that is not a member, planned as a node of ``tree``; ``None`` if there are more than ``limit``.
 
     The prefixes are known from the guide alone, so all of them fit one model call. The tree is untouched where there are too many.
+    Below a node whose law was dropped there are those that it has: another child could not be given its probability.
     """
     table = tree.table
     if not is_short(table, tree.root.state, tree.root.remaining, limit):
         return None
     nodes = [tree.root]
     for node in nodes:
+        if node.expanded and node.law is None:
+            nodes += (child for child in node.children.values() if child.state not in (DEAD, DONE))
+            continue
         moves = table.moves(node.state, node.remaining)
         for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
             if target != DONE and (child := tree.child(node, token, target)).state != DEAD:

@@ -98,7 +98,10 @@ class Evaluator:
         return len(nodes), sum(node.touched != AHEAD for node in nodes)
 
     def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
-        """Have ``nodes()`` expanded ahead, with the next node of ``tree`` that is wanted; for walks alone, as foresight is."""
+        """Have ``nodes()`` expanded ahead, with the next new node of ``tree`` that is wanted; for walks alone, as foresight is.
+
+        A node whose law is only learned again is no new one: the bounds stay as they are.
+        """
         self._later[tree] = nodes
 
     def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
@@ -117,7 +120,8 @@ class Evaluator:
         if not pairs:
             return
         due = self._due(pairs)
-        ahead = [] if foresight is None or due else self._foreseen(pairs, foresight)
+        known = {tree for tree, _ in due}
+        ahead = self._foreseen([pair for pair in pairs if pair[0] not in known], foresight) if foresight else []
         if not self._planted:
             pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
         pairs += due + ahead
@@ -137,8 +141,9 @@ class Evaluator:
     def _due(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
         """Return what was to be expanded with the next nodes of some trees."""
         asked_for, due = set(wanted), list[tuple[BoundsTree, Node]]()
-        for tree in {tree for tree, _ in wanted} & self._later.keys():
-            due += ((tree, node) for node in self._later.pop(tree)() or () if node.law is None)
+        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
+            if tree in self._later:
+                due += ((tree, node) for node in self._later.pop(tree)() or () if not node.expanded)
         return [pair for pair in due if pair not in asked_for]
 
     def _foreseen(

@@ -19,6 +19,9 @@ FREE = 16
 CHEAP = 64
 """And one of so many costs little more than one where the machine waits for memory rather than for arithmetic."""
 
+BYTES = 2048
+"""A language has few texts where all of them together have at most so many bytes."""
+
 
 def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
     """Expand what walks over trees of short languages come to, in at most two calls: one now, and one if need be.
@@ -59,7 +62,9 @@ def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
     automaton = guide.automaton
 
     def build() -> tuple[tuple[int, ...], ...]:
-        texts = automaton.members_up_to(CHEAP) or ()
+        texts = automaton.members_up_to(CHEAP, BYTES) or []
+        if sum(map(len, texts)) > BYTES:
+            return ()
         spellings = tuple(fewest_tokens(table.vocabulary, text) for text in texts)
         prefixes = {tokens[:end] for tokens in spellings for end in range(1, len(tokens) + 1)}
         longest = max(map(len, texts), default=0) + 1

@@ -99,7 +99,8 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
         raise UnsupportedError(
             f"draft={draft!r} has nothing in it; expected at least one of {NAMES}, or None for no drafts."
         )
-    guesses = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
+    named = dict.fromkeys(GUESSES[each] for each in given if isinstance(each, str) and each in GUESSES)
+    guesses = (guess for guess in named if guess not in sources)
     return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))
 
 

@@ -11,6 +11,7 @@ from outlines_phi.phi.enumerate import expand_finite, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.exact import ExactPhi
 from outlines_phi.phi.short import expand_short, usual_spellings
+from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling.exact import ExactSampler
@@ -88,6 +89,26 @@ def test_a_search_after_walks_knows_the_language(larger: None) -> None:
     assert tree.root.gap == 0 and evaluator.counts.calls == 2
     expand_finite([tree], evaluator)
     assert evaluator.counts.calls == 2 and evaluator.counts.tokens == WHOLE - 1
+
+
+def test_laws_that_were_dropped(larger: None) -> None:
+    """To learn a law again is no reason to learn others, and no child gets a probability that nobody knows."""
+    tree, evaluator = ready()
+    known = tree.root.lower, tree.root.upper
+    tree.drop_laws(0)
+    dropped = [node for node in tree.walk() if node.expanded and node.law is None and node.state > 1]
+    evaluator.expand([(tree, dropped[0])])
+    assert dropped[0].law is not None and (tree.root.lower, tree.root.upper) == known
+    for search in (evaluator, Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree])):
+        tree.drop_laws(0)
+        expand_finite([tree], search)
+        assert known[0] <= tree.root.lower <= tree.root.upper <= known[1]
+
+
+@pytest.mark.parametrize("max_bytes", [0, 300, 1000])
+def test_the_law_holds_under_any_memory(larger: None, max_bytes: int) -> None:
+    draws = ExactSampler(ExactPhi(), TreeStore(max_bytes)).sample(TEXTS.request(4000, 5))[0]
+    assert p_value([draw.token_ids for draw in draws], TEXTS.reference().mu) > ALPHA
 
 
 def test_a_kept_tree_is_not_read_again(larger: None) -> None:

@@ -111,7 +111,7 @@ class TestDrafts:
         for given in ("forced", ["forced", "tree"], ["prompt_lookup", "forced", "forced"]):
             options = resolve_draft(given)
             assert options is not None and options.guesses == (EndingDrafter(),) and "ending" not in options.names
-        for given in (ForcedDrafter(), ["prompt_lookup", ForcedDrafter()]):
+        for given in (ForcedDrafter(), ["prompt_lookup", ForcedDrafter()], ["forced", EndingDrafter()]):
             options = resolve_draft(given)
             assert options is not None and options.guesses == ()
 

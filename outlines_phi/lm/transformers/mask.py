@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def stretch(self) -> slice | None:
-        """The node slots of every row, where all have the same ones; a stretch is written and read faster than a choice."""
+        """The node slots of every row, where all have the same ones; a stretch is written faster than a choice."""
         first = self.columns[:, 0]
         return slice(int(first[0]), int(self.columns[0, -1]) + 1) if (first == first[0]).all() else None
 
