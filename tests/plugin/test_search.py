@@ -59,13 +59,15 @@ class TestProbabilities:
         assert all(entry.lo <= entry.p <= entry.hi for entry in result.entries)
         assert result.complete and result.counts.calls == 1 and result.budget == BUDGET
 
-    def test_after_draws_they_cost_nothing(self, generator: PhiGenerator) -> None:
+    def test_after_draws_they_cost_what_no_draw_came_to(self, generator: PhiGenerator) -> None:
+        whole = generator.probabilities(QUESTION, seed=0).counts
         draws = generator.sample(QUESTION, 5)
-        assert draws.counts.calls == 1
+        assert draws.counts.calls == 1 and 0 < draws.counts.tokens < whole.tokens
         result = generator.probabilities(QUESTION)
-        assert (result.counts.calls, result.counts.tokens) == (0, 0)
-        assert result.log_z_bounds == draws.log_z_bounds
-        assert generator.sample(QUESTION, 5).counts.calls == 0
+        assert result.counts.calls == 1 and result.counts.tokens < whole.tokens
+        (lower, upper), (least, most) = draws.log_z_bounds, result.log_z_bounds
+        assert lower <= least == most <= upper
+        assert generator.sample(QUESTION, 5).counts.calls == generator.probabilities(QUESTION).counts.calls == 0
 
     def test_seeds_do_not_matter_and_start_afresh(self, generator: PhiGenerator) -> None:
         first = generator.probabilities(QUESTION)
