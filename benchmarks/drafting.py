@@ -62,6 +62,7 @@ SIZES = ("small", "medium", "large")
 DRAFTS: dict[str, Any] = {
     "none": None,
     "ForcedDrafter()": outlines_phi.ForcedDrafter(),
+    "ForcedDrafter(), prompt_lookup": [outlines_phi.ForcedDrafter(), "prompt_lookup"],
     "forced": "forced",
     "forced, prompt_lookup": ["forced", "prompt_lookup"],
 }

@@ -87,9 +87,8 @@ class ByteAutomaton:
                 live = np.flatnonzero(self.distances[targets] < UNREACHABLE)
                 longer += [(int(targets[byte]), text + bytes([byte])) for byte in live.tolist()]
             ways = longer
-            if max(len(found), len(ways)) > most or (
-                ways and len(ways[0][1]) > longest
-            ):  # each way leads to a text of its own
+            too_long = bool(ways) and len(ways[0][1]) > longest
+            if too_long or max(len(found), len(ways)) > most:  # each way leads to a text of its own
                 return None
         return found
 
