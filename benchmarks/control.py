@@ -17,7 +17,9 @@ cases. Ratios: of ours to it.
 ``control_many.json``: **many draws of one prompt**, caches kept between the peer's runs. After 1, 2, 4, ... runs its estimate
 of ``mu*`` is read from all of them in the better of two ways: the mean of the populations, and all particles by their
 weights, which also weighs runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate
-is their weighted frequency. Both total variations hold the noise that a user would see; curves are means over repeats. A row
+is their weighted frequency. *law* is the package's own way to an estimate of ``mu*``, which draws nothing: ``probabilities``
+to a tolerance of 1/2, 1/4, 1/8, ..., each from an empty tree. Total variations hold the noise that a user would see; curves are
+means over repeats. A row
 compares them where the peer reaches a total variation: the *best* of its curve (taken where the curve first comes within 5 %
 of it, so that it does not pay for a flat tail), 0.1, and 0.05. Of ours the first point counts that is at most what the peer
 *has* there; nothing is interpolated in our favour.
@@ -29,7 +31,7 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -45,6 +47,9 @@ from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_var
 from outlines_phi.lm import bundled
 
 PHIS = ("exact", "auto")
+LAW = "law"
+WAYS = (*PHIS, LAW)
+TOLERANCES = [2.0**-k for k in range(1, 11)]
 LEVELS = {"best": 0.0, "0.1": 0.1, "0.05": 0.05}
 
 Law = Mapping[str, float]
@@ -67,16 +72,31 @@ class Ours:
     def draw(self, language: Language, phi: str, n: int, seeds: Sequence[int]) -> tuple[list[Population], list[Cost]]:
         """Return ``n`` draws for each seed, each call with an empty tree, and what each call cost."""
         generator = language.generator(self.model, phi=phi)
-        generator.sample(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
-        prompt, runs, costs = len(self.prompt(language)), [], []
+        results, costs = self._measured(language, generator.sample, seeds, n=n)
+        return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
+
+    def law(self, language: Language, mu: Law, repeats: int) -> list[Point]:
+        """Return how far from ``mu*`` the probabilities at each tolerance are, and what they cost."""
+        generator, points = language.generator(self.model), []
+        for tolerance in TOLERANCES:
+            results, costs = self._measured(language, generator.probabilities, range(repeats), tolerance=tolerance)
+            found = {text: entry.p for text, entry in results[0].items()}
+            points.append(Point(total_variation(found, mu), mean(costs)))
+        return points
+
+    def _measured(
+        self, language: Language, call: Callable[..., Any], seeds: Sequence[int], **options: Any
+    ) -> tuple[list[Any], list[Cost]]:
+        """Return what ``call`` returns for each seed, which has it begin with an empty tree, and what each cost."""
+        call(language.prompt, max_new_tokens=language.budget, seed=0)  # compiles, and checks the model
+        prompt, results, costs = len(self.prompt(language)), [], []
         for seed in seeds:
             before, start = self.meter.read(), time.perf_counter()
-            draws = generator.sample(language.prompt, n, max_new_tokens=language.budget, seed=seed)
+            results.append(call(language.prompt, max_new_tokens=language.budget, seed=seed, **options))
             seconds = time.perf_counter() - start
             calls, tokens, sequences = (b - a for a, b in zip(before, self.meter.read(), strict=True))
-            runs.append([(draw.text, draw.log_w) for draw in draws])
             costs.append(Cost(calls, tokens - prompt, sequences, seconds))
-        return runs, costs
+        return results, costs
 
     def prompt(self, language: Language) -> list[int]:
         """Return the prompt's token ids."""
@@ -161,8 +181,8 @@ class Comparison:
         self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its laws", "time / its"]
         columns = ["language", "N", "level", "TV of genlm-control", "its tokens", "its laws", "its ms"]
         columns += [
-            f"{phi}, {what}"
-            for phi in PHIS
+            f"{way}, {what}"
+            for way in WAYS
             for what in ("TV", "calls / its", "tokens / its", "tokens / its laws", "time / its")
         ]
         self.many = Report("control_many", "Many draws of one prompt to equal TV, against genlm-control", columns)
@@ -176,6 +196,7 @@ class Comparison:
             costs[name] = mean(spent)
             self._add_draw(language, phi, name, runs, mu, limit, costs[name], ["", "", "", ""])
         curves = {name: self._ours.curve(language, mu, name, doubling(4 * self._most), self._repeats) for name in PHIS}
+        curves[LAW] = self._ours.law(language, mu, self._repeats)
         prompt = self._ours.prompt(language)
         for n in track(particles, description=language.name):
             request = (prompt, language.pattern, language.budget, n)
@@ -226,10 +247,10 @@ class Comparison:
         self, language: Language, n: int, level: str, point: Point | None, curves: Mapping[str, Sequence[Point]]
     ) -> None:
         if point is None:
-            self.many.add(language.name, n, level, "not reached", *[""] * (3 + 5 * len(PHIS)))
+            self.many.add(language.name, n, level, "not reached", *[""] * (3 + 5 * len(WAYS)))
             return
         row: list[Any] = [point.tv, point.cost.tokens, point.cost.sequences, 1e3 * point.cost.seconds]
-        for name in PHIS:
+        for name in WAYS:
             mine = first(curves[name], point.tv)
             row += ["not reached", *[""] * 4] if mine is None else [mine.tv, *ratios(mine.cost, point.cost)]
         self.many.add(language.name, n, level, *row)

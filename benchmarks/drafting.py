@@ -4,10 +4,10 @@
 
 Three tables.
 
-*Records*: JSON that the model writes well, one draw for each of many distinct prompts, each from a cold tree (every call has a
-seed, so nothing is kept). Tokens per call are the tokens of the text over the model calls of its draw. Wall time is that of the
-same prompts, in the same run, by plain Outlines (``phi=None``) and by the same estimator without a draft; the ratio is of sums,
-in which prompts take turns.
+*Records*: JSON that the model writes well, one text for each of many distinct prompts, each from a cold tree (every call has a
+seed, so nothing is kept). Tokens per call are the tokens of the text over the model calls that drew it. Wall time is that of the
+same prompts, in the same run, by plain Outlines (``phi=None``), the same call, and by the same estimator without a draft; the
+ratio is of sums, in which prompts take turns. The rows *both* are of all prompts of both records.
 
 *Sibling*: a model of one layer, trained here for about a minute on the text of the bundled model, drafts a fixed number of
 tokens. Each test of a drafted token is kept with probability ``a``, the acceptance rate that was counted, so a round of ``k``
@@ -21,7 +21,6 @@ of half a billion parameters that evaluated those tokens, in processor time of t
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import statistics
 import sys
 import time
@@ -30,7 +29,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from unittest import mock
 
 import torch
@@ -47,6 +46,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.sampling.drafted import Pen
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
@@ -136,6 +136,52 @@ def some(prompts: Sequence[str], n: int) -> list[str]:
     return list(prompts[:: max(1, len(prompts) // n)][:n])
 
 
+@contextmanager
+def draws_noted() -> Iterator[list[Draws]]:
+    """Yield a list that gets the draws behind every text."""
+    noted: list[Draws] = []
+    draw = outlines_phi.PhiTransformers.draw
+
+    def noting(*given: Any, **options: Any) -> list[Draws]:
+        noted.extend(results := draw(*given, **options))
+        return results
+
+    with mock.patch.object(outlines_phi.PhiTransformers, "draw", noting):
+        yield noted
+
+
+class Sums(NamedTuple):
+    """What some texts have come to, all together."""
+
+    texts: int = 0
+    written: int = 0
+    calls: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    followed: int = 0
+    seconds: float = 0.0
+    plain: float = 0.0
+
+    @classmethod
+    def of(cls, draws: Draws, seconds: float, plain: float) -> Sums:
+        """Return those of one text, which took ``seconds``, and plain Outlines ``plain``."""
+        counts = draws.counts
+        written = len(draws[0].token_ids)
+        return cls(1, written, counts.calls, counts.tokens, counts.drafted, counts.followed, seconds, plain)
+
+    def plus(self, other: Sums) -> Sums:
+        """Return those of both."""
+        return Sums._make(mine + its for mine, its in zip(self, other, strict=True))
+
+    def row(self, undrafted: Sums) -> tuple[Any, ...]:
+        """Return what the table says of them."""
+        aims = ("", "") if self is undrafted else (PER_CALL, WALL)
+        kept = self.followed / self.drafted if self.drafted else ""
+        each = (self.calls / self.texts, self.tokens / self.texts, 1e3 * self.seconds / self.texts)
+        shares = self.seconds / self.plain, self.seconds / undrafted.seconds
+        return self.written / self.calls, aims[0], kept, *each, *shares, aims[1]
+
+
 def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], n: int) -> None:
     """Measure tokens per call and wall time, and write ``drafting.json``."""
     report = Report(
@@ -150,49 +196,48 @@ def records(model: outlines_phi.PhiTransformers, drafts: dict[str, Any], n: int)
             "drafted tokens kept",
             "model calls",
             "model tokens",
-            "ms a record",
+            "ms a text",
             "of plain Outlines",
             "of no draft",
             "aim, at most",
         ],
     )
-    for (record, (output_type, prompts)), phi in itertools.product(RECORDS.items(), ("local", "exact")):
-        prompts = some(prompts, n)
-        plain = outlines_phi.Generator(model, output_type, phi=None)
-        generators = {
-            name: outlines_phi.Generator(model, output_type, phi=phi, draft=draft) for name, draft in drafts.items()
-        }
-        seconds: dict[str, float] = dict.fromkeys([*drafts, ""], 0.0)
-        found: dict[str, list[Any]] = {name: [] for name in drafts}
-        for row, prompt in enumerate(track([prompts[0], *prompts], description=f"{record}, {phi}")):
-            torch.manual_seed(row)
-            spent, _ = timed(partial(plain, prompt, do_sample=True, max_new_tokens=256))
-            times = {"": spent}
-            for name, generator in generators.items():
-                times[name], draws = timed(partial(generator.sample, prompt, 1, seed=row))
-                if row:  # the first prompt, which comes again, fills the tables
-                    found[name].append((draws.counts, len(draws[0].token_ids)))
-            for name, spent in times.items():
-                seconds[name] += spent if row else 0.0
-        for name, each in found.items():
-            counts = [one for one, _ in each]
-            calls, drafted = sum(one.calls for one in counts), sum(one.drafted for one in counts)
-            report.add(
-                record,
-                phi,
-                name,
-                sum(tokens for _, tokens in each) / calls,
-                PER_CALL if name != "none" else "",
-                sum(one.followed for one in counts) / drafted if drafted else "",
-                calls / len(each),
-                sum(one.tokens for one in counts) / len(each),
-                1e3 * seconds[name] / len(each),
-                seconds[name] / seconds[""],
-                seconds[name] / seconds["none"],
-                WALL if name != "none" else "",
-            )
+    for phi in ("local", "exact"):
+        both = dict.fromkeys(drafts, Sums())
+        for record, (output_type, prompts) in RECORDS.items():
+            found = one_record(model, output_type, some(prompts, n), phi, drafts, f"{record}, {phi}")
+            for name, sums in found.items():
+                report.add(record, phi, name, *sums.row(found["none"]))
+                both[name] = both[name].plus(sums)
+        for name, sums in both.items():
+            report.add("both", phi, name, *sums.row(both["none"]))
     examples = {record: prompts[0] for record, (_, prompts) in RECORDS.items()}
     report.write(prompts=n, **examples, **{"draft length": DRAFT_LENGTH})
+
+
+def one_record(
+    model: outlines_phi.PhiTransformers,
+    output_type: type[BaseModel],
+    prompts: Sequence[str],
+    phi: str,
+    drafts: dict[str, Any],
+    title: str,
+) -> dict[str, Sums]:
+    """Write a record for each prompt with every draft; return what each draft has come to."""
+    plain = outlines_phi.Generator(model, output_type, phi=None)
+    generators = {
+        name: outlines_phi.Generator(model, output_type, phi=phi, draft=draft) for name, draft in drafts.items()
+    }
+    found = dict.fromkeys(drafts, Sums())
+    for row, prompt in enumerate(track([prompts[0], *prompts], description=title)):
+        torch.manual_seed(row)
+        by_plain, _ = timed(partial(plain, prompt, do_sample=True, max_new_tokens=256))
+        for name, generator in generators.items():
+            with draws_noted() as noted:
+                seconds, _ = timed(partial(generator, prompt, seed=row))
+            if row:  # the first prompt, which comes again, fills the tables
+                found[name] = found[name].plus(Sums.of(noted[0], seconds, by_plain))
+    return found
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import ClassVar, final
 
 import numpy as np
@@ -19,6 +19,9 @@ from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
 WORD = re.compile(rb"\s*[\w\x80-\xff]+")
 """A token of letters and digits, those beyond ASCII included, after blanks or none."""
 
+ENOUGH = 2
+"""What has to be told by the tokens that agree: a word does, a digit does half of it."""
+
 
 @final
 @dataclass(frozen=True)
@@ -27,9 +30,9 @@ class PromptLookupDrafter(Drafter):
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
     token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of its
-    prompt is written so, several tokens in a call. What agrees has to have a word in it: anything may follow ``": "``. Blanks that
-    tokens begin with do not count: a word has one within a sentence, and none where it begins a value, after a quotation mark. Of a
-    phrase that is found so only words are proposed.
+    prompt is written so, several tokens in a call. What agrees has to have a word in it, or two digits: anything may follow a
+    ``": "``, or the first digit of a number. Blanks that tokens begin with do not count: a word has one within a sentence, and none
+    where it begins a value, after a quotation mark. Of a phrase that is found so only words are proposed.
 
     Attributes
     ----------
@@ -62,7 +65,7 @@ class _PromptLookup(Drafting):
         self._table, self._ngram, self._tokens = run.table, ngram, run.vocabulary.tokens
         self._numbers: dict[bytes | int, int] = {}  # of the words
         self._number_of: dict[int, int] = {}  # of the words of tokens
-        self._is_word = lru_cache(maxsize=None)(self._word)
+        self._tells = lru_cache(maxsize=None)(self._told_by)
         self._prompts = [np.array(self._words_of(prompt)) for prompt in run.prompts]
         self._in_prompt = [set(words.tolist()) for words in self._prompts]
 
@@ -72,9 +75,9 @@ class _PromptLookup(Drafting):
         return [self._draft(site, length) for site, length in zip(sites, lengths, strict=True)]
 
     def _draft(self, site: Site, length: int) -> Draft:
-        # What agrees has a word in it, so it is at least as long as what stands after the last one.
         end = (site.prompt[-self._ngram :] + site.tokens[-self._ngram :])[-self._ngram :]
-        least = next((n for n, token in enumerate(reversed(end), 1) if self._is_word(token)), 0)
+        told = accumulate(map(self._tells, reversed(end)))
+        least = next((n for n, so_far in enumerate(told, 1) if so_far >= ENOUGH), 0)
         if not least:
             return NOTHING
         written = self._words_of(site.tokens)
@@ -98,10 +101,14 @@ class _PromptLookup(Drafting):
         if (text[place - n : place] == text[len(text) - n :]).all():
             return Draft(tokens)
         # A phrase that is taken out of its sentence: what stands around it there does not come with it.
-        return Draft(tuple(takewhile(self._is_word, tokens)))
+        return Draft(tuple(takewhile(self._tells, tokens)))
 
-    def _word(self, token: int) -> bool:
-        return token < len(self._tokens) and WORD.fullmatch(self._tokens[token]) is not None
+    def _told_by(self, token: int) -> int:
+        """Return what it tells that ``token`` agrees: nothing unless it is a word; :data:`ENOUGH`, but for a digit alone."""
+        if token >= len(self._tokens) or WORD.fullmatch(self._tokens[token]) is None:
+            return 0
+        word = self._tokens[token].lstrip()
+        return 1 if len(word) == 1 and word.isdigit() else ENOUGH
 
     def _words_of(self, tokens: Sequence[int]) -> list[int]:
         """Return a number per token: one for all that write the same but for blanks before it."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import EmptyLanguageError
-from ..partition import Partition
+from ..partition import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")
@@ -261,6 +261,13 @@ class Table:
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """Return ``bool[G]``: which classes of the state's partition are live."""
         return self.guide.live_classes(state, remaining)
+
+    def only_ends(self, state: int, remaining: int) -> bool:
+        """Return whether nothing but the end of sequence can follow ``state``."""
+        if self.guide.min_tokens(state) > 1:
+            return False
+        live = self.live_classes(state, remaining)
+        return bool(live[EOS]) and np.count_nonzero(live) == 1
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""

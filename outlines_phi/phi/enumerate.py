@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -13,6 +14,12 @@ from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
 """A language of at most this many live prefixes is expanded whole, before anything else is asked of its tree."""
+
+FREE = 16
+"""A model call of so many tokens costs hardly more than one of a single token, on any machine."""
+
+LEFT = 1 / 16
+"""The share of the tolerance that a larger call leaves for later: prefixes of so little mass hardly ever decide anything."""
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
@@ -73,11 +80,17 @@ def enumerate_together(
     return [row.reached for row in rows]
 
 
+def is_decided(tree: BoundsTree, tolerance: float) -> bool:
+    """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
+    return tree.root.expanded and tree.root.gap <= tolerance * tree.root.lower
+
+
 @final
 class BestFirst:
     """Expands the prefixes that decide most, until the bounds of the root are close enough.
 
-    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``.
+    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
+    call takes :data:`FREE` of them, and more as long as those that it leaves hold more than :data:`LEFT` of the tolerance.
 
     Parameters
     ----------
@@ -88,7 +101,7 @@ class BestFirst:
     max_tokens, max_bytes
         Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call.
     width
-        Prefixes per model call.
+        Prefixes per model call, at most.
     """
 
     def __init__(
@@ -102,8 +115,7 @@ class BestFirst:
     @property
     def reached(self) -> bool:
         """Whether the bounds are that close."""
-        root = self.tree.root
-        return root.expanded and root.gap <= self._tolerance * root.lower
+        return is_decided(self.tree, self._tolerance)
 
     def advance(self) -> list[Node]:
         """Return the likeliest open prefixes, none when the bounds or the limits are reached."""
@@ -114,6 +126,11 @@ class BestFirst:
         if self.reached or (spent and self.tree.root.expanded):
             return []
         width = min(self._width, max(1, self._last - self.tree.expansions))
-        while len(self._batch) < width and (node := self._frontier.pop()) is not None:
+        # A tolerance of 0 leaves nothing, whatever rounding makes of the sums.
+        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper or -math.inf
+        while len(self._batch) < width and (left > enough or len(self._batch) < FREE):
+            if (node := self._frontier.pop()) is None:
+                break
             self._batch.append(node)
+            left -= math.exp(node.log_p)
         return self._batch

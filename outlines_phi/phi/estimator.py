@@ -44,7 +44,15 @@ class Phi(ABC):
 
 
 class Estimate(ABC):
-    """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
+    """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches.
+
+    Attributes
+    ----------
+    stateless
+        Whether an answer depends on its step alone, so that steps of which nobody needs the answer may be left out.
+    """
+
+    stateless: ClassVar[bool] = False
 
     @abstractmethod
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
@@ -134,6 +142,7 @@ class StepEstimate(Estimate):
 
     phi: StepPhi
     table: Table
+    stateless: ClassVar[bool] = True
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""

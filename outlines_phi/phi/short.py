@@ -9,15 +9,12 @@ from ..fewest_tokens import fewest_tokens
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from .enumerate import FINITE_PREFIXES, is_short, live_prefixes
+from .enumerate import FINITE_PREFIXES, FREE, is_short, live_prefixes
 from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
-FREE = 16
-"""A model call of so many tokens costs hardly more than one of a single token, on any machine."""
-
 CHEAP = 64
-"""And one of so many costs little more than one where the machine waits for memory rather than for arithmetic."""
+"""And one of so many costs little more than :data:`FREE` ones where the machine waits for memory rather than for arithmetic."""
 
 BYTES = 2048
 """A language has few texts where all of them together have at most so many bytes."""
@@ -48,6 +45,21 @@ def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     evaluator.expand(wanted)
     for tree in spelled:
         evaluator.expand_later(tree, partial(live_prefixes, tree, limit))
+
+
+def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
+    """Expand the :func:`usual_spellings` of every language that has some of at most ``limit`` prefixes, all in one call.
+
+    For an enumeration, of which they decide nearly everything where the model was asked for the language.
+    """
+    wanted: list[tuple[BoundsTree, Node]] = []
+    for tree in trees:
+        root = tree.root
+        if not root.expanded and not is_short(tree.table, root.state, root.remaining, CHEAP):
+            spellings = usual_spellings(tree.table, root.state)
+            nodes = _nodes(tree, spellings) if spellings else []
+            wanted += ((tree, node) for node in nodes if len(nodes) <= limit)
+    evaluator.expand(wanted)
 
 
 def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:

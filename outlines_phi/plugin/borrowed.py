@@ -82,7 +82,13 @@ class Kept:
     ) -> tuple[Request, TreeStore]:
         lm = interruptible(self.lm)
         request = Request(
-            lm=lm, table=table, prompts=prompts, settings=options.settings, n=options.n, constraint=constraint
+            lm=lm,
+            table=table,
+            prompts=prompts,
+            settings=options.settings,
+            n=options.n,
+            constraint=constraint,
+            weighted=options.weighted,
         )
         # A constraint may hold the application's tokenizer, which nothing here may keep alive: its trees go with the call.
         return request, self.trees if constraint is None else TreeStore(self.trees.max_bytes)

@@ -179,7 +179,8 @@ def custom_generate(
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
-        many = replace(options, n=options.n * max(copies.values()))
+        weighted = bool(config.return_dict_in_generate)
+        many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
         tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
         draws = kept.draw(list(copies), table, resolved, many, language, tokenizer)
         _check_complete(draws, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -148,9 +149,8 @@ class PhiTransformers(Transformers):
                 return super().generate(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
-        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
-        draws = self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0]
-        return _texts(draws, options)
+        options = self._options(processor, keywords)
+        return _texts(self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0], options)
 
     def generate_batch(
         self,
@@ -172,7 +172,7 @@ class PhiTransformers(Transformers):
                 return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
-        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
+        options = self._options(processor, keywords)
         results = self.draw(model_input, self.compiled.of_processor(processor), resolved, options)
         return [_texts(draws, options) for draws in results]
 
@@ -192,7 +192,7 @@ class PhiTransformers(Transformers):
             generate = partial(super().generate, model_input, self._host_processor(processor, [model_input], keywords))
             first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
             return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
-        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
+        options = self._options(processor, keywords)
         table = self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
         match self._sampler(resolved, options):
@@ -217,6 +217,11 @@ class PhiTransformers(Transformers):
         # Threads that share a model take turns: their calls share trees.
         with turn(self._drawing):
             return sampler.sample(request)
+
+    def _options(self, processor: Any, keywords: dict[str, Any]) -> CallOptions:
+        """Read the keywords of a call that returns texts alone."""
+        options = CallOptions.read(keywords, self.model.generation_config, getattr(processor, "ban", None))
+        return replace(options, weighted=False)
 
     def _sampler(self, phi: Phi, options: CallOptions) -> Sampler:
         return sampler_for(phi, self._trees, options.sampler, **self.drafts.of(options.draft, phi, self.hf_tokenizer))
@@ -279,6 +284,7 @@ class PhiTransformers(Transformers):
             prompts=[self._prompt_ids(item) for item in inputs],
             settings=options.settings,
             n=options.n,
+            weighted=options.weighted,
             constraint=all_of(
                 options.constraint and options.constraint.over(self.lm.vocabulary),
                 self._canonical if options.tokenization == "canonical" else None,

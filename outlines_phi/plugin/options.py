@@ -163,6 +163,8 @@ class CallOptions:
         What proposes drafts.
     ban
         What must not be written, for messages.
+    weighted
+        Whether the caller gets weights.
     """
 
     settings: SamplingSettings
@@ -172,6 +174,7 @@ class CallOptions:
     sampler: SamplerOptions | None = None
     draft: DraftOptions | None = None
     ban: BannedPhrases | None = None
+    weighted: bool = True
 
     @property
     def launched(self) -> str:

@@ -205,6 +205,7 @@ class DraftedStepper(Walks):
         if last >= 0:
             walk.node = nodes[last]
             walk.log_w = walk.log_w if allowed else -math.inf
+        self.end_free(walk)
 
 
 def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:

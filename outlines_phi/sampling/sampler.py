@@ -39,6 +39,9 @@ class Request:
         Draws per prompt.
     constraint
         What is ruled out beside the table.
+    weighted
+        Whether anybody will read the weights of the draws. Where nobody does, some samplers save the model calls that tell nothing
+        else, and ``log_p`` and ``log_w`` are ``nan``.
     starts
         The guide state in which the text of each prompt begins.
 
@@ -58,6 +61,7 @@ class Request:
     settings: SamplingSettings
     n: int = 1
     constraint: Constraint | None = None
+    weighted: bool = True
     starts: tuple[int, ...] = field(init=False)
     budgets: tuple[int, ...] = field(init=False)
 

@@ -121,6 +121,7 @@ class Stepper(Walks):
         for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
             if log_s_y > -math.inf:
                 self.take(walk, int(token), *account)
+                self.end_free(walk)
             else:
                 walk.log_w = -math.inf
 

@@ -90,6 +90,9 @@ class Walks:
             stream=lambda row: request.stream(row, ESTIMATE_STREAM),
         )
         self.estimate = phi.begin(self._run)
+        # Under truncation or a constraint a text that can only end may still be refused.
+        free = not (request.weighted or request.settings.truncation or request.constraint)
+        self._ends_free = free and self.estimate.stateless
         self._launched = 0
 
     def launch(self, n: int) -> list[Trajectory]:
@@ -115,3 +118,9 @@ class Walks:
         walk.tokens.append(token)
         walk.state = self._request.table.advance(walk.state, token, walk.remaining)
         walk.remaining -= 1
+
+    def end_free(self, walk: Trajectory) -> None:
+        """Let ``walk`` end without the model where its text can only end, if nobody reads weights: that of the end is not known."""
+        table = self._request.table
+        if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
+            self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)

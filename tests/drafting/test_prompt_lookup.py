@@ -83,9 +83,9 @@ def test_bad_options(ngram: object) -> None:
 class TestBlanks:
     """A word that begins a value has no blank before it, and is another token than in the sentence that it stands in."""
 
-    SPELLED = ("", '"', "green", " green", " tea", " for", ".", " caf\u00e9", "tea", "x", " ")
-    END, QUOTE, GREEN, _GREEN, _TEA, _FOR, DOT, _CAFE, TEA, X, BLANK = range(len(SPELLED))
-    TABLE = table_of('[a-z\u00e9 .]*"', Vocabulary.from_tokens(SPELLED, END))
+    SPELLED = ("", '"', "green", " green", " tea", " for", ".", " caf\u00e9", "tea", "x", " ", "5", " 7", "12")
+    END, QUOTE, GREEN, _GREEN, _TEA, _FOR, DOT, _CAFE, TEA, X, BLANK, FIVE, _SEVEN, TWELVE = range(len(SPELLED))
+    TABLE = table_of('[a-z\u00e9 .0-9]*"', Vocabulary.from_tokens(SPELLED, END))
 
     def drafted(self, prompt: tuple[int, ...], written: tuple[int, ...], length: int = 2) -> tuple[int, ...]:
         run = run_of(self.TABLE, prompts=[prompt])
@@ -110,3 +110,10 @@ class TestBlanks:
     def test_what_agrees_has_to_have_a_word_in_it(self) -> None:
         assert self.drafted((self.X, self.DOT, self._TEA), (self.GREEN, self.DOT)) == ()
         assert self.drafted((self.X, self.DOT, self._TEA), (self.X, self.DOT)) == (self._TEA, self.X)
+
+    def test_or_two_digits(self) -> None:
+        assert self.drafted((self.FIVE, self.DOT), (self.FIVE,)) == ()
+        assert self.drafted((self.DOT,), (self.FIVE, self.FIVE)) == ()
+        assert self.drafted((self._SEVEN, self.FIVE, self.X), (self._SEVEN, self.FIVE)) == (self.X, self._SEVEN)
+        assert self.drafted((self.FIVE, self.DOT, self.X), (self.FIVE, self.DOT)) == ()
+        assert self.drafted((self.TWELVE, self.DOT), (self.TWELVE,)) == (self.DOT, self.TWELVE)

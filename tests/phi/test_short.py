@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import pytest
 
+from outlines_phi.errors import BudgetError
+from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.phi import short
@@ -79,6 +84,32 @@ def test_draws_have_their_law_in_two_calls(larger: None, seed: int) -> None:
 def test_a_certificate_enumerates_the_language(larger: None) -> None:
     draws = ExactSampler(ExactPhi(tolerance=1e-9)).sample(TEXTS.request(5, 1))[0]
     assert draws.counts.calls == 1 and draws.counts.tokens == WHOLE - 1
+
+
+def test_an_enumeration_begins_with_usual_spellings(larger: None) -> None:
+    """They are enough for a coarse tolerance; what is left of a short language is then read whole."""
+    usual = {
+        tokens[:end] for tokens in usual_spellings(TEXTS.table, TEXTS.table.start) for end in range(1, len(tokens) + 1)
+    }
+    phi = math.exp(TEXTS.reference().log_phi)
+    law = Counter[str]()
+    for tokens, p in TEXTS.reference().mu.items():
+        law[VOCABULARY.decode(tokens).decode()] += p  # type: ignore[assignment]
+    for tolerance, calls, spent in ((1e4, 1, len(usual)), (1e-3, 2, WHOLE - 1), (0.0, 1, WHOLE - 1)):
+        tree = BoundsTree(TEXTS.table, TEXTS.budget)
+        (found,) = probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=tolerance, max_tokens=1000)
+        assert (found.counts.calls, found.counts.tokens) == (calls, spent)
+        lower, upper = tree.bounds
+        assert lower <= phi * (1 + 1e-12) and phi <= upper * (1 + 1e-12) and upper - lower <= tolerance * lower + 1e-12
+        for text, p in law.items():
+            assert found[text].lo - 1e-12 <= p <= found[text].hi + 1e-12
+
+
+def test_an_effort_of_few_tokens_reads_no_more(larger: None) -> None:
+    tree = BoundsTree(TEXTS.table, TEXTS.budget)
+    with pytest.raises(BudgetError):
+        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=1e-3, max_tokens=5)
+    assert tree.expansions <= 6
 
 
 def test_a_search_after_walks_knows_the_language(larger: None) -> None:

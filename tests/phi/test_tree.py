@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.guides.guide import DONE
+from outlines_phi.phi import enumerate as enumerate_
 from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
 from outlines_phi.phi.store import TreeStore
@@ -16,6 +17,8 @@ from outlines_phi.phi.tree import BoundsTree, Node
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 WORDS, LOOP = LANGUAGES[:2]
+FAVOURITES = Language("favourites", "[abcx]{6}", 8, seed=4, scale=14.0)
+"""A law that gives nearly everything to a few of many texts, as language models do."""
 
 
 def planted(language: Language = WORDS) -> tuple[BoundsTree, Evaluator]:
@@ -144,6 +147,27 @@ def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
     assert upper - lower <= 0.05 * lower
     assert lower <= math.exp(LOOP.reference().log_phi) <= upper
     assert enumerate_together([tree], evaluator, 0.0, max_tokens=10_000) == [True]
+
+
+@pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
+@pytest.mark.parametrize("language", [*OF_EVERY_KIND, FAVOURITES], ids=str)
+def test_enumeration_takes_no_more_than_it_needs(
+    language: Language, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few prefixes decide; to take all that a call has room for costs tokens and saves few calls."""
+    spent = {}
+    for left in (enumerate_.LEFT, 0.0):
+        monkeypatch.setattr(enumerate_, "LEFT", left)
+        tree, evaluator = planted(language)
+        assert enumerate_together([tree], evaluator, tolerance, max_tokens=10_000) == [True]
+        lower, upper = tree.bounds
+        assert upper - lower <= tolerance * lower
+        assert lower <= math.exp(language.reference().log_phi) * (1 + 1e-12) <= upper * (1 + 2e-12)
+        spent[left] = evaluator.counts
+    few, many = spent.values()
+    assert few.calls <= many.calls + 2 and few.tokens <= 1.15 * many.tokens
+    if language is FAVOURITES:
+        assert few.tokens < many.tokens * (0.7 if tolerance < 0.01 else 0.5)
 
 
 def test_enumeration_takes_the_likeliest_prefixes_first() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import outlines
@@ -47,6 +49,45 @@ def test_without_phi_it_is_stock_outlines(model: PhiTransformers, stock: outline
     text = generator(PROMPT, max_new_tokens=9)
     torch.manual_seed(8)
     assert text == stock(PROMPT, NUMBER, max_new_tokens=9)
+
+
+def test_a_text_alone_ends_where_it_can_only_end(model: PhiTransformers) -> None:
+    """The law of a forced end is read for the weights alone, by whoever returns them."""
+    three_digits = regex("[0-9]{3}")
+    generator = outlines_phi.Generator(model, three_digits, phi="local")
+    calls = Counter[str]()
+    texts = dict[str, str]()
+
+    def count(name: str, call: Callable[[], str]) -> None:
+        hook = model.model.register_forward_hook(lambda *_: calls.update([name]))
+        texts[name] = call()
+        hook.remove()
+
+    inputs = model.hf_tokenizer(PROMPT, return_tensors="pt")
+
+    def generated(**options: Any) -> str:
+        output = model.model.generate(
+            **inputs,
+            custom_generate=outlines_phi.custom_generate,
+            vocabulary=model.hf_tokenizer,
+            output_type=three_digits,
+            phi="local",
+            seed=6,
+            max_new_tokens=9,
+            **options,
+        )
+        ids = output if isinstance(output, torch.Tensor) else output.sequences
+        return model.hf_tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+
+    generated()  # checks the model
+    count("sample", lambda: generator.sample(PROMPT, seed=6, max_new_tokens=9)[0].text)
+    count("call", lambda: generator(PROMPT, seed=6, max_new_tokens=9))
+    count("batch", lambda: generator.batch([PROMPT], seed=6, max_new_tokens=9)[0])
+    count("stream", lambda: "".join(generator.stream(PROMPT, seed=6, max_new_tokens=9)))
+    count("tensor", generated)
+    count("output", lambda: generated(return_dict_in_generate=True))
+    assert len(set(texts.values())) == 1 and len(texts["call"]) == 3
+    assert calls == {"sample": 4, "call": 3, "batch": 3, "stream": 3, "tensor": 3, "output": 4}
 
 
 class TestSample:

@@ -83,7 +83,7 @@ def certification(
     return row
 
 
-CASES = [(GRAMMARS[1], 0.1, 400), (LOOP, 0.1, 1000), (LONG, 0.3, 1000), (LONG, 0.1, 600), (LONG, 0.02, 200)]
+CASES = [(GRAMMARS[1], 0.1, 100), (LOOP, 0.1, 1000), (LONG, 0.3, 1000), (LONG, 0.1, 600), (LONG, 0.02, 200)]
 
 
 @cache
