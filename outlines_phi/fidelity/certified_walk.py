@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ..errors import BudgetError
 from ..guides.table import Table
-from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite
+from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
 from ..phi.estimator import Estimate, Need, ProposalPhi
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
 from ..phi.run import Prefixes, Run
+from ..phi.short import expand_towards
 from ..phi.tree import BoundsTree, Node
 
 
@@ -44,7 +45,7 @@ class CertifiedWalk(ProposalPhi):
         """
         trees = [BoundsTree(run.table, budget) for budget in run.budgets]
         evaluator = Evaluator(run.lm, run.settings, run.prompts, trees)
-        expand_finite(trees, evaluator, FINITE_PREFIXES)
+        expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.phi.tolerance)
         reached = enumerate_together(trees, evaluator, self.phi.tolerance, self.phi.effort.tokens)
         if not all(reached):
             raise BudgetError(

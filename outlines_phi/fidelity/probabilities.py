@@ -12,10 +12,10 @@ from typing import Any, final
 from ..errors import BudgetError, ValueReadError
 from ..guides.texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
-from ..phi.enumerate import FINITE_PREFIXES, enumerate_together, expand_finite, is_decided
+from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
 from ..phi.evaluator import Evaluator
 from ..phi.possibility import refuse_impossible
-from ..phi.short import expand_usual
+from ..phi.short import expand_towards
 from ..phi.spellings import Place, Spelled, Undecided, spelled
 from ..phi.tree import BoundsTree
 from ..settings import SamplingSettings
@@ -179,10 +179,7 @@ def probabilities(
         No member of the language has any probability.
     """
     evaluator = Evaluator(lm, settings, prompts, trees)
-    limit = min(FINITE_PREFIXES, max_tokens)
-    if tolerance > 0:
-        expand_usual(trees, evaluator, limit)
-    expand_finite([tree for tree in trees if not is_decided(tree, tolerance)], evaluator, limit)
+    expand_towards(trees, evaluator, min(FINITE_PREFIXES, max_tokens), tolerance=tolerance)
     reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes)
     refuse_impossible(trees, settings)
     counts = replace(evaluator.counts)

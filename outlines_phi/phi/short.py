@@ -9,7 +9,7 @@ from ..fewest_tokens import fewest_tokens
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from .enumerate import FINITE_PREFIXES, FREE, is_short, live_prefixes
+from .enumerate import FINITE_PREFIXES, FREE, expand_finite, is_decided, is_short, live_prefixes
 from .evaluator import Evaluator
 from .tree import BoundsTree, Node
 
@@ -47,10 +47,23 @@ def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
         evaluator.expand_later(tree, partial(live_prefixes, tree, limit))
 
 
+def expand_towards(
+    trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES, *, tolerance: float
+) -> None:
+    """Expand what an enumeration to ``tolerance`` begins with, in at most two calls.
+
+    The :func:`usual_spellings` of languages that have some, where anything may stay undecided; then all prefixes of those
+    languages that are not decided by them and have at most ``limit``.
+    """
+    if tolerance > 0:
+        expand_usual(trees, evaluator, limit)
+    expand_finite([tree for tree in trees if not is_decided(tree, tolerance)], evaluator, limit)
+
+
 def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
     """Expand the :func:`usual_spellings` of every language that has some of at most ``limit`` prefixes, all in one call.
 
-    For an enumeration, of which they decide nearly everything where the model was asked for the language.
+    For a search, of which they decide nearly everything where the model was asked for the language.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:

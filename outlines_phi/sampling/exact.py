@@ -9,13 +9,13 @@ from functools import partial
 from typing import final
 
 from ..errors import BudgetError
-from ..phi.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.enumerate import FINITE_PREFIXES
 from ..phi.estimator import ProposalPhi
 from ..phi.evaluator import Evaluator, Foresight
 from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
-from ..phi.short import expand_short
+from ..phi.short import expand_short, expand_towards
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
@@ -72,10 +72,11 @@ class ExactSampler(Sampler):
         with self.store.lend(
             *request.law, request.prompts, request.budgets, request.constraint, starts=request.starts
         ) as trees:
-            certified = self.phi.tolerance > 0
-            draw = self._draw_certified if certified else self._draw
-            evaluator = prepare(request, trees, expand=expand_finite if certified else expand_short)
-            return draw(request, trees, evaluator, foresight_of(self.draft, request, trees))
+            foresight = foresight_of(self.draft, request, trees)
+            if self.phi.tolerance > 0:
+                expand = partial(expand_towards, tolerance=self.phi.tolerance)
+                return self._draw_certified(request, trees, prepare(request, trees, expand=expand), foresight)
+            return self._draw(request, trees, prepare(request, trees), foresight)
 
     def _draw(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None

@@ -16,7 +16,9 @@ from ..phi.exact import Effort
 from ..phi.frontier import grow
 from ..phi.mode import ModeSearch
 from ..phi.possibility import refuse_impossible
+from ..phi.short import expand_usual
 from ..phi.store import TreeStore
+from ..phi.tree import BoundsTree
 from .draws import DrawCounts
 from .sampler import Request
 
@@ -163,9 +165,15 @@ def rank(
     _check(top, tolerance, effort)
     with store.lend(*request.law, request.prompts, request.budgets, request.constraint, starts=request.starts) as trees:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-        expand_finite(trees, evaluator, min(FINITE_PREFIXES, effort.tokens))
         limits = {"max_tokens": effort.tokens, "max_bytes": store.share(len(trees))}
-        searches = [ModeSearch(tree, top, tolerance=tolerance, **limits) for tree in trees]
+
+        def search(tree: BoundsTree) -> ModeSearch:
+            return ModeSearch(tree, top, tolerance=tolerance, **limits)
+
+        limit = min(FINITE_PREFIXES, effort.tokens)
+        expand_usual(trees, evaluator, limit)
+        expand_finite([tree for tree in trees if not search(tree).finished], evaluator, limit)
+        searches = list(map(search, trees))
         grow(searches, evaluator)
         results = [_ranking(search, top, evaluator.counts, reader) for search in searches]
     empty = [search.tree for search, result in zip(searches, results, strict=True) if search.finished and not result]

@@ -163,11 +163,13 @@ class TestMode:
         ranking = generator.mode(QUESTION, 4, max_new_tokens=BUDGET, **settings)
         assert [member.token_ids for member in ranking] == best(exact, 4)
         assert ranking[0].log_p == pytest.approx(max(exact.log_p.values()), abs=1e-5)
-        assert ranking.certified == len(ranking) and ranking.gap == 0.0 and ranking.counts.calls == 1
+        assert ranking.certified == len(ranking) and ranking.gap == 0.0 and ranking.counts.calls <= 3
         again = generator.mode(QUESTION, 4, max_new_tokens=BUDGET, **settings)
         assert again.items == ranking.items and again.counts.calls == 0
         seeded = generator.mode(QUESTION, 4, max_new_tokens=BUDGET, seed=5, **settings)
-        assert seeded.texts == ranking.texts and seeded.counts.calls == 1
+        assert seeded.texts == ranking.texts and seeded.counts == ranking.counts
+        first = generator.mode(QUESTION, max_new_tokens=BUDGET, seed=5, **settings)
+        assert first.items == ranking.items[:1] and first.counts.calls == 1 and first.counts.tokens < 10
 
     def test_calls_without_sampling_give_it(self, generator: PhiGenerator, fresh: PhiTransformers) -> None:
         ranking = generator.mode(QUESTION, 3)

@@ -60,6 +60,19 @@ def test_exact_draws_of_a_finite_type(answers: tuple, prefixes: int, monkeypatch
     assert lower - 1e-5 <= reference.log_phi <= upper + 1e-5
 
 
+def test_usual_spellings_are_enough_for_a_certificate(answers: tuple) -> None:
+    """One call of a handful of tokens certifies a thousandth, and draws keep what is certified."""
+    generator, reference = answers
+    phi = ExactPhi(tolerance=1e-3)
+    ready = generator.sample(QUESTION, 1, seed=3, max_new_tokens=BUDGET, phi=phi)
+    assert 0 < ready.certificate.total_variation < 1e-3 and ready.counts.calls == 1 and ready.counts.tokens < 10
+    draws = generator.sample(QUESTION, DRAWS, seed=11, max_new_tokens=BUDGET, phi=phi)
+    drawn = [draw.token_ids for draw in draws]
+    assert p_value(drawn, reference.mu) > ALPHA
+    lower, upper = draws.log_z_bounds
+    assert lower - 1e-6 <= reference.log_phi <= upper + 1e-6
+
+
 def test_plain_masking_fails_the_same_test(answers: tuple) -> None:
     generator, reference = answers
     drawn = [draw.token_ids for draw in generator.sample(QUESTION, 4000, seed=11, max_new_tokens=BUDGET, phi="local")]
