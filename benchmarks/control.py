@@ -22,11 +22,14 @@ to a tolerance of 1/2, 1/4, 1/8, ..., each from an empty tree. Total variations 
 means over repeats. A row
 compares them where the peer reaches a total variation: the *best* of its curve (taken where the curve first comes within 5 %
 of it, so that it does not pay for a flat tail), 0.1, and 0.05. Of ours the first point counts that is at most what the peer
-*has* there; nothing is interpolated in our favour.
+*has* there; nothing is interpolated in our favour. *Least* is the number of texts that hold all of ``mu*`` but that total
+variation: whether a text ends where it does is told by the law after it and by nothing else, so whoever reads fewer laws has
+more than that to guess.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -149,6 +152,12 @@ def levels(curve: Sequence[Point]) -> Iterator[tuple[str, Point | None]]:
         yield name, first(curve, level or best)
 
 
+def least(mu: Law, tv: float) -> int:
+    """Return how many texts hold all of ``mu`` but ``tv``."""
+    held = itertools.accumulate(sorted(mu.values(), reverse=True))
+    return min(len(mu), 1 + sum(mass < 1 - tv for mass in held))
+
+
 def ratios(ours: Cost, theirs: Cost) -> tuple[float, float, float, float]:
     """Return our calls, tokens (to tokens and to laws) and time, each divided by the peer's."""
     return (
@@ -179,7 +188,7 @@ class Comparison:
         columns = ["language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "laws", "ms"]
         self.draw = Report("control_draw", "One draw of a prompt, against genlm-control", columns)
         self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its laws", "time / its"]
-        columns = ["language", "N", "level", "TV of genlm-control", "its tokens", "its laws", "its ms"]
+        columns = ["language", "N", "level", "TV of genlm-control", "least", "its tokens", "its laws", "its ms"]
         columns += [
             f"{way}, {what}"
             for way in WAYS
@@ -216,7 +225,7 @@ class Comparison:
                 for m in doubling(kept)
             ]
             for level, point in levels(curve):
-                self._add_many(language, n, level, point, curves)
+                self._add_many(language, n, level, point, curves, mu)
 
     @staticmethod
     def _point(repeats: Sequence[Sequence[Population]], mu: Law, costs: Sequence[Cost]) -> Point:
@@ -244,12 +253,24 @@ class Comparison:
         self.draw.add(language.name, phi, name, tv, "yes" if tv <= limit else f"no (> {limit:.2g})", *row, *compared)
 
     def _add_many(
-        self, language: Language, n: int, level: str, point: Point | None, curves: Mapping[str, Sequence[Point]]
+        self,
+        language: Language,
+        n: int,
+        level: str,
+        point: Point | None,
+        curves: Mapping[str, Sequence[Point]],
+        mu: Law,
     ) -> None:
         if point is None:
-            self.many.add(language.name, n, level, "not reached", *[""] * (3 + 5 * len(WAYS)))
+            self.many.add(language.name, n, level, "not reached", *[""] * (4 + 5 * len(WAYS)))
             return
-        row: list[Any] = [point.tv, point.cost.tokens, point.cost.sequences, 1e3 * point.cost.seconds]
+        row: list[Any] = [
+            point.tv,
+            least(mu, point.tv),
+            point.cost.tokens,
+            point.cost.sequences,
+            1e3 * point.cost.seconds,
+        ]
         for name in WAYS:
             mine = first(curves[name], point.tv)
             row += ["not reached", *[""] * 4] if mine is None else [mine.tv, *ratios(mine.cost, point.cost)]

@@ -105,6 +105,21 @@ def test_our_side_of_the_comparison_with_genlm_control() -> None:
     assert (cost.calls, cost.tokens) == (counts.calls, counts.tokens), "the hook counts what the package counts"
 
 
+def test_a_law_that_is_read_needs_no_draws() -> None:
+    ours, language = control.Ours(), LANGUAGES[1]
+    _, mu = language.law(ours.model)
+    points = ours.law(language, mu, repeats=2)
+    for tolerance, point in zip(control.TOLERANCES, points, strict=True):
+        assert point.tv <= tolerance and point.cost.tokens >= control.least(mu, point.tv)
+    tokens = [point.cost.tokens for point in points]
+    assert tokens == sorted(tokens) and tokens[0] < tokens[-1]
+
+
+def test_the_least_that_anybody_reads() -> None:
+    mu = {"a": 0.2, "b": 0.5, "c": 0.3}
+    assert [control.least(mu, tv) for tv in (0.6, 0.5, 0.4, 0.2, 0.1, 0.0)] == [1, 1, 2, 2, 3, 3]
+
+
 def test_a_population_is_read_by_its_weights() -> None:
     runs = [[("a", math.log(3)), ("b", 0.0)], [], [("b", -900.0)]]
     assert control.estimate(runs) == pytest.approx({"a": 0.375, "b": 0.625})
