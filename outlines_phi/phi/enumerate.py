@@ -13,7 +13,7 @@ from .frontier import Frontier, grow
 from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
-"""A language of at most this many live prefixes is expanded whole, before anything else is asked of its tree."""
+"""A language of at most this many live prefixes is short: where its usual spellings are not enough, it is expanded whole."""
 
 FREE = 16
 """A model call of so many tokens costs hardly more than one of a single token, on any machine."""

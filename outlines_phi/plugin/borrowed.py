@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import VocabularyError
 from ..guides.table import Table
-from ..lm.interruption import interruptible, turn
+from ..lm.interruption import turn
 from ..lm.transformers.model import TransformersModel
 from ..phi.constraint import Constraint
 from ..phi.estimator import Phi
@@ -80,16 +80,7 @@ class Kept:
     def _request(
         self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, constraint: Constraint | None
     ) -> tuple[Request, TreeStore]:
-        lm = interruptible(self.lm)
-        request = Request(
-            lm=lm,
-            table=table,
-            prompts=prompts,
-            settings=options.settings,
-            n=options.n,
-            constraint=constraint,
-            weighted=options.weighted,
-        )
+        request = options.request(self.lm, table, prompts, constraint)
         # A constraint may hold the application's tokenizer, which nothing here may keep alive: its trees go with the call.
         return request, self.trees if constraint is None else TreeStore(self.trees.max_bytes)
 

@@ -20,7 +20,7 @@ from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
 from ..guides.table import Table
-from ..lm.interruption import interruptible, turn
+from ..lm.interruption import turn
 from ..lm.transformers.model import TransformersModel
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
@@ -278,18 +278,11 @@ class PhiTransformers(Transformers):
             )
 
     def _request(self, inputs: Sequence[Any], table: Table, options: CallOptions) -> Request:
-        return Request(
-            lm=interruptible(self.lm),
-            table=table,
-            prompts=[self._prompt_ids(item) for item in inputs],
-            settings=options.settings,
-            n=options.n,
-            weighted=options.weighted,
-            constraint=all_of(
-                options.constraint and options.constraint.over(self.lm.vocabulary),
-                self._canonical if options.tokenization == "canonical" else None,
-            ),
+        constraint = all_of(
+            options.constraint and options.constraint.over(self.lm.vocabulary),
+            self._canonical if options.tokenization == "canonical" else None,
         )
+        return options.request(self.lm, table, [self._prompt_ids(item) for item in inputs], constraint)
 
     @cached_property
     def _canonical(self) -> CanonicalTokenization:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -11,8 +12,12 @@ from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
+from ..guides.table import Table
+from ..lm.interruption import interruptible
+from ..lm.model import LanguageModel
 from ..phi.auto import AutoPhi
 from ..phi.bigram import BigramDPPhi
+from ..phi.constraint import Constraint
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
 from ..phi.frozen import FrozenDPPhi
@@ -26,6 +31,7 @@ from ..phi.state_values import StateValues
 from ..phi.text_constraint import TextConstraint
 from ..sampling.pimh import PIMH
 from ..sampling.resolve import SamplerOptions
+from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .drafts import DraftOptions, resolve_draft
@@ -175,6 +181,20 @@ class CallOptions:
     draft: DraftOptions | None = None
     ban: BannedPhrases | None = None
     weighted: bool = True
+
+    def request(
+        self, lm: LanguageModel, table: Table, prompts: Sequence[tuple[int, ...]], constraint: Constraint | None
+    ) -> Request:
+        """Return what the call asks for, which can be interrupted; ``constraint`` is over token ids."""
+        return Request(
+            lm=interruptible(lm),
+            table=table,
+            prompts=prompts,
+            settings=self.settings,
+            n=self.n,
+            constraint=constraint,
+            weighted=self.weighted,
+        )
 
     @property
     def launched(self) -> str:
