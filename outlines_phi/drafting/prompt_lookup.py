@@ -20,7 +20,7 @@ WORD = re.compile(rb"\s*[\w\x80-\xff]+")
 """A token of letters and digits, those beyond ASCII included, after blanks or none."""
 
 ENOUGH = 2
-"""What has to be told by the tokens that agree: a word does, a digit does half of it."""
+"""How much has to agree: a word counts as much, a digit by itself half of it."""
 
 
 @final
@@ -37,7 +37,7 @@ class PromptLookupDrafter(Drafter):
     Attributes
     ----------
     ngram
-        The most tokens that have to agree.
+        The most tokens that have to agree; with 1, numbers of one-digit tokens are not looked up.
 
     Raises
     ------
@@ -65,7 +65,7 @@ class _PromptLookup(Drafting):
         self._table, self._ngram, self._tokens = run.table, ngram, run.vocabulary.tokens
         self._numbers: dict[bytes | int, int] = {}  # of the words
         self._number_of: dict[int, int] = {}  # of the words of tokens
-        self._tells = lru_cache(maxsize=None)(self._told_by)
+        self._counts = lru_cache(maxsize=None)(self._count)
         self._prompts = [np.array(self._words_of(prompt)) for prompt in run.prompts]
         self._in_prompt = [set(words.tolist()) for words in self._prompts]
 
@@ -76,8 +76,8 @@ class _PromptLookup(Drafting):
 
     def _draft(self, site: Site, length: int) -> Draft:
         end = (site.prompt[-self._ngram :] + site.tokens[-self._ngram :])[-self._ngram :]
-        told = accumulate(map(self._tells, reversed(end)))
-        least = next((n for n, so_far in enumerate(told, 1) if so_far >= ENOUGH), 0)
+        counted = accumulate(map(self._counts, reversed(end)))
+        least = next((n for n, so_far in enumerate(counted, 1) if so_far >= ENOUGH), 0)
         if not least:
             return NOTHING
         written = self._words_of(site.tokens)
@@ -101,14 +101,14 @@ class _PromptLookup(Drafting):
         if (text[place - n : place] == text[len(text) - n :]).all():
             return Draft(tokens)
         # A phrase that is taken out of its sentence: what stands around it there does not come with it.
-        return Draft(tuple(takewhile(self._tells, tokens)))
+        return Draft(tuple(takewhile(self._counts, tokens)))
 
-    def _told_by(self, token: int) -> int:
-        """Return what it tells that ``token`` agrees: nothing unless it is a word; :data:`ENOUGH`, but for a digit alone."""
+    def _count(self, token: int) -> int:
+        """Return how much it counts that ``token`` agrees: a word :data:`ENOUGH`, a single digit half of it, all else nothing."""
         if token >= len(self._tokens) or WORD.fullmatch(self._tokens[token]) is None:
             return 0
         word = self._tokens[token].lstrip()
-        return 1 if len(word) == 1 and word.isdigit() else ENOUGH
+        return ENOUGH // 2 if len(word) == 1 and word.isdigit() else ENOUGH
 
     def _words_of(self, tokens: Sequence[int]) -> list[int]:
         """Return a number per token: one for all that write the same but for blanks before it."""

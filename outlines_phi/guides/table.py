@@ -264,7 +264,7 @@ class Table:
 
     def only_ends(self, state: int, remaining: int) -> bool:
         """Return whether nothing but the end of sequence can follow ``state``."""
-        if self.guide.min_tokens(state) > 1:
+        if self.guide.min_tokens(state) > 1:  # most states, at little cost
             return False
         live = self.live_classes(state, remaining)
         return bool(live[EOS]) and np.count_nonzero(live) == 1

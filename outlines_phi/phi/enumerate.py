@@ -18,8 +18,8 @@ FINITE_PREFIXES = 512
 FREE = 16
 """A model call of so many tokens costs hardly more than one of a single token, on any machine."""
 
-LEFT = 1 / 16
-"""The share of the tolerance that a larger call leaves for later: prefixes of so little mass hardly ever decide anything."""
+LEFT = 2.0**-12
+"""What a larger call leaves for later, in shares of ``tolerance * U``: prefixes that all together hardly ever decide anything."""
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
@@ -90,7 +90,7 @@ class BestFirst:
     """Expands the prefixes that decide most, until the bounds of the root are close enough.
 
     The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
-    call takes :data:`FREE` of them, and more as long as those that it leaves hold more than :data:`LEFT` of the tolerance.
+    call takes :data:`FREE` of them, and more as long as what it leaves may count (:data:`LEFT`).
 
     Parameters
     ----------
@@ -126,8 +126,9 @@ class BestFirst:
         if self.reached or (spent and self.tree.root.expanded):
             return []
         width = min(self._width, max(1, self._last - self.tree.expansions))
-        # A tolerance of 0 leaves nothing, whatever rounding makes of the sums.
-        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper or -math.inf
+        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper
+        if self._tolerance == 0:
+            enough = -math.inf  # whatever rounding makes of the sums
         while len(self._batch) < width and (left > enough or len(self._batch) < FREE):
             if (node := self._frontier.pop()) is None:
                 break

@@ -61,17 +61,19 @@ def expand_towards(
 
 
 def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
-    """Expand the :func:`usual_spellings` of every language that has some of at most ``limit`` prefixes, all in one call.
+    """Expand the :func:`usual_spellings` of trees of which nothing is known yet, all in one call.
 
-    For a search, of which they decide nearly everything where the model was asked for the language.
+    These decide nearly everything where the model was asked for the language. Left alone are languages of at most :data:`CHEAP`
+    live prefixes, which are as well expanded whole, and those whose usual spellings have more than ``limit`` prefixes.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:
         root = tree.root
         if not root.expanded and not is_short(tree.table, root.state, root.remaining, CHEAP):
             spellings = usual_spellings(tree.table, root.state)
-            nodes = _nodes(tree, spellings) if spellings else []
-            wanted += ((tree, node) for node in nodes if len(nodes) <= limit)
+            # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
+            if 0 < len(_prefixes(spellings)) <= limit:
+                wanted += ((tree, node) for node in _nodes(tree, spellings))
     evaluator.expand(wanted)
 
 
@@ -91,12 +93,15 @@ def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
         if sum(map(len, texts)) > BYTES:
             return ()
         spellings = tuple(fewest_tokens(table.vocabulary, text) for text in texts)
-        prefixes = {tokens[:end] for tokens in spellings for end in range(1, len(tokens) + 1)}
         longest = max(map(len, texts), default=0) + 1
         few = CHEAP if is_short(table, state, longest, FINITE_PREFIXES) else FREE
-        return spellings if len(prefixes) <= few else ()
+        return spellings if len(_prefixes(spellings)) <= few else ()
 
     return table.keep("usual spellings", state, build, lambda spellings: sum(map(len, spellings)) * 64)
+
+
+def _prefixes(spellings: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    return {tokens[:end] for tokens in spellings for end in range(1, len(tokens) + 1)}
 
 
 def _nodes(tree: BoundsTree, spellings: Sequence[Sequence[int]]) -> list[Node]:

@@ -41,7 +41,7 @@ class AncestralSampler(Sampler):
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`."""
-        stepper = Stepper(request, self.phi, self.observer)
+        stepper = self._stepper(request)
         walks: list[Trajectory] = []
         for size in self.phi.rounds(request.n):
             walks += (together := stepper.launch(size))
@@ -58,8 +58,11 @@ class AncestralSampler(Sampler):
 
         A token is final when it is drawn: a trajectory only ever grows.
         """
-        stepper = Stepper(request, self.phi, self.observer)
+        stepper = self._stepper(request)
         return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
+
+    def _stepper(self, request: Request) -> Stepper:
+        return Stepper(request, self.phi, self.observer, weighted=request.weighted)
 
 
 class Advancing(Protocol):

@@ -78,7 +78,7 @@ class DraftedStepper(Walks):
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
-        super().__init__(request, phi)
+        super().__init__(request, phi, weighted=request.weighted)
         self._length, self._width, self._sampled = draft.length, draft.drafter.width, draft.drafter.sampled
         self._proposer = draft.proposer(request)
         self._pens: dict[Trajectory, Pen] = {}

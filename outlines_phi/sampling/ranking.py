@@ -172,14 +172,19 @@ def rank(
 
         limit = min(FINITE_PREFIXES, effort.tokens)
         expand_usual(trees, evaluator, limit)
-        expand_finite([tree for tree in trees if not search(tree).finished], evaluator, limit)
-        searches = list(map(search, trees))
+        searches, known = list(map(search, trees)), [tree.expansions for tree in trees]
+        expand_finite([each.tree for each in searches if not each.finished], evaluator, limit)
+        # A search has to be told of what is expanded: those of trees that have been begin anew.
+        searches = [
+            each if each.tree.expansions == n else search(each.tree) for each, n in zip(searches, known, strict=True)
+        ]
         grow(searches, evaluator)
-        results = [_ranking(search, top, evaluator.counts, reader) for search in searches]
-    empty = [search.tree for search, result in zip(searches, results, strict=True) if search.finished and not result]
+        results = [_ranking(each, top, evaluator.counts, reader) for each in searches]
+        finished = [each.finished for each in searches]  # before the store makes room
+    empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]
     refuse_impossible(empty, request.settings)
-    if not all(search.finished for search in searches):
-        row = [search.finished for search in searches].index(False)
+    if not all(finished):
+        row = finished.index(False)
         raise BudgetError(
             _shortfall(row, results[row], effort), partial=results, log_z_bounds=results[row].log_z_bounds
         )

@@ -40,8 +40,8 @@ class Request:
     constraint
         What is ruled out beside the table.
     weighted
-        Whether anybody will read the weights of the draws. Where nobody does, some samplers save the model calls that tell nothing
-        else, and ``log_p`` and ``log_w`` are ``nan``.
+        Whether anybody will read the weights of the draws. Where nobody does, step estimators without a state do not ask about an
+        end that alone is allowed, which is taken to have some probability; ``log_p`` and ``log_w`` of such draws are ``nan``.
     starts
         The guide state in which the text of each prompt begins.
 

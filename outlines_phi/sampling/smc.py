@@ -166,8 +166,7 @@ class SMCSampler(Sampler):
         independent
             Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
         """
-        # The weights are read here, whoever else reads them.
-        stepper, size = Stepper(replace(request, weighted=True), self.phi), self.options.particles
+        stepper, size = Stepper(request, self.phi), self.options.particles
         runs: list[Particles] = []
         if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
             walks: list[Trajectory] = []

@@ -60,6 +60,8 @@ class Stepper(Walks):
         The estimator, ``h``.
     observer
         Who is told of every step; ``None`` for nobody.
+    weighted
+        As of :class:`Walks`; an observer is told of ends too.
 
     Raises
     ------
@@ -67,13 +69,15 @@ class Stepper(Walks):
         An observer of a request with a constraint, whose mass no step knows.
     """
 
-    def __init__(self, request: Request, phi: ProposalPhi, observer: Observer | None = None) -> None:
+    def __init__(
+        self, request: Request, phi: ProposalPhi, observer: Observer | None = None, *, weighted: bool = True
+    ) -> None:
         if observer is not None and request.constraint is not None:
             raise UnsupportedError(
                 f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so nobody knows "
                 "the law of a step; leave out one of them."
             )
-        super().__init__(request, phi)
+        super().__init__(request, phi, weighted=weighted or observer is not None)
         self._observer = observer
 
     def first(self, walks: Sequence[Trajectory]) -> None:

@@ -68,6 +68,8 @@ class Walks:
         The call.
     phi
         The estimator, ``h``.
+    weighted
+        Whether anybody will read the weights of the walks.
 
     Attributes
     ----------
@@ -77,7 +79,7 @@ class Walks:
         The estimator at work.
     """
 
-    def __init__(self, request: Request, phi: ProposalPhi) -> None:
+    def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
         self._request = request
         self.branches = Branches(request.lm.trees(request.prompts))
         self._run = Run(
@@ -91,8 +93,8 @@ class Walks:
         )
         self.estimate = phi.begin(self._run)
         # Under truncation or a constraint a text that can only end may still be refused.
-        free = not (request.weighted or request.settings.truncation or request.constraint)
-        self._ends_free = free and self.estimate.stateless
+        refusing = bool(request.settings.truncation) or request.constraint is not None
+        self._ends_free = not weighted and not refusing and self.estimate.stateless
         self._launched = 0
 
     def launch(self, n: int) -> list[Trajectory]:
@@ -120,7 +122,7 @@ class Walks:
         walk.remaining -= 1
 
     def end_free(self, walk: Trajectory) -> None:
-        """Let ``walk`` end without the model where its text can only end, if nobody reads weights: that of the end is not known."""
+        """Let ``walk`` end without the model where its text can only end, if nobody reads weights: its own is not known then."""
         table = self._request.table
         if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
             self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)

@@ -16,6 +16,7 @@ import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.phi import enumerate as enumerate_
 from outlines_phi.plugin.generator import PhiGenerator
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -78,6 +79,17 @@ class TestProbabilities:
         assert 0 < usual.tolerance < 1e-3 and whole.tolerance < 1e-12
         for value, entry in usual.items():
             assert entry.lo <= whole[value].p <= entry.hi
+
+    def test_few_prefixes_of_a_record_decide(self, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A call takes what may count, not all that it has room for."""
+        characters, spent = outlines_phi.Generator(fresh, Character), []
+        for left in (enumerate_.LEFT, 0.0):
+            monkeypatch.setattr(enumerate_, "LEFT", left)
+            found = characters.probabilities("Character: Aria is a brave elf. JSON: ", tolerance=0.01, seed=0)
+            spent.append(found.counts)
+            assert found.tolerance <= 0.01
+        few, many = spent
+        assert few.calls <= many.calls + 2 and few.tokens < 0.75 * many.tokens
 
     def test_seeds_do_not_matter_and_start_afresh(self, generator: PhiGenerator) -> None:
         first = generator.probabilities(QUESTION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -133,3 +134,35 @@ class TestErrors:
     def test_an_empty_law_names_the_truncation(self) -> None:
         with pytest.raises(EmptyLanguageError, match="Prompt 0: .* under top_k=1"):
             ranked(LANGUAGES[2], 1, top_k=1)
+
+
+SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)
+"""Usual spellings of 46 prefixes, under a law that may give little to them."""
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, 8, 16, 24, 32, 48, 64])
+def test_whatever_the_effort_nothing_false_is_proven(tokens: int) -> None:
+    """Prefixes that the effort does not pay for are no part of the tree."""
+    for seed in range(20):
+        language = replace(SPELLED, seed=seed)
+        ((first, log_p),) = best(language, 1)
+        store = TreeStore()
+        try:
+            assert ranked(language, 1, store, effort=Effort(tokens=tokens))[0].token_ids == first
+        except BudgetError as error:
+            (known,) = error.partial
+            assert known.log_p_bound >= log_p - 1e-9 or known[0].token_ids == first
+        assert ranked(language, 1, store)[0].token_ids == first, "a kept tree holds what was proven of it"
+
+
+@pytest.mark.parametrize("top", [1, 10_000])
+def test_a_store_without_room(top: int) -> None:
+    """The store may drop laws as soon as the search is over."""
+    for seed in range(12):
+        language = Language("crowded", "[abc]{2,4}x{0,2}", 9, seed=seed, scale=3.0)
+        for tokens in (5, 10**5):
+            try:
+                found = ranked(language, top, TreeStore(20_000), effort=Effort(tokens=tokens))
+                assert found[0].token_ids == best(language, 1)[0][0]
+            except BudgetError:
+                pass
