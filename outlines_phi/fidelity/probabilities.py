@@ -178,9 +178,10 @@ def probabilities(
     EmptyLanguageError
         No member of the language has any probability.
     """
-    evaluator = Evaluator(lm, settings, prompts, trees)
+    evaluator, known = Evaluator(lm, settings, prompts, trees), [tree.expansions for tree in trees]
     expand_towards(trees, evaluator, min(FINITE_PREFIXES, max_tokens), tolerance=tolerance)
-    reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes)
+    spent = [tree.expansions - n for tree, n in zip(trees, known, strict=True)]
+    reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes, spent=spent)
     refuse_impossible(trees, settings)
     counts = replace(evaluator.counts)
     texts = {tree.budget: list_texts(tree.table, tree.budget, LISTED_PREFIXES) for tree in trees}

@@ -73,9 +73,16 @@ def enumerate_together(
     max_bytes: int = 2**40,
     *,
     width: int = 64,
+    spent: Sequence[int] | None = None,
 ) -> list[bool]:
-    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``."""
-    rows = [BestFirst(tree, tolerance, max_tokens, max_bytes, width) for tree in trees]
+    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``.
+
+    ``spent`` are the model tokens of each tree that count as spent already; none by default.
+    """
+    rows = [
+        BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
+        for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
+    ]
     grow(rows, evaluator)
     return [row.reached for row in rows]
 

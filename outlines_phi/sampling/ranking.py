@@ -165,10 +165,11 @@ def rank(
     _check(top, tolerance, effort)
     with store.lend(*request.law, request.prompts, request.budgets, request.constraint, starts=request.starts) as trees:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
-        limits = {"max_tokens": effort.tokens, "max_bytes": store.share(len(trees))}
+        begun, max_bytes = {tree: tree.expansions for tree in trees}, store.share(len(trees))
 
         def search(tree: BoundsTree) -> ModeSearch:
-            return ModeSearch(tree, top, tolerance=tolerance, **limits)
+            left = effort.tokens - (tree.expansions - begun[tree])
+            return ModeSearch(tree, top, tolerance=tolerance, max_tokens=left, max_bytes=max_bytes)
 
         limit = min(FINITE_PREFIXES, effort.tokens)
         expand_usual(trees, evaluator, limit)

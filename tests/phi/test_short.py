@@ -14,12 +14,13 @@ from outlines_phi.guides.table import Table
 from outlines_phi.phi import short
 from outlines_phi.phi.enumerate import expand_finite, live_prefixes
 from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.phi.short import expand_short, usual_spellings
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.ranking import rank
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)
@@ -106,11 +107,19 @@ def test_an_enumeration_begins_with_usual_spellings(larger: None) -> None:
             assert found[text].lo - 1e-12 <= p <= found[text].hi + 1e-12
 
 
-def test_an_effort_of_few_tokens_reads_no_more(larger: None) -> None:
+@pytest.mark.parametrize("effort", [1, 5, 10, 12, 20, 40])
+def test_an_effort_of_few_tokens_reads_no_more(larger: None, effort: int) -> None:
+    """What usual spellings cost is part of it."""
     tree = BoundsTree(TEXTS.table, TEXTS.budget)
     with pytest.raises(BudgetError):
-        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=1e-3, max_tokens=5)
-    assert tree.expansions <= 6
+        probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=1e-3, max_tokens=effort)
+    assert tree.expansions <= effort + 1
+    store = TreeStore()
+    with store.lend(TEXTS.lm, TEXTS.settings(), TEXTS.table, [PROMPT], [TEXTS.budget]) as (kept,):
+        pass
+    with pytest.raises(BudgetError):
+        rank(TEXTS.request(1, None), 10_000, store, effort=Effort(tokens=effort))
+    assert 0 < kept.expansions <= effort + 16, "give or take one call"
 
 
 def test_a_search_after_walks_knows_the_language(larger: None) -> None:
