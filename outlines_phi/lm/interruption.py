@@ -97,6 +97,11 @@ class InterruptibleModel(LanguageModel):
         """See :meth:`LanguageModel.version`."""
         return self.lm.version()
 
+    @property
+    def rounding(self) -> float:
+        """See :attr:`LanguageModel.rounding`."""
+        return self.lm.rounding
+
     def fingerprint(self) -> str:
         """See :meth:`LanguageModel.fingerprint`."""
         return self.lm.fingerprint()

@@ -117,8 +117,16 @@ class LanguageModel(ABC):
     device: torch.device
 
     def version(self) -> Hashable:
-        """Return a value that changes when the law may have changed (weights, adapter, dtype, device)."""
+        """Return a value that changes with what a forward pass depends on beside its input (weights, adapter, dtype, device).
+
+        What cannot be seen in a model need not be in it: trees that are used again compare the law of their prompt.
+        """
         return None
+
+    @property
+    def rounding(self) -> float:
+        """How far two evaluations of one prefix, in calls of other shapes, may lie apart: see :meth:`BoundsTree.drift`, in nats."""
+        return 1e-6
 
     def fingerprint(self) -> str:
         """Return a name for the law that another process knows, too; as good as it can be had without reading all weights."""

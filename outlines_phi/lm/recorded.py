@@ -47,6 +47,11 @@ class RecordedModel(LanguageModel):
         """See :meth:`LanguageModel.version`."""
         return self._lm.version()
 
+    @property
+    def rounding(self) -> float:
+        """See :attr:`LanguageModel.rounding`."""
+        return self._lm.rounding
+
     def fingerprint(self) -> str:
         """See :meth:`LanguageModel.fingerprint`."""
         return self._lm.fingerprint()

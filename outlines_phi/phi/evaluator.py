@@ -17,6 +17,7 @@ from .branches import Branches
 from .estimator import Estimate, ProposalPhi
 from .law import UNKNOWN
 from .run import Prefixes, Run
+from .stale import StaleTreesError
 from .tree import AHEAD, BoundsTree, Node
 
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
@@ -146,6 +147,17 @@ class Evaluator:
                 due += ((tree, node) for node in self._later.pop(tree)() or () if not node.expanded)
         return [pair for pair in due if pair not in asked_for]
 
+    def confirm(self) -> None:
+        """Evaluate the prompts of trees that earlier calls have grown, where this call has not come to ask the model.
+
+        Raises
+        ------
+        StaleTreesError
+            The model no longer has the law that a tree was grown by.
+        """
+        if not self._planted and any(tree.root.law is not None for tree in self.trees):
+            self._evaluate((), (), frozenset())
+
     def _foreseen(
         self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
     ) -> list[tuple[BoundsTree, Node]]:
@@ -180,8 +192,14 @@ class Evaluator:
     ) -> None:
         contexts = (self._context(node) for node in index)
         on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
-        hopes = self._hopes(on_device, list(index), ahead)
         log_p = on_device.cpu().numpy()
+        for node in (
+            index.keys() & self._row.keys()
+        ):  # in the first call: trees of earlier calls have the law of their prompt
+            tree = self.trees[self._row[node]]
+            if node.law is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
+                raise StaleTreesError
+        hopes = self._hopes(on_device, list(index), ahead)
         # Parents before children: a planned child learns its probability from its parent's law.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
             if node.law is None and node in index:

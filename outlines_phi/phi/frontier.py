@@ -154,3 +154,4 @@ def grow(rows: Sequence[Growth], evaluator: Evaluator, foresight: Foresight | No
     while any(waiting := [row.advance() for row in rows]):
         wanted = ((row.tree, node) for row, nodes in zip(rows, waiting, strict=True) for node in nodes)
         evaluator.expand(wanted, foresight)
+    evaluator.confirm()

@@ -224,6 +224,20 @@ class BoundsTree:
         child.p, child.log_p = math.exp(log_p), node.log_p + log_p
         child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
 
+    def drift(self, log_p: NDArray[np.floating]) -> float:
+        """Return how far the law of the root is from ``log_p`` over the vocabulary, of a second evaluation, in nats.
+
+        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)`` over the live tokens, where ``q`` is the first law ``p`` restricted to them.
+        """
+        law = self.root.law
+        assert law is not None
+        before, now = np.exp(law.log_scale) * law.free.astype(np.float64), log_p[law.moves.tokens].astype(np.float64)
+        for child in self.root.children.values():
+            before[law.moves.tokens.searchsorted(child.token)] = child.p
+        held = before > 0
+        difference = np.log(before[held]) - now[held]
+        return float(np.sqrt(np.average(difference**2, weights=before[held]))) if held.any() else 0.0
+
     def propagate(self, nodes: Iterable[Node]) -> None:
         """Recompute the bounds of ``nodes`` and of every ancestor that they change, deepest first."""
         heap = [(node.remaining, id(node), node) for node in nodes]

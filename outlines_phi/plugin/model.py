@@ -26,6 +26,7 @@ from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
 from ..phi.lookahead import LookaheadPhi
+from ..phi.stale import afresh
 from ..phi.store import TreeStore
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
@@ -249,6 +250,7 @@ class PhiTransformers(Transformers):
         with turn(self._drawing):
             return rank(self._request(inputs, table, options), top, self._trees, reader=reader, **limits)
 
+    @afresh
     def probabilities(
         self,
         inputs: Sequence[Any],

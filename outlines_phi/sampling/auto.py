@@ -16,6 +16,7 @@ from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort, ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
+from ..phi.stale import afresh
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree, Node
 from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
@@ -59,6 +60,7 @@ class AutoSampler(Sampler):
     store: TreeStore = field(default_factory=TreeStore)
     draft: Prefetch | None = None
 
+    @afresh
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 

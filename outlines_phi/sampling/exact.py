@@ -16,6 +16,7 @@ from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
 from ..phi.short import expand_short, expand_towards
+from ..phi.stale import afresh
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .attempts import Attempts
@@ -57,6 +58,7 @@ class ExactSampler(Sampler):
     store: TreeStore = field(default_factory=TreeStore)
     draft: Prefetch | None = None
 
+    @afresh
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 

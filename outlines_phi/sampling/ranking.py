@@ -17,6 +17,7 @@ from ..phi.frontier import grow
 from ..phi.mode import ModeSearch
 from ..phi.possibility import refuse_impossible
 from ..phi.short import expand_usual
+from ..phi.stale import afresh
 from ..phi.store import TreeStore
 from ..phi.tree import BoundsTree
 from .draws import DrawCounts
@@ -127,6 +128,7 @@ class Ranking(Sequence[Member]):
         return "\n".join(lines)
 
 
+@afresh
 def rank(
     request: Request,
     top: int,

@@ -146,8 +146,10 @@ def test_the_self_check_finds_wrong_masks(monkeypatch, caplog, dtype: torch.dtyp
 
 def test_the_self_check_is_made_once_per_dtype() -> None:
     hf_model = fresh("llama")
-    TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
     meter = Meter(hf_model)
+    TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
+    assert 0 < meter.calls <= 12
+    meter.calls = 0
     TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
     assert meter.calls == 0
     assert TransformersModel(hf_model.to(torch.bfloat16), VOCABULARY).road == "packed"

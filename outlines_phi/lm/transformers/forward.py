@@ -9,7 +9,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from ...errors import ModelError, VocabularyError
+from ...errors import ModelError, OutlinesPhiError, VocabularyError
+from .borders import Borders
+from .version import structure
 
 
 @final
@@ -30,6 +32,7 @@ class Forward:
 
     def __init__(self, hf_model: Any, size: int, *, max_length: int | None, memory: int) -> None:
         self.hf_model, self.size, self.max_length, self.memory = hf_model, size, max_length, memory
+        self.borders = Borders(hf_model, max_length)
         parameters = inspect.signature(hf_model.forward).parameters
         anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         self.recurrent = "cache_params" in parameters  # Mamba and its kin: a state instead of keys and values
@@ -50,6 +53,10 @@ class Forward:
     def config(self) -> Any:
         """Its configuration."""
         return self.hf_model.config
+
+    def structure(self) -> int:
+        """Return a value that changes with how it computes, see :mod:`outlines_phi.lm.transformers.version`."""
+        return structure(self.hf_model)
 
     @property
     def attention(self) -> str:
@@ -75,6 +82,13 @@ class Forward:
 
         Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors;
         :meth:`checked` makes ordinary ones of what is handed out.
+
+        Raises
+        ------
+        ModelError
+            The model raised.
+        VocabularyError
+            The model gives another number of logits than there are tokens.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
         arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}
@@ -83,7 +97,16 @@ class Forward:
             arguments["position_ids"] = positions
         if self._takes_logits_to_keep and last:
             arguments["logits_to_keep"] = last
-        output = self.hf_model(**arguments)
+        try:
+            output = self.hf_model(**arguments)
+        except (torch.OutOfMemoryError, OutlinesPhiError):
+            raise
+        except Exception as error:  # of any architecture, about what its code does not foresee
+            raise ModelError(
+                f"Try shorter inputs, torch.float32, attn_implementation='eager', or the model without its wrappers: "
+                f"{type(self.hf_model).__name__} raised {type(error).__name__} ({(str(error).splitlines() or [''])[0]}) in a call "
+                f"of {tokens.shape[0]} sequences of {tokens.shape[1]} tokens."
+            ) from error
         logits = output.logits
         if logits.shape[-1] != self.size:
             raise VocabularyError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import torch
@@ -13,7 +13,12 @@ from ...errors import UnsupportedError, VocabularyError
 from ...vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
 from .forward import Forward
-from .selfcheck import ROADS, road
+from .regions import RegionTrees
+from .selfcheck import ROADS, road, tolerance
+from .version import saved, structure, weights
+
+SPREAD = 4.0
+"""The standard deviation of a language model's logits, in nats: about that of trained ones."""
 
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len")
 
@@ -22,9 +27,9 @@ CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len")
 class TransformersModel(LanguageModel):
     """A decoder-only model of the transformers library.
 
-    Token trees are packed into one cache where the architecture allows it, which is tried out once, on a small
-    example, when the first trees are asked for; otherwise every node becomes a batch row. Logits come in the dtype
-    in which the model gives them.
+    Token trees are packed into one cache where the architecture allows it, which is tried out on a small example when the first
+    trees are asked for, and again at each border (a window, say) that a sequence crosses; otherwise every node becomes a batch
+    row. Logits come in the dtype in which the model gives them.
 
     Parameters
     ----------
@@ -84,19 +89,20 @@ class TransformersModel(LanguageModel):
 
     @property
     def road(self) -> str:
-        """How trees are evaluated: ``"packed"``, ``"rows"`` or ``"rows of one length"``."""
-        return road(self._forward)
+        """How short trees are evaluated: ``"packed"``, ``"rows"``, ``"rows of one length"`` or ``"whole sequences"``."""
+        return road(self._forward, 0)
 
     def version(self) -> Hashable:
-        """Return what the law depends on beside the input: weights (by their write counters), adapters, dtype and device."""
-        model = self.hf_model
-        # Tensors made under inference mode keep no counter; loading afresh makes a new model object.
-        # Writes through ``.data`` are not counted either; whoever makes them clears the cache.
-        parameters = [p for p in _parameters(model) if p is not None and not p.is_inference()]
-        weights = sum(p._version for p in parameters), hash(tuple(p.data_ptr() for p in parameters))
-        adapters = getattr(model, "active_adapters", None) if getattr(model, "peft_config", None) else None
-        active = str(adapters() if callable(adapters) else adapters)
-        return model.dtype, str(model.device), weights, active, model.config._attn_implementation
+        """Return what the law depends on beside the input: how the model computes, and its weights (by their write counters).
+
+        What hooks do, and writes through ``.data``, cannot be seen here; trees that are used again compare their roots.
+        """
+        return structure(self.hf_model), weights(self.hf_model)
+
+    @property
+    def rounding(self) -> float:
+        """See :attr:`LanguageModel.rounding`."""
+        return SPREAD * tolerance(self._forward)
 
     def fingerprint(self) -> str:
         """Return a digest of the architecture and of the first numbers of every parameter, as bfloat16 has them.
@@ -112,7 +118,11 @@ class TransformersModel(LanguageModel):
         """See :meth:`LanguageModel.trees`."""
         self._check_mode()
         self.device = self.hf_model.device
-        return ROADS[self.road](self._forward, prompts)
+        return (
+            RegionTrees(self._forward, prompts)
+            if self._forward.borders.all
+            else ROADS[self.road](self._forward, prompts)
+        )
 
     def _check_mode(self) -> None:
         if self.hf_model.training:
@@ -121,24 +131,14 @@ class TransformersModel(LanguageModel):
             )
 
 
-def _parameters(model: Any) -> Iterator[Tensor | None]:
-    """Yield the parameters of a model: what ``model.parameters()`` does in three times the time, which every call has to pay."""
-    modules = [model]
-    for module in modules:  # the list grows meanwhile
-        if module is not None:
-            yield from module._parameters.values()
-            modules += module._modules.values()
-
-
 def _digest(model: Any) -> str:
     digest = hashlib.blake2b(type(model).__name__.encode(), digest_size=16)
     samples: dict[torch.device, list[Tensor]] = {}
-    for parameter in _parameters(model):
-        if parameter is not None:
-            digest.update(str(tuple(parameter.shape)).encode())
-            if parameter.numel():
-                row = parameter.detach()[(0,) * max(0, parameter.ndim - 1)]
-                samples.setdefault(row.device, []).append(row.reshape(-1)[:8].to(torch.bfloat16))
+    for tensor in saved(model):
+        digest.update(str(tuple(tensor.shape)).encode())
+        if tensor.numel():
+            row = tensor.detach()[(0,) * max(0, tensor.ndim - 1)]
+            samples.setdefault(row.device, []).append(row.reshape(-1)[:8].to(torch.bfloat16))
     for rows in samples.values():  # one transfer per device
         digest.update(torch.cat(rows).cpu().view(torch.int16).numpy().tobytes())
     return digest.hexdigest()

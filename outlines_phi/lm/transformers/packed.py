@@ -28,19 +28,29 @@ class PackedTrees(TokenTrees):
     A call is split, parents first, when logits and masks would together take more than ``forward.memory`` bytes;
     the counts then say how many calls there were.
 
+    Parameters
+    ----------
+    forward
+        The model.
+    prompts
+        Token ids of the prompts.
+    gap
+        Slots that stay empty between prompts and nodes. Nothing depends on it where the model goes by positions, as it should;
+        one that counts slots is found out.
+
     Raises
     ------
     UnsupportedError
         The model has layers that no mask over slots can express.
     """
 
-    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, gap: int = 0) -> None:
         self.counts, self._forward = ModelCounts(), forward
         # Each look at these walks over the model's parameters, or its configuration.
         self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
         self._forest = Forest(prompts, forward.size, forward.max_length)
         lengths = self._forest.prompt_lengths
-        self._base = eightfold(int(lengths.max()))
+        self._base = eightfold(int(lengths.max()) + gap)
         self._mask = TreeMask(lengths, self._base, windows(forward.config))
         self._used = np.zeros(len(lengths), dtype=np.int64)  # [P] node slots in use
         self._slot = np.full(len(lengths), -1, dtype=np.int64)  # per handle: its node slot, -1 for a root

@@ -19,8 +19,8 @@ from .forward import Forward
 class RowTrees(TokenTrees):
     """Token trees whose every new node is a batch row with a whole sequence of its own.
 
-    The cache of the last call is kept. When all parents were nodes of the last call, its rows are selected
-    (and copied, where a parent has several children) and one token each is evaluated; otherwise whole sequences are.
+    The cache of the last call is kept, where the model's can be. When all parents were nodes of the last call, its rows are
+    selected (and copied, where a parent has several children) and one token each is evaluated; otherwise whole sequences are.
     The counts are what was really evaluated: prompts and paths that are evaluated again count again.
 
     Parameters
@@ -32,10 +32,15 @@ class RowTrees(TokenTrees):
     padding
         Whether sequences of different lengths may share a call, left padded. Models that let padding leak into
         their state need False: one call per length.
+    cached
+        Whether the cache of one call serves the next. Models that begin every call anew (learned prompts), or whose
+        state cannot be copied, need False: every node is evaluated with all that stands before it.
     """
 
-    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, padding: bool = True) -> None:
-        self.counts, self._forward, self._padding = ModelCounts(), forward, padding
+    def __init__(
+        self, forward: Forward, prompts: Sequence[Sequence[int]], *, padding: bool = True, cached: bool = True
+    ) -> None:
+        self.counts, self._forward, self._padding, self._cached = ModelCounts(), forward, padding, cached
         self._forest = Forest(prompts, forward.size, forward.max_length)
         self._cache: Any = None
         self._held: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [b] nodes of the cache's rows, ascending
@@ -103,7 +108,8 @@ class RowTrees(TokenTrees):
             self.counts.prompt_tokens += int((lengths[group] - depths).sum())
             self.counts.tokens += int(depths.sum())
             if len(groups) == 1:
-                self._cache, self._held, self._real = cache, nodes, real
+                if self._cached:
+                    self._cache, self._held, self._real = cache, nodes, real
                 return self._forward.checked(answer)
             if logits is None:
                 logits = answer.new_empty(len(nodes), answer.shape[1])
@@ -131,7 +137,7 @@ class RowTrees(TokenTrees):
         logits, cache = self._forward(
             self._to(tokens),
             mask=self._to(real),
-            positions=self._to(np.maximum(np.cumsum(real, axis=1) - 1, 0)),
+            positions=self._to(np.maximum(np.cumsum(real, axis=1) - 1, 0)) if self._padding else None,
             last=1,
         )
         return logits[:, -1], cache, real.astype(bool)

@@ -1,18 +1,19 @@
-"""Which kind of token trees a model can hold, found out by trying."""
+"""Which kind of token trees a model can hold at which lengths, found out by trying."""
 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, final
+from functools import cached_property, partial
+from typing import Any, NamedTuple, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import UnsupportedError
+from ...errors import ModelError, UnsupportedError
 from ..forest import Forest
 from ..model import TokenTrees
 from .forward import Forward
@@ -21,118 +22,197 @@ from .rows import RowTrees
 
 logger = logging.getLogger(__name__)
 
-Trees = Callable[[Forward, Sequence[Sequence[int]]], TokenTrees]
+Trees = Callable[..., TokenTrees]
 
 # From the cheapest to the most patient; the last one needs nothing but causality.
 ROADS: dict[str, Trees] = {
     "packed": PackedTrees,
     "rows": RowTrees,
-    "rows of one length": lambda forward, prompts: RowTrees(forward, prompts, padding=False),
+    "rows of one length": partial(RowTrees, padding=False),
+    "whole sequences": partial(RowTrees, padding=False, cached=False),
 }
 
-# Root mean square of the logit error over the standard deviation of the logits. On small random models rounding gives
-# 1e-6 (float32) and 1e-2 (bfloat16), a wrong mask or wrong positions 0.1 to 2; float32 leaves room for TF32.
-TOLERANCE = {torch.float64: 5e-3, torch.float32: 5e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+# Root mean square of the error in log p over the standard deviation of log p, at the worst prefix. On small random models
+# rounding gives 1e-6 (float32) and 1e-2 (bfloat16), a wrong mask or wrong positions 0.1 to 2.
+TOLERANCE = {torch.float64: 5e-4, torch.float32: 5e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+COARSE = {"high": 5e-3, "medium": 5e-2}  # float32 products that PyTorch was allowed to round: TF32, bfloat16
 
-_VERDICTS: WeakKeyDictionary[Any, dict[tuple[torch.dtype, str, str], str]] = WeakKeyDictionary()
+LEAST_LOG_P = -50.0
+"""Tokens below are none that a model writes: padding of the vocabulary, at whatever logit marks it."""
+
+_VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = WeakKeyDictionary()
 
 
-def road(forward: Forward) -> str:
-    """Return the first of :data:`ROADS` on which the model agrees with plain evaluation of each sequence.
+class Call(NamedTuple):
+    """One model call of a trial: what is given back before it, and the parents of its new nodes."""
 
-    The check is made once per (model, dtype, attention implementation, kind of device) and costs about seven small
-    model calls. When packed trees do not work, one warning is logged that names the reason.
+    parents: Sequence[int]
+    keep: Sequence[int] | None = None
+
+
+# What walks do. Nodes 0 and 1 are the prompts. The prompts' own call, and one more with siblings, both prompts, and a parent of its
+# own call; then one whose parents all come from the call before, one of them repeated, others dropped, out of order; the same after
+# nodes were given back; then prefixes of earlier calls.
+WALKS = (
+    Call((0, 0, 1)),
+    Call((2, 5, 3, 4, 2)),
+    Call((8, 6, 6, 5)),
+    Call((12, 11), keep=(11, 12, 10)),
+    Call((10, 0)),
+)
+CROSSING = (
+    Call((0, 0, 1)),
+    Call((2, 2, 3, 4)),
+    Call((6, 5, 5)),
+    Call((9,), keep=(9, 6)),
+)  # fewer leaves, as prompts are long
+DEPTH = 5
+"""Tokens behind a prompt that a trial evaluates at most."""
+
+
+def tolerance(forward: Forward) -> float:
+    """Return the distance between two evaluations of one prefix that rounding explains."""
+    if forward.dtype == torch.float32 and (precision := torch.get_float32_matmul_precision()) in COARSE:
+        return COARSE[precision]
+    return TOLERANCE.get(forward.dtype, TOLERANCE[torch.bfloat16])
+
+
+def road(forward: Forward, length: int) -> str:
+    """Return the first of :data:`ROADS` on which the model agrees with plain evaluation, for sequences of up to ``length`` tokens.
+
+    A trial with short prompts is made once for a model as it is (its structure: dtype, attention, adapters, ...), and costs about
+    ten small model calls; another one at each border that is below ``length``, when that is first asked for. When packed trees do
+    not work, one warning is logged that names the reason.
 
     Raises
     ------
     UnsupportedError
         No road agrees: the model is not causal, or its answers are not reproducible.
     """
-    verdicts = _VERDICTS.setdefault(forward.hf_model, {})
-    key = (forward.dtype, forward.attention, forward.device.type)
-    if key not in verdicts:
-        verdicts[key] = _find(forward)
-    return verdicts[key]
-
-
-def _find(forward: Forward) -> str:
-    example = Example(forward)
+    tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons: dict[str, str] = {}
-    for name, trees in ROADS.items():
-        reason = example.fault(trees)
-        if reason is None:
-            if reasons:
-                logger.warning(
-                    "%s cannot hold token trees in one cache (%s); every tree node becomes a batch row, which is "
-                    "correct but slower.",
-                    type(forward.hf_model).__name__,
-                    reasons["packed"],
-                )
+    verdicts, structure = _VERDICTS.setdefault(forward.hf_model, {}), forward.structure()
+    for name in ROADS:
+        for border in tried:
+            key = (structure, name, border)
+            if key not in verdicts:
+                verdicts[key] = Example(forward, border).fault(name)
+                if name == "packed" and verdicts[key] is not None:
+                    logger.warning(
+                        "%s cannot hold token trees in one cache (%s); every tree node becomes a batch row, which is correct but "
+                        "slower.",
+                        type(forward.hf_model).__name__,
+                        verdicts[key],
+                    )
+            if (reason := verdicts[key]) is not None:
+                reasons[name] = reason
+                break
+        else:
             return name
-        reasons[name] = reason
     raise UnsupportedError(
-        f"{type(forward.hf_model).__name__} in {forward.dtype} with {forward.attention!r} attention does not "
-        f"reproduce its own logits ({'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}). A causal "
-        "(decoder-only) language model is needed; if it is one, try torch.float32 or attn_implementation='eager'."
+        f"Use a causal (decoder-only) language model; if it is one, try torch.float32 or attn_implementation='eager'. "
+        f"{type(forward.hf_model).__name__} in {forward.dtype} with {forward.attention!r} attention does not reproduce its own "
+        f"logits ({'; '.join(f'{name}: {reason}' for name, reason in reasons.items())})."
     )
 
 
 @final
 class Example:
-    """A small tree with random tokens, and the logits that plain evaluation gives for its nodes."""
+    """A small tree with random tokens, and the log probabilities that plain evaluation gives for its nodes.
 
-    def __init__(self, forward: Forward) -> None:
-        self.forward, random = forward, np.random.default_rng(0)
-        window = getattr(forward.config, "sliding_window", None) or 0
-        long = max(12, window + 2 if window <= 64 else 0)  # past the window, where that is cheap
-        longest = forward.max_length or long + 3
+    Parameters
+    ----------
+    forward
+        The model.
+    border
+        The length that the tree crosses, a long prompt beside a short one; behind a separating one both prompts are beyond it.
+        With 0 prompts are short.
+    """
+
+    def __init__(self, forward: Forward, border: int = 0) -> None:
+        self.forward, random = forward, np.random.default_rng(border)
+        self.calls = CROSSING if border else WALKS
+        lengths = (12, 2) if not border else (border - 2, 2)
+        if border in forward.borders.separate:
+            lengths = (border + 3, border + 1)
+        longest = (forward.max_length or max(lengths) + DEPTH) - DEPTH
+        self.gap = 0 if border else forward.borders.slots
 
         def draw(count: int) -> list[int]:
             return random.integers(forward.size, size=count).tolist()
 
-        lengths = [max(1, min(length, longest - 3)) for length in (long, 2)]
-        self.prompts = [draw(length) for length in lengths]
-        # The prompts' call and another; both hold siblings and nodes of both prompts, the second a parent of its own call.
-        self.calls = [([0, 0, 1], draw(3)), ([2, 5, 3, 4, 2], draw(5))]
+        self.prompts = [draw(max(1, min(length, longest))) for length in lengths]
+        self.tokens = [draw(len(call.parents)) for call in self.calls]
 
-    def fault(self, trees: Trees) -> str | None:
-        """Return what is wrong with the model on this road, ``None`` when nothing is."""
+    def fault(self, name: str) -> str | None:
+        """Return what is wrong with the model on a road, ``None`` when nothing is. A trial that raised is made twice."""
         plain = self.plain  # first: a model that gives NaN by itself says so, and no road is blamed for it
+        trials: list[dict[str, int]] = [{}] if name != "packed" or not self.gap else [{}, {"gap": self.gap}]
+        for options in trials:
+            reason = self._fault(plain, partial(ROADS[name], **options)) or None
+            if reason is not None:
+                return reason
+        return None
+
+    def _fault(self, plain: Tensor, trees: Trees, *, again: bool = True) -> str | None:
         try:
-            logits = self._grown(trees(self.forward, self.prompts))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what wrappers say of arguments that they ignore, a trial shows
+                found = self._grown(trees(self.forward, self.prompts))
         except torch.OutOfMemoryError:
             raise
         except UnsupportedError as error:
             return str(error)
         except Exception as error:  # whatever an unknown architecture makes of masks and caches it does not know
-            return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        distance = float((logits - plain).square().mean().sqrt() / plain.std())
-        if distance <= TOLERANCE.get(self.forward.dtype, TOLERANCE[torch.bfloat16]):
+            if again:
+                return self._fault(plain, trees, again=False)
+            cause = error.__cause__ if isinstance(error, ModelError) and error.__cause__ else error
+            return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0]}"
+        off = distance(found, plain)
+        if off <= tolerance(self.forward):
             return None
-        return f"in a trial its logits are off by {distance:.2g} of their standard deviation"
+        return f"in a trial its log probabilities are off by {off:.2g} of their standard deviation"
 
     def _grown(self, trees: TokenTrees) -> Tensor:
-        first, *later = self.calls
-        evaluations = [trees.roots(*first), *(trees.extend(parents, tokens) for parents, tokens in later)]
-        return torch.cat([evaluation.logits for evaluation in evaluations]).double().cpu()
+        """Return ``[nodes, V]`` log probabilities of the tree, grown as walks grow it."""
+        first, *later = zip(self.calls, self.tokens, strict=True)
+        logits = [trees.roots(first[0].parents, first[1]).logits]
+        for call, tokens in later:
+            if call.keep is not None:
+                trees.compact(call.keep)
+            logits.append(trees.extend(call.parents, tokens).logits)
+        return torch.cat(logits).double().cpu().log_softmax(-1)
 
     @cached_property
     def plain(self) -> Tensor:
-        """``[nodes, V]`` logits from the sequences of the leaves, one at a time, without mask or cache.
+        """``[nodes, V]`` log probabilities from the sequences of the leaves, one at a time, without mask or cache.
 
-        A node's logits are read in the middle of a leaf's sequence, so a model that sees what follows is found out.
+        A node's are read in the middle of a leaf's sequence, so a model that sees what follows is found out.
         """
         forest = Forest(self.prompts, self.forward.size, None)
         forest.plant()
-        for parents, tokens in self.calls:
-            forest.add(parents, tokens)
+        for call, tokens in zip(self.calls, self.tokens, strict=True):
+            forest.add(call.parents, tokens)
         logits = torch.empty(len(forest), self.forward.size, dtype=torch.float64)
         for leaf in sorted(set(range(len(forest))) - set(forest.parent.tolist())):
             sequence = torch.tensor([forest.sequence(leaf)], device=self.forward.device)
-            answer, _ = self.forward(sequence, mask=torch.ones_like(sequence), positions=None)
+            last = int(forest.depth[leaf]) + 1
+            answer, _ = self.forward(sequence, mask=torch.ones_like(sequence), positions=None, last=last)
             answer = self.forward.checked(answer[0]).double().cpu()
             node, place = leaf, -1
             while node >= 0:
                 logits[node] = answer[place]
                 node, place = int(forest.parent[node]), place - 1
-        return logits
+        return logits.log_softmax(-1)
+
+
+def distance(found: Tensor, plain: Tensor) -> float:
+    """Return how far ``[n, V]`` log probabilities are from the right ones: at the worst of the ``n``, over their spread.
+
+    The root mean square of the difference over the tokens that the right ones give any probability, over the standard deviation of
+    these. Tokens that a model never writes are left out: rows of a padded vocabulary would hide every error by their spread.
+    """
+    real = plain > LEAST_LOG_P
+    error = torch.where(real, found - plain, 0).square().sum(-1) / real.sum(-1)
+    off = float(error.sqrt().max() / plain[real].std().clamp(min=1e-6))
+    return float("inf") if np.isnan(off) else off
