@@ -30,6 +30,13 @@ LLAMA = {
     "eos_token_id": 2,
 }
 MIXED = {"head_dim": 8, "sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"] * 2}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0, 8.0, 16.0, 32.0],
+    "original_max_position_embeddings": 6,
+}
 GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "bos_token_id": 1, "eos_token_id": 2}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2Config", {**GPT2, "vocab_size": SIZE, "initializer_range": 0.3}),
@@ -37,6 +44,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {**LLAMA, "head_dim": 8}),
     "qwen3 mixed": ("Qwen3Config", {**LLAMA, **MIXED, "use_sliding_window": True}),
     "mistral": ("MistralConfig", {**LLAMA, "sliding_window": 6}),
+    "longrope": ("Phi3Config", {**LLAMA, "rope_parameters": LONGROPE, "original_max_position_embeddings": 6}),
     "gemma2": ("Gemma2Config", {**LLAMA, **MIXED}),
     "gemma3": ("Gemma3TextConfig", {**LLAMA, **MIXED}),
     "mamba": (

@@ -14,6 +14,7 @@ from outlines_phi.lm.model import TokenTrees
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
+from outlines_phi.lm.transformers.regions import RegionTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
 
@@ -36,7 +37,7 @@ def hugging_face(name: str, trees, **options) -> Road:
     return Road(
         lambda: trees(forward, PROMPTS, **options),
         lambda s: evaluate(build(name), s),
-        evaluates_again=trees is RowTrees,
+        evaluates_again=trees in (RowTrees, RegionTrees),
     )
 
 
@@ -47,6 +48,9 @@ ROADS = {
     "packed with windows": lambda: hugging_face("gemma3", PackedTrees),
     "rows": lambda: hugging_face("qwen3", RowTrees),
     "rows of one length": lambda: hugging_face("gpt2", RowTrees, padding=False),
+    "packed with a gap": lambda: hugging_face("mistral", PackedTrees, gap=100),
+    "whole sequences": lambda: hugging_face("gpt2", RowTrees, padding=False, cached=False),
+    "regions": lambda: hugging_face("longrope", RegionTrees),
     "recurrent rows": lambda: hugging_face("mamba", RowTrees),
 }
 

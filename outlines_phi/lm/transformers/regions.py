@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -98,11 +99,15 @@ class RegionTrees(TokenTrees):
             answered = [*prompts.get(index, []), *new]
             first = 0 if index >= old else trees.next_node
             self._inner[answered] = first + np.arange(len(answered))
-            before = vars(trees.counts).copy()
+            before = replace(trees.counts)
             pairs = self._inner[forest.parent[new]].tolist(), forest.token[new].tolist()
             answer = (trees.roots(*pairs) if index >= old else trees.extend(*pairs)).logits
-            for name, count in vars(trees.counts).items():
-                setattr(self.counts, name, getattr(self.counts, name) + count - before[name])
+            written = int(
+                forest.depth[prompts.get(index, [])].sum()
+            )  # generated tokens that are evaluated as a prompt's
+            self.counts.calls += trees.counts.calls - before.calls
+            self.counts.prompt_tokens += trees.counts.prompt_tokens - before.prompt_tokens - written
+            self.counts.tokens += trees.counts.tokens - before.tokens + written
             if answered == nodes.tolist():
                 return answer
             if logits is None:

@@ -50,23 +50,21 @@ class Call(NamedTuple):
     keep: Sequence[int] | None = None
 
 
-# What walks do. Nodes 0 and 1 are the prompts. The prompts' own call, and one more with siblings, both prompts, and a parent of its
-# own call; then one whose parents all come from the call before, one of them repeated, others dropped, out of order; the same after
-# nodes were given back; then prefixes of earlier calls.
+# What walks do; nodes 0 and 1 are the prompts. The calls: that of the prompts; siblings, both prompts, a parent of the same call;
+# parents that are all of the call before, one repeated, others dropped, out of order; the same after nodes were given back, where
+# all have one length, twice; then prefixes of earlier calls.
 WALKS = (
     Call((0, 0, 1)),
     Call((2, 5, 3, 4, 2)),
     Call((8, 6, 6, 5)),
     Call((12, 11), keep=(11, 12, 10)),
+    Call((15, 15)),
+    Call((17, 16)),
     Call((10, 0)),
 )
-CROSSING = (
-    Call((0, 0, 1)),
-    Call((2, 2, 3, 4)),
-    Call((6, 5, 5)),
-    Call((9,), keep=(9, 6)),
-)  # fewer leaves, as prompts are long
-DEPTH = 5
+# The same with fewer leaves, as prompts are long. The third call writes the last tokens before the border, in one length.
+CROSSING = (Call((0, 0, 1)), Call((2, 2, 3, 4)), Call((6, 5, 5)), Call((10, 9, 9)), Call((13, 4), keep=(13, 4)))
+DEPTH = 7
 """Tokens behind a prompt that a trial evaluates at most."""
 
 
@@ -90,24 +88,26 @@ def road(forward: Forward, length: int) -> str:
         No road agrees: the model is not causal, or its answers are not reproducible.
     """
     tried = [0, *(border for border in forward.borders.all if border < length)]
-    reasons: dict[str, str] = {}
+    reasons, new = dict[str, str](), False
     verdicts, structure = _VERDICTS.setdefault(forward.hf_model, {}), forward.structure()
     for name in ROADS:
         for border in tried:
             key = (structure, name, border)
             if key not in verdicts:
-                verdicts[key] = Example(forward, border).fault(name)
-                if name == "packed" and verdicts[key] is not None:
-                    logger.warning(
-                        "%s cannot hold token trees in one cache (%s); every tree node becomes a batch row, which is correct but "
-                        "slower.",
-                        type(forward.hf_model).__name__,
-                        verdicts[key],
-                    )
+                verdicts[key], new = Example(forward, border).fault(name), True
             if (reason := verdicts[key]) is not None:
                 reasons[name] = reason
                 break
         else:
+            if new and reasons:
+                logger.warning(
+                    "%s cannot hold token trees in one cache (%s); %s, which is correct but slower.",
+                    type(forward.hf_model).__name__,
+                    reasons["packed"],
+                    "every node is evaluated with all that stands before it"
+                    if name == "whole sequences"
+                    else "every tree node becomes a batch row",
+                )
             return name
     raise UnsupportedError(
         f"Use a causal (decoder-only) language model; if it is one, try torch.float32 or attn_implementation='eager'. "
@@ -132,7 +132,7 @@ class Example:
     def __init__(self, forward: Forward, border: int = 0) -> None:
         self.forward, random = forward, np.random.default_rng(border)
         self.calls = CROSSING if border else WALKS
-        lengths = (12, 2) if not border else (border - 2, 2)
+        lengths = (12, 2) if not border else (border - 3, 2)
         if border in forward.borders.separate:
             lengths = (border + 3, border + 1)
         longest = (forward.max_length or max(lengths) + DEPTH) - DEPTH

@@ -31,7 +31,8 @@ def structure(model: nn.Module) -> int:
         for name in HOOKS:
             if state[name]:
                 facts += map(id, state[name].values())
-        facts += [_told(value) for name, value in state.items() if name not in INTERNAL]
+        # A forward pass may set tensors (frequencies of positions), so that their number is no fact either.
+        facts += [_told(v) for name, v in state.items() if name not in INTERNAL and not isinstance(v, Tensor)]
     facts += map(_told, model.config.__dict__.values())
     return hash((model.dtype, model.device, *facts))
 
@@ -65,9 +66,7 @@ def modules(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _told(value: Any) -> Hashable:
-    """Return what tells ``value`` from another one; nothing of tensors."""
-    if type(value) in PLAIN:
-        return value
+    """Return what tells ``value`` from another one."""
     if isinstance(value, dict) and len(value) <= LISTED:
         return (*map(_entry, value), *map(_entry, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)) and len(value) <= LISTED:
@@ -76,4 +75,4 @@ def _told(value: Any) -> Hashable:
 
 
 def _entry(value: Any) -> Hashable:
-    return value if type(value) in PLAIN else None if isinstance(value, Tensor) else id(value)
+    return value if type(value) in PLAIN else id(value)

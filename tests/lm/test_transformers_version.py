@@ -1,0 +1,106 @@
+"""The version of a model changes with what its forward pass depends on, and with nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import peft
+import pytest
+import torch
+
+from outlines_phi.lm.transformers.model import TransformersModel
+from tests.lm.gardens import VOCABULARY, build, evaluate
+
+SENTENCE = [5, 6, 7]
+
+
+def attention(model: Any) -> Any:
+    return model.get_decoder().layers[0].self_attn
+
+
+def written(model: Any) -> None:
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(1.5)
+
+
+def replaced(model: Any) -> None:
+    forward = model.forward
+    model.forward = lambda *args, **kwargs: forward(*args, **kwargs)
+
+
+def scaled(model: Any) -> None:
+    attention(model).scaling *= 2
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a weight is written": written,
+    "a hook is registered": lambda model: attention(model).register_forward_hook(lambda *_: None),
+    "a hook before": lambda model: attention(model).register_forward_pre_hook(lambda *_: None),
+    "a method is replaced": replaced,
+    "a setting of a module": scaled,
+    "a setting of the configuration": lambda model: setattr(model.config, "rms_norm_eps", 0.1),
+    "another dtype": lambda model: model.to(torch.bfloat16),
+    "another implementation of attention": lambda model: model.set_attn_implementation("sdpa"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_what_changes_a_forward_pass_changes_the_version(change: Callable[[Any], Any]) -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model = TransformersModel(hf_model, VOCABULARY)
+    before = model.version()
+    change(hf_model)
+    assert model.version() != before
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3", "mamba", "longrope"])
+def test_calls_leave_the_version(name: str) -> None:
+    hf_model = copy.deepcopy(build(name))
+    model = TransformersModel(hf_model, VOCABULARY)
+    before = model.version()
+    model.trees([SENTENCE, [8] * 20]).roots([0, 1], [9, 10])
+    evaluate(hf_model, SENTENCE)
+    assert model.version() == before
+
+
+def adapted() -> tuple[Any, TransformersModel]:
+    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    hf_model = peft.get_peft_model(copy.deepcopy(build("qwen3")), config).eval()
+    return hf_model, TransformersModel(hf_model, VOCABULARY)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+class TestAdapters:
+    def test_disabled(self) -> None:
+        hf_model, model = adapted()
+        before, law = model.version(), evaluate(hf_model, SENTENCE)
+        with hf_model.disable_adapter():
+            assert not torch.allclose(evaluate(hf_model, SENTENCE), law)
+            assert model.version() != before
+        assert model.version() == before
+
+    def test_scaled(self) -> None:
+        hf_model, model = adapted()
+        before = model.version()
+        for module in hf_model.modules():
+            if hasattr(module, "set_scale"):
+                module.set_scale("default", 0.5)
+        assert model.version() != before
+
+    def test_merged(self) -> None:
+        hf_model, model = adapted()
+        before = model.version()
+        hf_model.merge_adapter()
+        assert model.version() != before
+
+    def test_added_by_transformers(self) -> None:
+        hf_model = copy.deepcopy(build("qwen3"))
+        model = TransformersModel(hf_model, VOCABULARY)
+        versions = {model.version()}
+        hf_model.add_adapter(peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False), "one")
+        versions.add(model.version())
+        hf_model.disable_adapters()
+        versions.add(model.version())
+        assert len(versions) == 3

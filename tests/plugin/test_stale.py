@@ -1,0 +1,101 @@
+"""Kept trees do not outlive the law that they were grown by, also where nothing tells that it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+import torch
+
+import outlines_phi
+from outlines_phi import PhiTransformers
+from outlines_phi.phi.tree import BoundsTree
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+ANSWER = Literal["yes", "no", "not now"]
+
+
+def by_data(model: PhiTransformers) -> Callable[[], None]:
+    def change() -> None:
+        model.model.get_output_embeddings().weight.data.mul_(0.25)
+
+    return change
+
+
+def by_a_hook(model: PhiTransformers) -> Callable[[], None]:
+    factor = [1.0]
+    model.model.get_decoder().register_forward_hook(lambda module, args, output: _scaled(output, factor[0]))
+
+    def change() -> None:
+        factor[0] = 0.25
+
+    return change
+
+
+def _scaled(output: Any, factor: float) -> Any:
+    output.last_hidden_state = output.last_hidden_state * factor
+    return output
+
+
+DOORS: dict[str, Callable[[Any], Any]] = {
+    "exact draws": lambda generator: generator.sample(QUESTION, n=200, phi="exact"),
+    "automatic draws": lambda generator: generator.sample(QUESTION, n=200, phi="auto"),
+    "probabilities": lambda generator: generator.probabilities(QUESTION),
+    "mode": lambda generator: generator.mode(QUESTION),
+}
+
+
+def share(generator: Any) -> float:
+    return generator.probabilities(QUESTION)["yes"].p
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
+@pytest.mark.parametrize("change", [by_data, by_a_hook])
+def test_a_change_that_no_version_tells(
+    fresh: PhiTransformers, change: Callable[..., Callable[[], None]], door: Callable[[Any], Any]
+) -> None:
+    changed, generator = change(fresh), outlines_phi.Generator(fresh, ANSWER)
+    before, version = share(generator), fresh.lm.version()
+    changed()
+    assert fresh.lm.version() == version
+    door(generator)
+    after = share(generator)
+    fresh.clear_cache()
+    assert after == pytest.approx(share(generator), abs=1e-6)
+    assert abs(after - before) > 0.02
+
+
+def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(fresh, ANSWER)
+    before, changed = share(generator), by_data(fresh)
+    generator.sample(QUESTION, n=50, phi="exact")
+    changed()
+    draws = generator.sample(QUESTION, n=2000, phi="exact")
+    after = share(generator)
+    found = draws.texts.count("yes") / 2000
+    noise = 5 * (after * (1 - after) / 2000) ** 0.5
+    assert abs(found - after) < noise < abs(before - after)
+
+
+def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the test above tells the laws apart."""
+    generator = outlines_phi.Generator(fresh, ANSWER)
+    before, changed = share(generator), by_data(fresh)
+    monkeypatch.setattr(BoundsTree, "drift", lambda *_: 0.0)
+    changed()
+    assert share(generator) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_no_change(dtype: torch.dtype) -> None:
+    """A tree that was grown in other company is kept."""
+    from outlines_phi.lm import bundled
+
+    model = outlines_phi.from_transformers(*bundled.load(dtype))
+    generator = outlines_phi.Generator(model, ANSWER)
+    generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3, phi="exact")
+    known = list(model._trees._trees.values())
+    draws = generator.sample(QUESTION, n=50, phi="exact")
+    assert draws.counts.calls <= 1
+    assert list(model._trees._trees.values())[: len(known)] != [] and set(known) <= set(model._trees._trees.values())
