@@ -98,6 +98,11 @@ class InterruptibleModel(LanguageModel):
         return self.lm.version()
 
     @property
+    def opaque(self) -> bool:
+        """See :attr:`LanguageModel.opaque`."""
+        return self.lm.opaque
+
+    @property
     def rounding(self) -> float:
         """See :attr:`LanguageModel.rounding`."""
         return self.lm.rounding

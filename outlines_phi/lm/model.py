@@ -124,6 +124,11 @@ class LanguageModel(ABC):
         return None
 
     @property
+    def opaque(self) -> bool:
+        """Whether the law may change while :meth:`version` cannot know: then every call that uses a kept tree asks the model."""
+        return False
+
+    @property
     def rounding(self) -> float:
         """How far two evaluations of one prefix, in calls of other shapes, may lie apart: see :meth:`BoundsTree.drift`, in nats."""
         return 1e-6

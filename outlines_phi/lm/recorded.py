@@ -48,6 +48,11 @@ class RecordedModel(LanguageModel):
         return self._lm.version()
 
     @property
+    def opaque(self) -> bool:
+        """See :attr:`LanguageModel.opaque`."""
+        return self._lm.opaque
+
+    @property
     def rounding(self) -> float:
         """See :attr:`LanguageModel.rounding`."""
         return self._lm.rounding

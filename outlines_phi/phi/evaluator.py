@@ -148,14 +148,14 @@ class Evaluator:
         return [pair for pair in due if pair not in asked_for]
 
     def confirm(self) -> None:
-        """Evaluate the prompts of trees that earlier calls have grown, where this call has not come to ask the model.
+        """Evaluate the prompts of trees that earlier calls have grown, if this call has not come to ask a model that is opaque.
 
         Raises
         ------
         StaleTreesError
             The model no longer has the law that a tree was grown by.
         """
-        if not self._planted and any(tree.root.law is not None for tree in self.trees):
+        if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
 
     def _foreseen(

@@ -231,6 +231,8 @@ class BoundsTree:
         """
         law = self.root.law
         assert law is not None
+        if not law.free.size:  # truncation left nothing
+            return 0.0
         before, now = np.exp(law.log_scale) * law.free.astype(np.float64), log_p[law.moves.tokens].astype(np.float64)
         for child in self.root.children.values():
             before[law.moves.tokens.searchsorted(child.token)] = child.p

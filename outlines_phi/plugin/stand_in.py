@@ -10,8 +10,14 @@ from weakref import ref
 class Borrowed:
     """A stand-in for a model or a tokenizer that does not keep it alive; it answers as that does."""
 
+    __slots__ = ("__weakref__", "_owned")
+
     def __init__(self, owned: Any) -> None:
         self._owned = ref(owned)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._owned().__dict__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._owned(), name)

@@ -36,6 +36,7 @@ def scaled(model: Any) -> None:
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "a weight is written": written,
+    "weights are written through data": lambda model: model.get_output_embeddings().weight.data.mul_(1.5),
     "a hook is registered": lambda model: attention(model).register_forward_hook(lambda *_: None),
     "a hook before": lambda model: attention(model).register_forward_pre_hook(lambda *_: None),
     "a method is replaced": replaced,
@@ -63,6 +64,19 @@ def test_calls_leave_the_version(name: str) -> None:
     model.trees([SENTENCE, [8] * 20]).roots([0, 1], [9, 10])
     evaluate(hf_model, SENTENCE)
     assert model.version() == before
+
+
+def test_hooks_that_come_and_go() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model = TransformersModel(hf_model, VOCABULARY)
+    versions = {model.version()}
+    for _ in range(20):  # in the same place in memory
+        handle = attention(hf_model).register_forward_hook(lambda *_: None)
+        versions.add(model.version())
+        assert model.opaque
+        handle.remove()
+    assert len(versions) == 21
+    assert not model.opaque and model.version() in versions
 
 
 def adapted() -> tuple[Any, TransformersModel]:

@@ -7,23 +7,18 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from outlines.types import regex
 
 import outlines_phi
 from outlines_phi import PhiTransformers
+from outlines_phi.lm import bundled
 from outlines_phi.phi.tree import BoundsTree
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]
 
 
-def by_data(model: PhiTransformers) -> Callable[[], None]:
-    def change() -> None:
-        model.model.get_output_embeddings().weight.data.mul_(0.25)
-
-    return change
-
-
-def by_a_hook(model: PhiTransformers) -> Callable[[], None]:
+def hooked(model: PhiTransformers) -> Callable[[], None]:
     factor = [1.0]
     model.model.get_decoder().register_forward_hook(lambda module, args, output: _scaled(output, factor[0]))
 
@@ -51,13 +46,10 @@ def share(generator: Any) -> float:
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
-@pytest.mark.parametrize("change", [by_data, by_a_hook])
-def test_a_change_that_no_version_tells(
-    fresh: PhiTransformers, change: Callable[..., Callable[[], None]], door: Callable[[Any], Any]
-) -> None:
-    changed, generator = change(fresh), outlines_phi.Generator(fresh, ANSWER)
+def test_what_a_hook_does_may_change(fresh: PhiTransformers, door: Callable[[Any], Any]) -> None:
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, ANSWER)
     before, version = share(generator), fresh.lm.version()
-    changed()
+    change()
     assert fresh.lm.version() == version
     door(generator)
     after = share(generator)
@@ -67,10 +59,10 @@ def test_a_change_that_no_version_tells(
 
 
 def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
-    generator = outlines_phi.Generator(fresh, ANSWER)
-    before, changed = share(generator), by_data(fresh)
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, ANSWER)
+    before = share(generator)
     generator.sample(QUESTION, n=50, phi="exact")
-    changed()
+    change()
     draws = generator.sample(QUESTION, n=2000, phi="exact")
     after = share(generator)
     found = draws.texts.count("yes") / 2000
@@ -79,23 +71,33 @@ def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
 
 
 def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Control: the test above tells the laws apart."""
-    generator = outlines_phi.Generator(fresh, ANSWER)
-    before, changed = share(generator), by_data(fresh)
+    """Control: the tests above tell the laws apart."""
+    change, generator = hooked(fresh), outlines_phi.Generator(fresh, ANSWER)
+    before = share(generator)
     monkeypatch.setattr(BoundsTree, "drift", lambda *_: 0.0)
-    changed()
+    change()
     assert share(generator) == before
+
+
+def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
+    """Rows written through ``.data``, none of whose numbers are read: seen where the model is asked at all."""
+    word = regex("(yes|no|maybe|[a-z]{4,9})")
+    generator, version = outlines_phi.Generator(fresh, word, phi="exact"), fresh.lm.version()
+    generator.sample(QUESTION, n=8)
+    (tree,) = fresh._trees._trees.values()
+    fresh.model.get_output_embeddings().weight.data[600:630].mul_(0.25)
+    assert fresh.lm.version() == version
+    generator.sample(QUESTION, n=40)
+    assert tree not in fresh._trees._trees.values()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rounding_is_no_change(dtype: torch.dtype) -> None:
     """A tree that was grown in other company is kept."""
-    from outlines_phi.lm import bundled
-
     model = outlines_phi.from_transformers(*bundled.load(dtype))
-    generator = outlines_phi.Generator(model, ANSWER)
-    generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3, phi="exact")
+    hooked(model)
+    generator = outlines_phi.Generator(model, ANSWER, phi="exact")
+    generator.sample_batch(["Question: ", QUESTION, "New character: Aria. JSON: " * 9], n=3)
     known = list(model._trees._trees.values())
-    draws = generator.sample(QUESTION, n=50, phi="exact")
-    assert draws.counts.calls <= 1
-    assert list(model._trees._trees.values())[: len(known)] != [] and set(known) <= set(model._trees._trees.values())
+    assert generator.sample(QUESTION, n=50).counts.calls > 0
+    assert list(model._trees._trees.values()) == [known[0], known[2], known[1]]

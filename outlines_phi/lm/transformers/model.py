@@ -15,7 +15,7 @@ from ..model import LanguageModel, TokenTrees
 from .forward import Forward
 from .regions import RegionTrees
 from .selfcheck import ROADS, road, tolerance
-from .version import saved, structure, weights
+from .version import Weights, hooks, opaque, saved, structure
 
 SPREAD = 4.0
 """The standard deviation of a language model's logits, in nats: about that of trained ones."""
@@ -63,6 +63,7 @@ class TransformersModel(LanguageModel):
         self.max_length = next((length for length in contexts if length), None)
         self.device = hf_model.device
         self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
+        self._weights = Weights(hf_model)
         self._fingerprint: tuple[Hashable, str] | None = None
         self._check_mode()
 
@@ -95,9 +96,14 @@ class TransformersModel(LanguageModel):
     def version(self) -> Hashable:
         """Return what the law depends on beside the input: how the model computes, and its weights (by their write counters).
 
-        What hooks do, and writes through ``.data``, cannot be seen here; trees that are used again compare their roots.
+        What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """
-        return structure(self.hf_model), weights(self.hf_model)
+        return structure(self.hf_model), hooks(self.hf_model), self._weights.version()
+
+    @property
+    def opaque(self) -> bool:
+        """See :attr:`LanguageModel.opaque`."""
+        return opaque(self.hf_model)
 
     @property
     def rounding(self) -> float:
