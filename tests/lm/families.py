@@ -10,7 +10,8 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-SIZE, LAYERS, CONTEXT, BORDER, ORIGINAL = 64, 4, 64, 8, 16
+SIZE, LAYERS, CONTEXT, ORIGINAL = 64, 4, 64, 16
+BORDER, WIDE = 8, 24  # the second one lies beyond what a short trial sees
 LARGEST = 3_000_000  # parameters; what is larger is not worth a walk
 NOT_BUILT = {
     "dots3_note": "text, vision and audio whose sizes are checked against each other; its text is dots3_note_text",
@@ -22,18 +23,22 @@ NOT_BUILT = {
 }
 FAMILIES = tuple(family for family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if family not in NOT_BUILT)
 
+BORDERS = (
+    r"^(sliding_window|(attention_)?window(_size)?|(attention_|mamba_)?chunk_size|attention_window_size|index_topk"
+    r"|indexer_budget|(lsh|local)_attn_chunk_length|block_size)$"
+)
 # What a number of a configuration becomes, by its name: the first pattern that matches. ``None``: windows, chunks and
 # selections of the nearest or the best; they become the border that a walk crosses.
 RULES: tuple[tuple[str, float | None], ...] = (
-    (r"^(sliding_window|window_size|attention_window|attention_chunk_size|chunk_size|mamba_chunk_size)$", None),
-    (r"^(index_topk|index_local_blocks|attention_window_size|(lsh|local)_attn_chunk_length)$", None),
+    (BORDERS, None),
     (r"vocab_size$|^(vocab_size_per_layer_input|emb_vocab)", SIZE),
     (r"^(hidden_size|d_model|n_embd|dim|emb(edding)?_(size|dim)|word_embed_proj_dim|lru_width|adapter_in_dim)$", 32),
     (r"^((num_|n_)?(hidden_|decoder_|encoder_)?layers?|num_blocks)$", LAYERS),
     (r"^(num_|n_)?(decoder_|encoder_)?(attention_)?heads?$|^lightning_nh$", 4),
     (r"^(num_key_value_heads|num_kv_heads|n_kv_heads)$", 2),
     (r"^(global_|linear_(key_|value_)?|index_)?head_dim$|^(d_head|kv_channels|attention_head_dim)$", 8),
-    (r"^(linear_num_(key_|value_)?heads|index_n_heads)$", 4),
+    (r"^linear_num_(key_|value_)?heads$", 4),
+    (r"^index_n_heads$", 32),  # with few, keys tie at a score of nought, and which are chosen is arbitrary
     (r"intermediate_size|ffn_dim|^n_inner|^d_ff|ffn_hidden_size|d_inner|^feed_forward_size|^dim_ff", 64),
     (r"^(max_position_embeddings|n_positions|max_seq_len|n_ctx|max_sequence_length|model_max_length)$", CONTEXT),
     (r"^(num_experts|n_routed_experts|num_local_experts|moe_num_experts|zero_expert_num)$", 4),
@@ -49,11 +54,23 @@ RULES: tuple[tuple[str, float | None], ...] = (
     (r"^bos_token_id$", 1),
     (r"^eos_token_id$", 2),
 )
-WITHOUT_DEFAULT = ("pad_token_id", "bos_token_id", "eos_token_id", "head_dim", "num_key_value_heads")  # set even where the default is None
+# Set even where the default is None.
+WITHOUT_DEFAULT = ("pad_token_id", "bos_token_id", "eos_token_id", "head_dim", "num_key_value_heads")
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "head_dim",
+    "num_key_value_heads",
+)  # set even where the default is None
 LISTS = ("layer_types", "mlp_layer_types", "layers_block_type")  # one entry per layer
 
 MULTI_HEAD_LATENT = {"head_dim": 4, "qk_head_dim": 12, "num_key_value_heads": 4}
 MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2}
+MIXED = {
+    "use_sliding_window": True,
+    "sliding_window": BORDER,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 DOTS3 = {"per_layer_config": {}, "head_dim": 12, "index_head_dim": 8}
 QWEN4_INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_compress_ratio": 2}
@@ -87,6 +104,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "gptj": {"rotary_dim": 4},
     "granitemoehybrid": {**MAMBA2, "layer_types": ["linear_attention", "full_attention"] * 2},
+    "hrm_text": {"initializer_range": 0.1},  # at 0.3 its recurrence amplifies rounding a thousandfold
     "inkling_text": {"logits_mup_width_multiplier": 1.0},
     "inkling2_text": {"logits_mup_width_multiplier": 1.0},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -167,3 +185,91 @@ def model_of(config: PreTrainedConfig, attention: str = "eager", dtype: torch.dt
 def build(family: str, border: int = BORDER) -> Any:
     """Return the tiny model of ``family``."""
     return model_of(configuration(family, border))
+
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [8.0] * 4,
+    "factor": CONTEXT / ORIGINAL,
+    "original_max_position_embeddings": ORIGINAL,
+}
+# Configurations beside the defaults: the family, and what is changed.
+SPECIALS: dict[str, tuple[str, dict[str, Any]]] = {
+    "phi3 long": ("phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": ORIGINAL}),
+    "phi3 long, windows": (
+        "phi3",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": ORIGINAL, "sliding_window": BORDER},
+    ),
+    "phimoe long": (
+        "phimoe",
+        {
+            "rope_parameters": {**LONGROPE, "short_mscale": 1.0, "long_mscale": 1.3},
+            "original_max_position_embeddings": ORIGINAL,
+        },
+    ),
+    "llama long": ("llama", {"rope_parameters": LONGROPE}),
+    "qwen3 long": ("qwen3", {"rope_parameters": LONGROPE}),
+    "llama dynamic": ("llama", {"rope_parameters": {**ROPE, "rope_type": "dynamic", "factor": 4.0}}),
+    "llama yarn": (
+        "llama",
+        {
+            "rope_parameters": {
+                **ROPE,
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": ORIGINAL,
+            }
+        },
+    ),
+    "llama3": (
+        "llama",
+        {
+            "rope_parameters": {
+                **ROPE,
+                "rope_type": "llama3",
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": ORIGINAL,
+            }
+        },
+    ),
+    "llama linear": ("llama", {"rope_parameters": {**ROPE, "rope_type": "linear", "factor": 4.0}}),
+    "phi3 windows": ("phi3", {"sliding_window": BORDER}),
+    "qwen2 windows": ("qwen2", MIXED),
+    "qwen3 windows": ("qwen3", MIXED),
+    "gemma3 wide windows": ("gemma3_text", {"sliding_window": WIDE}),
+    "mistral wide windows": ("mistral", {"sliding_window": WIDE}),
+    "llama4 wide chunks": ("llama4_text", {"attention_chunk_size": WIDE}),
+    "gpt_neo wide windows": ("gpt_neo", {"window_size": WIDE}),
+    "falcon alibi": ("falcon", {"alibi": True}),
+    "falcon new decoder": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    "minimax wide blocks": ("minimax", {"block_size": 16}),
+}
+MASKED_ROWS = {"-1e4": -1e4, "lowest": torch.finfo(torch.float32).min, "-inf": float("-inf")}
+
+
+def special(name: str) -> Any:
+    """Return the tiny model of one of :data:`SPECIALS`."""
+    family, changes = SPECIALS[name]
+    return model_of(configuration(family, **changes))
+
+
+def with_masked_rows(family: str, value: float) -> Any:
+    """Return a tiny model whose last eight rows of the output belong to no token: they are always ``value``."""
+    model = model_of(configuration(family))
+
+    def mask(module: Any, arguments: Any, logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_fill(-1, torch.arange(SIZE - 8, SIZE, device=logits.device), value)
+
+    model.get_output_embeddings().register_forward_hook(mask)
+    return model
+
+
+def borders(config: PreTrainedConfig) -> list[int]:
+    """Return where a model may change its ways: windows, chunks and selections, and the context before it was stretched."""
+    found = {ORIGINAL} if "original_max_position_embeddings" in str(config.to_dict().get("rope_parameters")) else set()
+    numbers = [value for name, value in config.to_dict().items() if re.search(BORDERS, name) and isinstance(value, int)]
+    return sorted(found | {value for value in numbers if 2 < value < CONTEXT}) or [BORDER]

@@ -20,8 +20,8 @@ from .families import SIZE
 
 DEEPEST = 6  # tokens that a walk adds to a prompt
 # The largest error of a log-probability, over the standard deviation of the log-probabilities (at least one).
-# Rounding gives 1e-5, 0.03 and 0.2; a mask or a position that is wrong gives more than 0.1 in float32.
-TOLERANCE = {torch.float32: 5e-4, torch.float16: 0.1, torch.bfloat16: 0.6}
+# Rounding gives 3e-5, 0.01 and 0.06; a mask or a position that is wrong gives more than 0.1 in float32.
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.6}
 IMPOSSIBLE = -80.0  # in nats: below it, only that the tree says so too is asked for
 
 
@@ -145,7 +145,8 @@ def walk(hf_model: Any, prompts: Sequence[Sequence[int]], truth: Truth | None = 
         return Outcome(None, refusal, fault, road)
     nodes = list(walked.laws)
     error = distance(
-        torch.stack([walked.laws[node] for node in nodes]), torch.stack([truth(walked.sequences[node]) for node in nodes])
+        torch.stack([walked.laws[node] for node in nodes]),
+        torch.stack([truth(walked.sequences[node]) for node in nodes]),
     )
     if not fault and not error <= TOLERANCE[hf_model.dtype]:
         fault = f"off by {error:.2g}"
