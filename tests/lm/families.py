@@ -56,12 +56,6 @@ RULES: tuple[tuple[str, float | None], ...] = (
 )
 # Set even where the default is None.
 WITHOUT_DEFAULT = ("pad_token_id", "bos_token_id", "eos_token_id", "head_dim", "num_key_value_heads")
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "head_dim",
-    "num_key_value_heads",
-)  # set even where the default is None
 LISTS = ("layer_types", "mlp_layer_types", "layers_block_type")  # one entry per layer
 
 MULTI_HEAD_LATENT = {"head_dim": 4, "qk_head_dim": 12, "num_key_value_heads": 4}
