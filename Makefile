@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types format clean
+.PHONY: demo test test-full lint types format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo
@@ -11,6 +11,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test-full: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses auto -m "full or not full"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -69,6 +69,8 @@ ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 DOTS3 = {"per_layer_config": {}, "head_dim": 12, "index_head_dim": 8}
 QWEN4_INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_compress_ratio": 2}
 OVERRIDES: dict[str, dict[str, Any]] = {
+    # The padding token is all zeros: its keys tie, and which of them sparse attention chooses is arbitrary.
+    **dict.fromkeys(("axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4"), {"pad_token_id": None}),
     "bamba": {**MAMBA2, "attn_layer_indices": [1, 3]},
     "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_functions": 1},
     "codegen": {"rotary_dim": 4},

@@ -54,6 +54,13 @@ class Forward:
         """Its configuration."""
         return self.hf_model.config
 
+    @property
+    def triggers(self) -> list[int]:
+        """The tokens at which an adapter sets in (activated LoRA); a model without one has none."""
+        adapters = getattr(self.hf_model, "peft_config", None) or {}
+        named = [getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters.values()]
+        return next((list(tokens) for tokens in named if tokens), [])
+
     def structure(self) -> int:
         """Return a value that changes with how it computes, see :mod:`outlines_phi.lm.transformers.version`."""
         return structure(self.hf_model)

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...errors import UnsupportedError
 from ..forest import Forest, grown
 from ..model import Evaluation, ModelCounts, TokenTrees
 from .cache import SlotCache
@@ -48,6 +49,8 @@ class PackedTrees(TokenTrees):
         self.counts, self._forward = ModelCounts(), forward
         # Each look at these walks over the model's parameters, or its configuration.
         self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
+        if forward.attention == "flex_attention":
+            raise UnsupportedError("flexible attention takes no mask of its own for every slot")
         self._forest = Forest(prompts, forward.size, forward.max_length)
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()) + gap)
