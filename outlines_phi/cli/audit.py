@@ -160,7 +160,7 @@ def _measured(
             n,
             confidence=confidence,
             bounds_tokens=bounds_tokens,
-            progress=lambda finished, _: progress.update(task, completed=finished),
+            progress=lambda so_far: progress.update(task, completed=so_far.draws),
             **settings,
         )
 
