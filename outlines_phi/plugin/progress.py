@@ -113,7 +113,7 @@ class _Bar:
         total, done = (progress.wanted, progress.draws) if progress.wanted else (None, progress.calls)
         if self._bar is None:
             self._bar = self._tqdm(total=total, unit="draw" if total else "call")
-        self._bar.set_postfix_str(_beside(progress), refresh=False)
+        self._bar.set_postfix_str(beside(progress), refresh=False)
         self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
@@ -142,9 +142,10 @@ class _Line:
             sys.stderr.write("\n")
 
 
-def _beside(progress: Progress) -> str:
-    """Return what is said beside a bar."""
+def beside(progress: Progress, *, draws: bool = False) -> str:
+    """Return what is said beside a bar, with the ``draws`` where it does not show them itself."""
+    drawn = f"{progress.draws:,} of {progress.wanted:,} draws, " if draws else ""
     attempts = f"{progress.attempts:,} attempts, " if progress.attempts else ""
     uppers = [upper for _, upper in progress.log_z_bounds]
     bounds = f", log Phi in [{progress.log_z_bounds[0][0]:.3g}, {uppers[0]:.3g}]" if len(uppers) == 1 else ""
-    return f"{attempts}{progress.calls:,} calls, {progress.tokens:,} tokens{bounds}"
+    return f"{drawn}{attempts}{progress.calls:,} calls, {progress.tokens:,} tokens{bounds}"
