@@ -88,7 +88,7 @@ class TestSeconds:
 
     @pytest.mark.usefixtures("ticking")
     def test_draws_that_are_there_have_the_law(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Also the first draws of calls that were stopped; were attempts cut when the time is over, they would be the short ones."""
+        """Also the first draws of calls that were stopped; if attempts were cut when the time is over, they would be short ones."""
 
         def first() -> list[tuple[int, ...]]:
             with pytest.raises(BudgetError) as caught:
