@@ -264,7 +264,7 @@ class TestMode:
         ({"phi": "exact"}, "phi was given to .*draws nothing; leave it out"),
         ({"num_return_sequences": 2}, "num_return_sequences was given"),
         ({"do_sample": False}, "do_sample was given"),
-        ({"effort": 5}, r"expected Effort\(tokens=...\)"),
+        ({"effort": 5}, r"expected Effort\(tokens=..., seconds=...\)"),
         ({"phi": None}, "phi was given to .*draws nothing; leave it out"),
         ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
         (
