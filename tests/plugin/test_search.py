@@ -16,6 +16,7 @@ import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.lm import watch
 from outlines_phi.phi import enumerate as enumerate_
 from outlines_phi.plugin.generator import PhiGenerator
 
@@ -255,6 +256,19 @@ class TestMode:
             generator.probabilities("Person: Nora is a teacher. JSON: ", top_k=1)
         with pytest.raises(EmptyLanguageError, match="max_new_tokens=1 is too small"):
             generator.mode(QUESTION, max_new_tokens=1)
+
+
+@pytest.mark.parametrize("door", ["probabilities", "mode"])
+def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes a second."""
+    time = iter(range(10**6))
+    monkeypatch.setattr(watch, "now", lambda: float(next(time)))
+    generator = outlines_phi.Generator(fresh, regex("[a-z ]{9,12}"))
+    with pytest.raises(BudgetError, match="its 3 s were over") as caught:
+        getattr(generator, door)("Story: Aria is a ", effort=Effort(seconds=3))
+    assert caught.value.partial[0].log_z_bounds[1] <= 0
+    asked = fresh(QUESTION, ANSWER, phi=ExactPhi(effort=Effort(seconds=10**5)), do_sample=False)
+    assert asked == generator.model(QUESTION, ANSWER, phi="exact", do_sample=False)
 
 
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
