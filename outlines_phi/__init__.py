@@ -24,6 +24,7 @@ from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
 from .errors import GrammarError as GrammarError
 from .errors import GrammarWarning as GrammarWarning
+from .errors import InterruptedDraws as InterruptedDraws
 from .errors import ModelError as ModelError
 from .errors import OutlinesPhiError as OutlinesPhiError
 from .errors import UnsupportedError as UnsupportedError
@@ -41,6 +42,7 @@ from .guides.table import Table as Table
 from .lm.model import LanguageModel as LanguageModel
 from .lm.table_model import TableModel as TableModel
 from .lm.transformers.model import TransformersModel as TransformersModel
+from .lm.watch import Progress as Progress
 from .phi.auto import AutoPhi as AutoPhi
 from .phi.bigram import BigramDPPhi as BigramDPPhi
 from .phi.exact import Effort as Effort
@@ -111,6 +113,7 @@ __all__ = [
     "GrammarWarning",
     "Guarantee",
     "Guide",
+    "InterruptedDraws",
     "LanguageModel",
     "LearnedPhi",
     "LocalPhi",
@@ -127,6 +130,7 @@ __all__ = [
     "Population",
     "Probabilities",
     "Probability",
+    "Progress",
     "PromptLookupDrafter",
     "Ranking",
     "RolloutPhi",

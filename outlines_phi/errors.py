@@ -10,6 +10,8 @@
     ├── ConstraintError       a predicate that raised, or gave no answer; carries the text
     ├── DraftError            a drafter that raised, or proposed what is no draft
     └── BudgetError           exact sampling ran out of effort; carries what it had so far
+    KeyboardInterrupt
+    └── InterruptedDraws      Ctrl-C in a call that had exact draws already; carries them
 
 Each message says what was given, what was expected, and what to do next. Classes that also mean a
 wrong argument derive from ``ValueError`` so that an application's existing handlers keep working.
@@ -105,14 +107,30 @@ class DraftError(OutlinesPhiError, ValueError):
     """
 
 
+def too_small(budget: object, least: int, name: str = "max_new_tokens") -> EmptyLanguageError:
+    """Return the error of a budget, given as ``name``, that the shortest member of the language does not fit."""
+    return EmptyLanguageError(
+        f"Give {name}={least} or more: {name}={budget} is too small, this output type needs {least} tokens, end of sequence "
+        "included.",
+        least_budget=least,
+    )
+
+
+COST = "using the set as if it were complete costs at most the probability that the effort runs out, in total variation"
+"""What is to be known of the draws that a call has made before its effort ran out."""
+
+
 class BudgetError(OutlinesPhiError, RuntimeError):
     """Exact sampling ran out of effort.
 
     Attributes
     ----------
+    reason
+        The message without what to do.
     draws
         One :class:`Draws` per prompt with what was drawn before the effort ran out, in launch order. Using one as if it were
-        complete costs at most the probability that the effort runs out, in total variation (each draw is still exact).
+        complete costs at most the probability that the effort runs out, in total variation (each draw is still exact). Where the
+        effort was time, that probability depends on the machine.
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi`` of the prompt, in nats.
     partial
@@ -123,12 +141,41 @@ class BudgetError(OutlinesPhiError, RuntimeError):
         self,
         message: str,
         *,
+        reason: str = "",
         draws: Any = None,
         log_z_bounds: tuple[float, float] | None = None,
         partial: Any = None,
     ) -> None:
         super().__init__(message)
-        self.draws, self.log_z_bounds, self.partial = draws, log_z_bounds, partial
+        self.reason, self.draws, self.log_z_bounds, self.partial = reason or message, draws, log_z_bounds, partial
+
+    @classmethod
+    def of(cls, remedy: str, reason: str, carried: str = "", **attributes: Any) -> BudgetError:
+        """Return the error that says what to do, then what was reached, then what it carries of that; none with a full stop."""
+        reached = f"{reason}; {carried}" if carried else reason
+        return cls(f"{remedy}. {reached}.", reason=f"{reason}.", **attributes)
+
+
+class InterruptedDraws(KeyboardInterrupt):
+    """Ctrl-C in a call that had made exact draws already; ``except KeyboardInterrupt`` catches it, too.
+
+    Attributes
+    ----------
+    draws
+        One :class:`Draws` per prompt: those that were accepted, in launch order. Unlike a :class:`BudgetError`, an interrupt does
+        not wait for the attempts that are under way, and these are rather long ones: the set leans to short texts by about the
+        attempts that it lacks, ``width`` of them at most.
+    """
+
+    def __init__(self, message: str, *, draws: Any = None) -> None:
+        super().__init__(message)
+        self.draws = draws
+
+    @classmethod
+    def of(cls, draws: Any, wanted: int) -> InterruptedDraws:
+        """Return the exception for ``draws``, of so many for each prompt."""
+        made = sum(map(len, draws))
+        return cls(f"{made} of {wanted * len(draws)} draws were made; .draws of this exception has them.", draws=draws)
 
 
 class FidelityWarning(UserWarning):

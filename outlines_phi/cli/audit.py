@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from outlines.generator import SteerableGenerator
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.audit import AuditReport
@@ -18,6 +17,7 @@ from ..plugin.options import CallOptions
 from ..plugin.output_types import to_language
 from ..plugin.processor import MaskLogitsProcessor
 from .ban import read_ban
+from .bar import Quiet, bar
 from .ending import Debug, note
 from .model import BUNDLED, check_chats, load
 from .options import (
@@ -87,6 +87,7 @@ def audit(
     saved: Annotated[
         Path | None, typer.Option("--from", help="Audit the draws of a file that generate --phi local wrote; no model.")
     ] = None,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Measure how far plain masking is from the model's own law, conditioned on the format.
@@ -120,7 +121,7 @@ def audit(
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)
-    report = _measured(application, given, n, confidence, bounds_tokens, settings)
+    report = _measured(application, given, n, confidence, bounds_tokens, settings, quiet)
     print_audit(report, Console(highlight=False))
     for target in targets:
         note(f"Report: {report.save(target)}")
@@ -131,7 +132,7 @@ def _check_alone(context: typer.Context) -> None:
     useless = [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in ("saved", "confidence", "debug")
+        if parameter.name not in ("saved", "confidence", "quiet", "debug")
         and getattr(context.get_parameter_source(str(parameter.name)), "name", "") == "COMMANDLINE"
     ]
     if useless:
@@ -148,19 +149,16 @@ def _measured(
     confidence: float,
     bounds_tokens: int,
     settings: dict[str, Any],
+    quiet: bool,
 ) -> AuditReport:
-    console = Console(stderr=True)
-    columns = (TextColumn("draws"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as progress:
-        task = progress.add_task("draws", total=n * len(prompts))
+    with bar("draws", n * len(prompts), shown=not quiet) as progress:
         return measure(
             application,
             [model_input(prompt) for prompt in prompts],
             n,
             confidence=confidence,
             bounds_tokens=bounds_tokens,
-            progress=lambda finished, _: progress.update(task, completed=finished),
+            progress=progress.told(completed=True),
             **settings,
         )
 

@@ -110,26 +110,27 @@ class Batches:
         missing = self.n - len(draws) - draws.failures
         error = None
         if missing:
-            error = BudgetError(_shortfall(draws, self.n, self.generator.phi))
+            error = _shortfall(draws, self.n, self.generator.phi)
         return Outcome(index=row, prompt=self.prompts[row], draws=draws, error=error)
 
     def _seed(self, first: int) -> int:
         return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])
 
 
-def _shortfall(draws: Draws, n: int, phi: Phi | None) -> str:
+def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:
     if isinstance(phi, LookaheadPhi):
-        return (
-            f"The effort ran out with {len(draws)} of {n} draws, where the model hardly writes anything else than banned phrases. "
-            "Give --ban-level mask, or another prompt."
+        return BudgetError.of(
+            "Give --ban-level mask, or another prompt",
+            f"The effort ran out with {len(draws)} of {n} draws, where the model hardly writes anything else than banned phrases",
         )
     certificate, (low, high) = draws.certificate, draws.log_z_bounds
     if certificate is not None and certificate.total_variation and not len(draws):
-        return (
-            f"The effort ran out with {certificate}, short of --tolerance. Give a larger --tolerance, --confidence 0.95 beside it, "
-            "or --phi exact without it."
+        return BudgetError.of(
+            "Give a larger --tolerance, --confidence 0.95 beside it, or --phi exact without it",
+            f"The effort ran out with {certificate}, short of --tolerance",
         )
-    return (
-        f"The effort ran out with {len(draws)} of {n} exact draws (log Phi between {low:.4g} and {high:.4g}). Each that is there "
-        "is exact. Draw with weights (--phi auto), or move the prompt closer to the format."
+    return BudgetError.of(
+        "Draw with weights (--phi auto), or move the prompt closer to the format",
+        f"The effort ran out with {len(draws)} of {n} exact draws (log Phi between {low:.4g} and {high:.4g})",
+        "each that is there is exact",
     )

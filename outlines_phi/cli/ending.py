@@ -35,6 +35,11 @@ class Commands(TyperGroup):
         """Run the command that the arguments name."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.meta.get(DEBUG):
+                raise
+            tell("Interrupted", "yellow", "before there was a result.")
+            raise typer.Exit(INTERRUPTED) from None
         except (OutlinesPhiError, OSError, torch.cuda.OutOfMemoryError) as error:
             broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
             if ctx.meta.get(DEBUG) or broken_pipe:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +24,7 @@ from ..plugin.fidelity import Suite
 from ..plugin.languages import QUICK, SUITE, Language, own
 from ..plugin.methods import methods
 from ..plugin.options import CallOptions
+from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
 from .model import BUNDLED, check_chats, load
 from .options import (
@@ -87,6 +87,7 @@ def fidelity(
         Path | None, typer.Option(help=f"Folder for {', '.join(FILES)}, made where there is none.")
     ] = None,
     quick: Annotated[bool, typer.Option(help="A few small languages, and few draws: under a minute.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Measure the distance of every estimator and sampler from the model's own law, conditioned on a format, and its cost.
@@ -124,10 +125,10 @@ def fidelity(
     law = CallOptions.read(settings, loaded.model.generation_config).settings
     draws = min(n, QUICK_DRAWS) if quick else n
     suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=law, n=draws, seed=seed)
-    run(suite, output, {"model": model, "n": draws, "seed": seed, **settings})
+    run(suite, output, {"model": model, "n": draws, "seed": seed, **settings}, quiet=quiet)
 
 
-def run(suite: Suite, output: Path | None, context: dict[str, Any]) -> Grid:
+def run(suite: Suite, output: Path | None, context: dict[str, Any], *, quiet: bool = False) -> Grid:
     """Measure a suite, show its table, and write the results to the folder ``output`` with what they depend on.
 
     After Ctrl-C, what is finished is shown and written all the same, and the command ends with its exit code.
@@ -135,17 +136,14 @@ def run(suite: Suite, output: Path | None, context: dict[str, Any]) -> Grid:
     headings: dict[str, Heading] = {}
     cells: list[Cell] = []
     started, interrupted = time.perf_counter(), False
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=len(suite))
+    with bar("", len(suite), shown=not quiet) as progress:
         try:
-            for heading, cell in suite.cells(lambda what: progress.update(task, description=what)):
+            for heading, cell in suite.cells(lambda what: progress.move(description=what)):
                 if output is not None and cells and heading.name not in headings:
                     _write_data(Grid(list(headings.values()), cells), output, {**context, "complete": False})
                 headings[heading.name] = heading
                 cells.append(cell)
-                progress.advance(task)
+                progress.move(len(cells))
         except KeyboardInterrupt:
             interrupted = True
     grid = Grid(list(headings.values()), cells)

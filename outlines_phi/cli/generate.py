@@ -7,14 +7,11 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, final, get_args
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
@@ -32,6 +29,7 @@ from ..sampling.sampler import Request
 from ..sampling.smc import SMC, Resample
 from . import journal
 from .ban import read_ban
+from .bar import Quiet, bar
 from .batches import Batches, Outcome
 from .draft import read_draft
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
@@ -127,6 +125,7 @@ def generate(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin the file anew.")] = False,
     token_ids: Annotated[bool, typer.Option("--token-ids", help="Write the token ids of every draw.")] = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Draw outputs in a format, each with its weight and guarantee, as lines of JSON.
@@ -192,7 +191,7 @@ def generate(
         seed=run.seed,
         size=batch_size,
     )
-    raise typer.Exit(_work(batches, run, output, saved, token_ids))
+    raise typer.Exit(_work(batches, run, output, saved, token_ids, quiet))
 
 
 def _sampler(particles: int | None, resample: str | None) -> SMC | None:
@@ -249,14 +248,17 @@ def _check_fits(generator: PhiGenerator, run: Run) -> None:
     Request(lm=generator.model.lm, table=table, prompts=[(0,)], settings=run.settings, n=run.n)
 
 
-def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, token_ids: bool) -> int:
+def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, token_ids: bool, quiet: bool) -> int:
     """Draw what the file does not have yet; return the exit code."""
     begin = 0 if saved is None else saved.prompts
     tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
     if begin:
         note(f"{output} has {begin} of {len(batches.prompts)} prompts; going on from there.")
     interrupted = False
-    with Journal(output, saved) as lines, _progress(len(batches.prompts), begin, output) as progress:
+    # No lines run through the bar.
+    shown = not quiet and (output is not None or not sys.stdout.isatty())
+    with Journal(output, saved) as lines, bar("prompts", len(batches.prompts), begin=begin, shown=shown) as progress:
+        batches = replace(batches, keywords={**batches.keywords, "progress": progress.told(completed=False)})
         try:
             if saved is None:
                 lines.write([run.header()])
@@ -264,7 +266,7 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
                 lines.write([record for outcome in outcomes for record in _records(outcome, token_ids)])
                 for outcome in outcomes:
                     tally.count(outcome)
-                progress.update(progress.task_ids[0], completed=tally.prompts)
+                progress.move(tally.prompts)
         except KeyboardInterrupt:
             interrupted = True
     tally.report(len(batches.prompts), output, batches.generator.phi)
@@ -359,15 +361,3 @@ class Tally:
                 "red",
                 f'{self.errors.total()} of {prompts} prompts ({kinds}); the lines with "record": "error".',
             )
-
-
-@contextmanager
-def _progress(prompts: int, begin: int, output: Path | None) -> Iterator[Progress]:
-    """Show a bar where somebody sees it, and where no lines run through it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    hidden = not console.is_terminal or (output is None and sys.stdout.isatty())
-    # The standard output is for the draws alone: rich would send it through the bar's console.
-    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as progress:
-        progress.add_task("prompts", total=prompts, completed=begin)
-        yield progress

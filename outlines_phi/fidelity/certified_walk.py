@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import BudgetError
 from ..guides.table import Table
+from ..lm.watch import limited
 from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
 from ..phi.estimator import Estimate, Need, ProposalPhi
 from ..phi.evaluator import Evaluator
@@ -45,13 +46,15 @@ class CertifiedWalk(ProposalPhi):
         """
         trees = [BoundsTree(run.table, budget) for budget in run.budgets]
         evaluator = Evaluator(run.lm, run.settings, run.prompts, trees)
-        expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.phi.tolerance)
-        reached = enumerate_together(trees, evaluator, self.phi.tolerance, self.phi.effort.tokens)
-        if not all(reached):
-            raise BudgetError(
-                f"Enumeration did not reach tolerance={self.phi.tolerance} with {self.phi.effort.tokens} model tokens. Raise the "
-                "tolerance or the effort."
-            )
+        with limited(self.phi.effort.seconds) as watch:
+            expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.phi.tolerance)
+            reached = enumerate_together(trees, evaluator, self.phi.tolerance, self.phi.effort.tokens)
+            if not all(reached):
+                used = watch.end_of(f"its {self.phi.effort.tokens} model tokens were used")
+                raise BudgetError.of(
+                    "Give a larger tolerance or effort",
+                    f"Enumeration did not reach tolerance={self.phi.tolerance} when {used}",
+                )
         return WalkEstimate([tree.root for tree in trees], run.table)
 
 

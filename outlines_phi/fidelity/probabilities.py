@@ -12,6 +12,7 @@ from typing import Any, final
 from ..errors import BudgetError, ValueReadError
 from ..guides.texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
+from ..lm.watch import Progress, current, follow
 from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
 from ..phi.evaluator import Evaluator
 from ..phi.possibility import refuse_impossible
@@ -167,7 +168,7 @@ def probabilities(
     tolerance
         Enumerate until ``U - Lo <= tolerance * Lo``.
     max_tokens, max_bytes
-        Model tokens to spend at most, and memory, per prompt.
+        Model tokens to spend at most, and memory, per prompt. The time of the call that is watched ends the work as well.
     reader
         The value of a text; ``None`` where every text is its own value.
 
@@ -179,6 +180,7 @@ def probabilities(
         No member of the language has any probability.
     """
     evaluator, known = Evaluator(lm, settings, prompts, trees), [tree.expansions for tree in trees]
+    follow(lambda: Progress.of(evaluator.counts, bounds=[tree.bounds for tree in trees]))
     expand_towards(trees, evaluator, min(FINITE_PREFIXES, max_tokens), tolerance=tolerance)
     spent = [tree.expansions - n for tree, n in zip(trees, known, strict=True)]
     reached = enumerate_together(trees, evaluator, tolerance, max_tokens, max_bytes, spent=spent)
@@ -189,11 +191,12 @@ def probabilities(
     if not all(reached):
         row = reached.index(False)
         lower, upper = trees[row].bounds
-        raise BudgetError(
+        when = current().end_of("its effort or its memory was used")
+        raise BudgetError.of(
+            "Give a larger effort or tolerance, or a smaller language: a lower max_new_tokens, or an output type with bounds",
             f"Prompt {row}: {trees[row].expansions} expanded prefixes ({counts.tokens} model tokens, paths that were evaluated "
-            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}. The error's .partial "
-            "has the probabilities with the bounds so far. Give a larger effort or tolerance, or make the language "
-            "smaller: a lower max_new_tokens, or an output type with bounds.",
+            f"again included) left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={tolerance}, when {when}",
+            "the error's .partial has the probabilities with the bounds so far",
             partial=results,
             log_z_bounds=results[row].log_z_bounds,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -66,16 +66,11 @@ class TraceRecorder:
         The model's.
     prompts, n
         Trajectories: ``n`` of each prompt.
-    progress
-        Called with the number of finished trajectories, and of all, whenever one finishes.
     """
 
-    def __init__(
-        self, vocabulary: Vocabulary, prompts: int, n: int, progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, prompts: int, n: int) -> None:
         self.traces = [[Trace() for _ in range(n)] for _ in range(prompts)]
-        self._vocabulary, self._progress = vocabulary, progress
-        self._finished, self._all = 0, prompts * n
+        self._vocabulary = vocabulary
 
     def step(
         self,
@@ -90,7 +85,6 @@ class TraceRecorder:
         margin = (log_p.amax(-1) - scores.amax(-1)).double()
         chosen = log_p[torch.tensor(laws, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()
         log_legal, margins = log_s.tolist(), margin.tolist()
-        finished = self._finished
         for (row, number), law, token, log_p_v in zip(draws, laws, tokens, chosen.tolist(), strict=True):
             trace = self.traces[row][number]
             trace.log_legal.append(log_legal[law])
@@ -99,9 +93,6 @@ class TraceRecorder:
                 trace.token_ids.append(token)
                 trace.pieces.append(self._vocabulary.tokens[token])
                 trace.log_p.append(log_p_v)
-            self._finished += trace.failed or token in self._vocabulary.eos_ids
-        if self._progress is not None and self._finished > finished:
-            self._progress(self._finished, self._all)
 
 
 def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import final
 
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
+from ..lm.watch import current
 from .evaluator import Evaluator
 from .frontier import Frontier, grow
 from .tree import BoundsTree, Node
@@ -106,7 +107,8 @@ class BestFirst:
     tolerance
         Expand until ``U - Lo <= tolerance * Lo`` at the root.
     max_tokens, max_bytes
-        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call.
+        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call. The time of the
+        call that is watched ends the work as well.
     width
         Prefixes per model call, at most.
     """
@@ -116,7 +118,7 @@ class BestFirst:
     ) -> None:
         self.tree, self._tolerance, self._max_bytes, self._width = tree, tolerance, max_bytes, width
         self._last = tree.expansions + max_tokens
-        self._frontier = Frontier(tree)
+        self._frontier, self._watch = Frontier(tree), current()
         self._batch: list[Node] = []
 
     @property
@@ -129,7 +131,7 @@ class BestFirst:
         for expanded in self._batch:
             self._frontier.offer(expanded)
         self._batch = []
-        spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes
+        spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes or self._watch.over
         if self.reached or (spent and self.tree.root.expanded):
             return []
         width = min(self._width, max(1, self._last - self.tree.expansions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
@@ -20,16 +21,26 @@ class Effort:
         Attempts launched per requested draw.
     tokens
         Model tokens per requested draw, prompts excluded, counted for each prompt alone when an attempt is launched.
+    seconds
+        Seconds of the whole call, from when it is its turn at the model; ``None`` for no limit. Read between model calls, before an
+        attempt is launched or more is expanded. Every draw that is there then is as good as any other. *How many* there are, and
+        in a seeded call whether they are all there, depends on the machine: to use such a set as if it were complete costs at most
+        the probability that the time runs out, in total variation.
     """
 
     attempts: int = 5_000
     tokens: int = 20_000
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("attempts", "tokens"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UnsupportedError(f"Effort({name}={value!r}) was given; expected a whole number of at least 1.")
+        if self.seconds is not None and not (_is_number(self.seconds) and 0 < self.seconds < math.inf):
+            raise UnsupportedError(
+                f"Effort(seconds={self.seconds!r}) was given; expected a positive number, or None for no limit of time."
+            )
 
 
 @final
@@ -48,7 +59,7 @@ class ExactPhi(Phi):
         certified at this confidence. A part of the effort's tokens goes to the attempts, the last quarter at least.
     effort
         When to give up with a :class:`BudgetError`. A certificate may take ``tokens`` model tokens and ``attempts`` residual
-        attempts in all, for any number of draws.
+        attempts in all, for any number of draws; its seconds are those of certificate and draws together.
     normalizers
         Residual attempts after the draws; each gives an unbiased estimate of ``Phi`` within the tree's bounds.
     width
@@ -66,7 +77,7 @@ class ExactPhi(Phi):
     def __post_init__(self) -> None:
         if not isinstance(self.effort, Effort):
             raise UnsupportedError(
-                f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
+                f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=..., seconds=...)."
             )
         if not _is_number(self.tolerance) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")

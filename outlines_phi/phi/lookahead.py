@@ -46,7 +46,8 @@ class LookaheadPhi(Phi):
         from ``p(v | y, E)``, with ``E`` the event that it comes to be committed without a phrase. Streams run ahead of long
         phrases; the weights of such draws are not known.
     effort
-        When to give up a window with a :class:`BudgetError`; the model tokens and attempts are those of one window.
+        When to give up a window with a :class:`BudgetError`; the model tokens and attempts are those of one window. It has no
+        ``seconds``.
     width
         Attempts of a window in flight at once, at most: as many as have failed.
 
@@ -73,6 +74,11 @@ class LookaheadPhi(Phi):
         if not isinstance(self.effort, Effort):
             raise UnsupportedError(
                 f"LookaheadPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
+            )
+        if self.effort.seconds is not None:
+            raise UnsupportedError(
+                "Leave seconds out of LookaheadPhi(effort=Effort(...)), or give phi='exact', which bans the same phrases and takes "
+                "them. All draws of a look-ahead advance together, so what a limit of time leaves of them would be the short ones."
             )
         check_counts("LookaheadPhi", width=self.width)
         if self.window is not None:

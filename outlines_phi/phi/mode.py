@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from ..guides.guide import DEAD, DONE
+from ..lm.watch import current
 from .frontier import Frontier
 from .tree import BoundsTree, Node
 
@@ -44,7 +45,7 @@ class ModeSearch:
     tolerance
         End when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
     max_tokens
-        Model tokens to spend at most, give or take one call.
+        Model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as well.
     max_bytes
         Memory of the tree, laws being dropped where that makes it fit.
     """
@@ -53,7 +54,7 @@ class ModeSearch:
         self, tree: BoundsTree, top: int, *, tolerance: float = 0.0, max_tokens: int, max_bytes: int = 2**40
     ) -> None:
         self.tree, self._top, self._slack, self._max_bytes = tree, top, math.log1p(tolerance), max_bytes
-        self._before, self._max_tokens = tree.expansions, max_tokens
+        self._before, self._max_tokens, self._watch = tree.expansions, max_tokens, current()
         self._found: list[tuple[float, tuple[int, ...], Node]] = []
         self._collected: set[Node] = set()
         for node in tree.walk():
@@ -117,7 +118,8 @@ class ModeSearch:
             self._frontier.make_nodes(self._least)
             self.tree.drop_laws(self._max_bytes)
         spent = self.tree.expansions - self._before
-        return self.tree.root.expanded and (spent >= self._max_tokens or self.tree.bytes > self._max_bytes)
+        over = spent >= self._max_tokens or self.tree.bytes > self._max_bytes or self._watch.over
+        return self.tree.root.expanded and over
 
     def _descend(self) -> None:
         """Move the beam to the best prefixes one token further down, on through what is known; members drop out of it."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 from outlines.generator import SteerableGenerator
@@ -13,6 +12,7 @@ from ..errors import UnsupportedError
 from ..fidelity.audit import AuditReport, audit_traces, check
 from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
+from ..lm.watch import Progress, follow
 from ..phi.evaluator import Evaluator
 from ..phi.evidence import Evidence
 from ..phi.local import LocalPhi
@@ -27,6 +27,7 @@ from .mistakes import is_format
 from .model import PhiTransformers
 from .options import COUNTED, NEUTRAL, CallOptions, Unset
 from .processor import MaskLogitsProcessor
+from .progress import Told, telling
 
 TOLERANCE = 1e-3
 """Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them."""
@@ -46,7 +47,7 @@ def audit(
     confidence: float = 0.95,
     bounds_tokens: int = 0,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Told = None,
     **settings: Any,
 ) -> AuditReport:
     """Return how biased plain masking is in an application, from ``n`` of its own draws after each prompt.
@@ -73,7 +74,7 @@ def audit(
         What must not be written beside; of free text, ``(model, None)``, it is all that is masked. Left out, what the generator or
         the model bans. Its level says nothing here.
     progress
-        Called with the number of finished draws, and of all, while drawing.
+        ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as in a call with ``phi=``.
     **settings
         The keywords that define the law, as in a call with ``phi=``: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
         ``repetition_penalty``, ``max_new_tokens``, ``seed``. Give those that the application gives.
@@ -111,9 +112,9 @@ def audit(
             )
     refuse_unknown(settings.keys() - NEUTRAL.keys(), COUNTED, MEANT)
     defaults = model.model.generation_config
-    options = replace(CallOptions.read(settings, defaults), n=n)
-    recorder = TraceRecorder(model.lm.vocabulary, len(rows), n, progress)
-    with model.asking(rows, processor, options) as request:
+    options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
+    recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
+    with model.asking(rows, processor, options) as request, telling(options.progress):
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
         counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
         bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())
@@ -189,6 +190,13 @@ def _bounded(
     trees = [BoundsTree(request.table, budget, start=start) for budget, start in begins]
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
     limits = {"max_tokens": tokens, "max_attempts": tokens, "width": WIDTH}
+    before, drawn = replace(counts), request.n * len(trees)
+
+    def progress() -> Progress:
+        spent = ModelCounts(*map(sum, zip(astuple(before), astuple(evaluator.counts), strict=True)))
+        return Progress.of(spent, draws=drawn, wanted=drawn, attempts=drawn, bounds=[tree.bounds for tree in trees])
+
+    follow(progress)
     found = certify(trees, evaluator, TOLERANCE, confidence, request.stream, **limits)
     counts.calls += evaluator.counts.calls
     counts.prompt_tokens += evaluator.counts.prompt_tokens

@@ -24,6 +24,7 @@ from ..vocabulary import Vocabulary
 from .compiled import CompiledTypes
 from .draft_sources import DraftSources
 from .options import CallOptions
+from .progress import telling
 from .stand_in import Borrowed
 
 
@@ -60,7 +61,7 @@ class Kept:
         """Return the draws of every prompt, given by its ids; drafts are written as by ``tokenizer``, where there is one."""
         request, trees = self._request(prompts, table, options, constraint)
         sampler = sampler_for(phi, trees, options.sampler, **self.drafts.of(options.draft, phi, tokenizer))
-        with turn(self.drawing):
+        with turn(self.drawing), telling(options.progress, phi):
             return sampler.sample(request)
 
     def rank(
@@ -74,7 +75,7 @@ class Kept:
     ) -> list[Ranking]:
         """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
         request, trees = self._request(prompts, table, options, constraint)
-        with turn(self.drawing):
+        with turn(self.drawing), telling(options.progress):
             return rank(request, top, trees, **limits)
 
     def _request(

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import torch
 
-from ..errors import EmptyLanguageError, UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError, too_small
 from ..guides.regex import compile_regex
 from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
@@ -291,12 +291,7 @@ def _named(max_tokens: int | None) -> Iterator[None]:
     except EmptyLanguageError as error:
         if error.least_budget is None:
             raise
-        least = error.least_budget
-        raise EmptyLanguageError(
-            f"max_tokens={max_tokens} is too small: this output type needs {least} tokens, end of sequence "
-            f"included. Give max_tokens={least} or more.",
-            least_budget=least,
-        ) from None
+        raise too_small(max_tokens, error.least_budget, "max_tokens") from None
 
 
 @contextmanager

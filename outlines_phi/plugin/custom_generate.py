@@ -32,6 +32,7 @@ from .drafts import Drafts
 from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
 from .options import UNCHOSEN, CallOptions, Unset, proposing
 from .processor import TableLogitsProcessor
+from .progress import Told
 from .search import check_closed, search_options
 
 
@@ -81,6 +82,7 @@ def custom_generate(
     banned_phrases: Ban | None = None,
     draft: Drafts | None = None,
     draft_length: int | None = None,
+    progress: Told = None,
     **prepared: Any,
 ) -> Tensor | PhiGenerateOutput:
     """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
@@ -118,6 +120,8 @@ def custom_generate(
     draft, draft_length
         What proposes tokens, as for every call with ``phi=``; forced text is spelled as the tokenizer does where ``vocabulary`` is
         one. ``assistant_model`` is for transformers' own loop.
+    progress
+        ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as for every call with ``phi=``.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -156,6 +160,7 @@ def custom_generate(
         "sampler": sampler,
         "draft": draft,
         "draft_length": draft_length,
+        "progress": progress,
         "max_new_tokens": config.max_new_tokens,
         "max_length": length_of(max_length, config, model, input_ids.shape[1]),
     }

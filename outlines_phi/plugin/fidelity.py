@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from ..errors import OutlinesPhiError
+from ..errors import BudgetError, OutlinesPhiError
 from ..fidelity.cells import Cell
 from ..fidelity.grid import Heading
 from ..phi.local import LocalPhi
@@ -89,6 +89,6 @@ def _failed(language: Language, method: Method, error: OutlinesPhiError) -> Cell
 
 
 def _said(error: OutlinesPhiError) -> str:
-    """Return the first sentence of an error, with its kind."""
-    said, _, _ = " ".join(str(error).split()).partition(". ")
+    """Return the first sentence of an error, with its kind; of one that begins with a remedy, what was reached."""
+    said, _, _ = " ".join((error.reason if isinstance(error, BudgetError) else str(error)).split()).partition(". ")
     return f"{type(error).__name__}: {said.removesuffix('.')}."

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from outlines.generator import SteerableGenerator
 
-from ..errors import BudgetError, UnsupportedError
+from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
@@ -50,7 +50,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
     Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
     ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=``, ``banned_phrases=``,
     ``draft=`` and ``draft_length=`` in a call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles
-    that follow the estimator: plain masking, ``"local"``, where none was chosen.
+    that follow the estimator: plain masking, ``"local"``, where none was chosen. ``progress=`` is told how far a call has come.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
         try:
             results = self.model.draw(prompts, table, phi, options)
-        except BudgetError as error:
+        except (BudgetError, InterruptedDraws) as error:
             error.draws = [draws.read_by(self.reader) for draws in error.draws]
             raise
         return [draws.read_by(self.reader) for draws in results]
@@ -189,7 +189,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         tolerance
             No interval ends wider than this; 0 for enumeration to the last prefix.
         effort
-            ``Effort(tokens=...)``: model tokens to spend at most, then a ``BudgetError`` that carries the bounds so far.
+            ``Effort(tokens=..., seconds=...)``: what to spend at most, then a ``BudgetError`` that carries the bounds so far.
         **settings
             What defines the law, as in a call.
         """

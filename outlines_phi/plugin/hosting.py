@@ -125,6 +125,11 @@ def _refuse(keywords: dict[str, Any]) -> None:
     length = keywords.pop("draft_length", None)
     if (draft := resolve_draft(keywords.pop("draft", None), length)) is not None:
         raise hosted_draft(draft)
+    if keywords.pop("progress", None):
+        raise UnsupportedError(
+            "Give phi= beside progress=, such as phi='local' for the same masking, or leave it out: Hugging Face's own loop tells "
+            "nothing."
+        )
     if keywords.pop("constraint", None) is not None:
         raise UnsupportedError(
             "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import EmptyLanguageError, UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError, too_small
 from ..guides.guide import UNREACHABLE
 from ..guides.table import Table
 from ..settings import SamplingSettings
@@ -75,11 +75,7 @@ def check_budget(table: Table, budget: int) -> None:
     if least >= UNREACHABLE:
         raise EmptyLanguageError("The language is empty: nothing of this output type can be written.")
     if budget < least:
-        raise EmptyLanguageError(
-            f"max_new_tokens={budget} is too small: this output type needs {least} tokens, end of "
-            f"sequence included. Give max_new_tokens={least} or more.",
-            least_budget=least,
-        )
+        raise too_small(budget, least)
 
 
 def _neutral(name: str) -> str:

@@ -22,6 +22,7 @@ from ..guides.banning import BanningGuide
 from ..guides.table import Table
 from ..lm.interruption import turn
 from ..lm.transformers.model import TransformersModel
+from ..lm.watch import limited
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.exact import Effort
@@ -45,6 +46,7 @@ from .mistakes import check_loaded, no_prompt
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
+from .progress import telling
 from .search import best_texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer, as_written
@@ -216,7 +218,7 @@ class PhiTransformers(Transformers):
         request = self._request(inputs, table, options)
         sampler = self._sampler(phi, options)
         # Threads that share a model take turns: their calls share trees.
-        with turn(self._drawing):
+        with turn(self._drawing), telling(options.progress, phi):
             return sampler.sample(request)
 
     def _options(self, processor: Any, keywords: dict[str, Any]) -> CallOptions:
@@ -247,7 +249,7 @@ class PhiTransformers(Transformers):
         _check_batch(inputs)
         if not inputs:
             return []
-        with turn(self._drawing):
+        with turn(self._drawing), telling(options.progress):
             return rank(self._request(inputs, table, options), top, self._trees, reader=reader, **limits)
 
     @afresh
@@ -266,8 +268,10 @@ class PhiTransformers(Transformers):
         if not inputs:
             return []
         request = self._request(inputs, table, options)
-        law = *request.law, request.prompts, request.budgets, request.constraint
-        with turn(self._drawing), self._trees.lend(*law, starts=request.starts) as trees:
+        lent = self._trees.lend(
+            *request.law, request.prompts, request.budgets, request.constraint, None, request.starts
+        )
+        with turn(self._drawing), telling(options.progress), limited(effort.seconds), lent as trees:
             return probabilities(
                 request.lm,
                 request.settings,

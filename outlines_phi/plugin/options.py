@@ -13,8 +13,8 @@ from transformers import GenerationConfig
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
 from ..guides.table import Table
-from ..lm.interruption import interruptible
 from ..lm.model import LanguageModel
+from ..lm.watch import WatchedModel
 from ..phi.auto import AutoPhi
 from ..phi.bigram import BigramDPPhi
 from ..phi.constraint import Constraint
@@ -36,6 +36,7 @@ from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .drafts import DraftOptions, resolve_draft
 from .keywords import MEANT_BY_DRAWS, refuse_unknown
+from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {
     **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, Lookahead1Phi, FrozenDPPhi, BigramDPPhi)},
@@ -61,6 +62,7 @@ USED = (
     "banned_phrases",
     "draft",
     "draft_length",
+    "progress",
 )
 """The keywords that a call under a correction takes."""
 
@@ -171,6 +173,8 @@ class CallOptions:
         What must not be written, for messages.
     weighted
         Whether the caller gets weights.
+    progress
+        Who is told how far the call has come.
     """
 
     settings: SamplingSettings
@@ -181,13 +185,14 @@ class CallOptions:
     draft: DraftOptions | None = None
     ban: BannedPhrases | None = None
     weighted: bool = True
+    progress: Told = None
 
     def request(
         self, lm: LanguageModel, table: Table, prompts: Sequence[tuple[int, ...]], constraint: Constraint | None
     ) -> Request:
-        """Return what the call asks for, which can be interrupted; ``constraint`` is over token ids."""
+        """Return what the call asks for, of a model that is watched; ``constraint`` is over token ids."""
         return Request(
-            lm=interruptible(lm),
+            lm=WatchedModel(lm),
             table=table,
             prompts=prompts,
             settings=self.settings,
@@ -270,7 +275,8 @@ class CallOptions:
         constraint = resolve_constraint(keywords.get("constraint"))
         sampler = resolve_sampler(keywords.get("sampler"))
         draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
-        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft, ban)
+        progress = resolve_progress(keywords.get("progress"))
+        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft, ban, progress=progress)
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:

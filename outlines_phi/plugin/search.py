@@ -152,7 +152,7 @@ def _effort(phi: Phi | None, effort: Effort | None) -> Effort:
     """Return the effort of the call, else that of the estimator where it is not the default of draws."""
     if effort is not None:
         if not isinstance(effort, Effort):
-            raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=...).")
+            raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
         return effort
     match phi:
         case ExactPhi() if phi.effort != Effort():

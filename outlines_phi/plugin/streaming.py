@@ -156,7 +156,7 @@ def check_stream(
     Raises
     ------
     UnsupportedError
-        Several prompts or several texts, beams, a streamer of the caller's own, or no sampling under a correction.
+        Several prompts or several texts, beams, progress, a streamer of the caller's own, or no sampling under a correction.
     """
     if isinstance(model_input, (list, tuple)):
         raise UnsupportedError(
@@ -172,6 +172,10 @@ def check_stream(
                 f"{name}={value!r} was given for a stream; expected 1, because a stream is one text from left to right. "
                 "Open one stream for each text, or call the model without streaming."
             )
+    if keywords.get("progress"):
+        raise UnsupportedError(
+            "Leave progress out of a stream, whose pieces tell how far it has come, or call the model without streaming."
+        )
     if keywords.get("streamer") is not None:
         raise UnsupportedError("streamer= was given for a stream, which has its own; iterate over the stream.")
     if corrected and keywords.get("do_sample") not in (None, True):

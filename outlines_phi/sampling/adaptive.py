@@ -79,11 +79,16 @@ class AdaptiveTrajectories:
     def __init__(
         self, tree: BoundsTree, total: int, stream: Callable[[int], np.random.Generator], *, max_bytes: int
     ) -> None:
-        self.tree = tree
-        self._total, self._stream, self._max_bytes = total, stream, max_bytes
+        self.tree, self.total = tree, total
+        self._stream, self._max_bytes = stream, max_bytes
         self._values = BackedUpValues(tree)
         self._walking: list[Trajectory] = []
         self.trajectories: list[Trajectory] = []
+
+    @property
+    def finished(self) -> int:
+        """How many trajectories have ended."""
+        return len(self.trajectories) - len(self._walking)
 
     def advance(self) -> list[Node]:
         """Take every trajectory as far as it goes without the model and return the nodes they wait for, none at the end."""
@@ -92,7 +97,7 @@ class AdaptiveTrajectories:
             if self._walking:
                 self.tree.drop_laws(self._max_bytes)
                 return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
-            if len(self.trajectories) == self._total:
+            if len(self.trajectories) == self.total:
                 return []
             self._begin_round()
 
@@ -100,7 +105,7 @@ class AdaptiveTrajectories:
         self.tree.evict(self._max_bytes)
         self._values.refresh()
         first = len(self.trajectories)
-        size = min(max(ROUND, first), self._total - first)
+        size = min(max(ROUND, first), self.total - first)
         self._walking = [Trajectory(self.tree.root, self._stream(first + i)) for i in range(size)]
         self.trajectories += self._walking
 

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from ..lm.interruption import check_interruption
+from ..lm.watch import current
 from ..phi.exact import Effort
 from ..phi.tree import BoundsTree, Node
 
@@ -57,7 +58,7 @@ class Attempts(ABC):
     width
         Attempts in flight at most.
     effort
-        When to stop launching, counted over this prompt alone.
+        When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
     max_bytes
         Memory that the tree may take, give or take one call.
 
@@ -81,6 +82,7 @@ class Attempts(ABC):
     ) -> None:
         self.tree, self._wanted, self._stream = tree, wanted, stream
         self._width, self._effort, self._max_bytes = width, effort, max_bytes
+        self._watch = current()
         self._spent_before = tree.expansions
         self._launched = 0
         self._waiting: list[Attempt] = []
@@ -129,6 +131,7 @@ class Attempts(ABC):
         if (
             self._launched >= self._effort.attempts * self._wanted
             or self._spent(in_flight) >= self._effort.tokens * self._wanted
+            or self._watch.over
         ):
             return False
         missing = self._wanted - self._successes

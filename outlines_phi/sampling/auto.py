@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import final
 
 import numpy as np
 
 from ..errors import warn_of_fidelity
+from ..lm.watch import Progress, follow
 from ..phi.auto import AutoPhi
 from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort, ExactPhi
@@ -23,7 +24,7 @@ from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
 from .attempts import Attempts
 from .certificate import EXACT
 from .draws import Draw, DrawCounts, Draws, Guarantee
-from .exact import foresight_of, launch, logs, prepare
+from .exact import foresight_of, handing_over, launch, logs, prepare, progress_of
 from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .sampler import Request, Sampler
@@ -66,6 +67,8 @@ class AutoSampler(Sampler):
 
         Raises
         ------
+        InterruptedDraws
+            Ctrl-C; carries the exact draws so far. Weighted ones are picked at the end, so there are none.
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         DraftError
@@ -76,19 +79,26 @@ class AutoSampler(Sampler):
             evaluator = prepare(request, trees, self.phi.frontier)
             foresight = foresight_of(self.draft, request, trees)
             rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
-            if self.phi.share > 0:
-                grow(rows, evaluator, foresight)
-            refuse_impossible(trees, request.settings)
-            candidates = [
-                AdaptiveTrajectories(
-                    tree,
-                    self._candidates(request.n - len(row.accepted)),
-                    partial(_stream, request, index),
-                    max_bytes=self.store.share(len(trees)),
-                )
-                for index, (tree, row) in enumerate(zip(trees, rows, strict=True))
-            ]
-            grow(candidates, evaluator, foresight)
+            follow(lambda: progress_of(request, trees, rows, evaluator))
+
+            def accepted() -> list[Draws]:
+                return [self._draws(request, i, tree, rows[i], (), evaluator) for i, tree in enumerate(trees)]
+
+            with handing_over(accepted, request.n):
+                if self.phi.share > 0:
+                    grow(rows, evaluator, foresight)
+                refuse_impossible(trees, request.settings)
+                candidates = [
+                    AdaptiveTrajectories(
+                        tree,
+                        self._candidates(request.n - len(row.accepted)),
+                        partial(_stream, request, index),
+                        max_bytes=self.store.share(len(trees)),
+                    )
+                    for index, (tree, row) in enumerate(zip(trees, rows, strict=True))
+                ]
+                follow(lambda: _progress(progress_of(request, trees, rows, evaluator), candidates))
+                grow(candidates, evaluator, foresight)
             results = [
                 self._draws(request, index, tree, row, found.trajectories, evaluator)
                 for index, (tree, row, found) in enumerate(zip(trees, rows, candidates, strict=True))
@@ -116,7 +126,8 @@ class AutoSampler(Sampler):
         trajectories: Sequence[Trajectory],
         evaluator: Evaluator,
     ) -> Draws:
-        vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted)
+        # Without candidates there are the draws that were accepted, and no others.
+        vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted) if trajectories else 0
         picked, turns = [], row.turns
         for i in range(missing):  # strided, so that every draw has candidates of every round
             pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
@@ -141,10 +152,17 @@ class AutoSampler(Sampler):
                 **vars(evaluator.counts), **ahead, attempts=row.read + len(trajectories), accepted=len(items)
             ),
             budget=tree.budget,
-            failures=request.n - len(items),
+            failures=len(row.accepted) + missing - len(items),
             log_z_bounds=logs(tree.bounds),
             certificate=EXACT if not missing else None,
         )
+
+
+def _progress(exact: Progress, candidates: Sequence[AdaptiveTrajectories]) -> Progress:
+    """Return how far a call has come that had made the ``exact`` draws when it turned to ``candidates``."""
+    finished, total = sum(each.finished for each in candidates), sum(each.total for each in candidates)
+    missing = (exact.wanted - exact.draws) * finished // max(1, total)
+    return replace(exact, draws=exact.draws + missing, attempts=exact.attempts + finished)
 
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:

@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar, final
 
 import numpy as np
 
+from ..lm.watch import current
 from ..phi.enumerate import BestFirst
 from ..phi.evaluator import Evaluator
 from ..phi.evidence import Evidence, Wave
@@ -58,7 +59,8 @@ class Certification:
     stream
         The random stream of each attempt, by its number.
     max_tokens, max_attempts
-        Model tokens to spend here, and residual attempts to launch, at most; checked before a call or a wave begins.
+        Model tokens to spend here, and residual attempts to launch, at most; checked before a call or a wave begins, as is the
+        time of the call that is watched.
     width
         Attempts in flight at once.
     max_bytes
@@ -81,7 +83,7 @@ class Certification:
         self.evidence = Evidence()
         self._stream, self._width, self._max_bytes = stream, width, max_bytes
         self._max_tokens, self._max_attempts = max_tokens, max_attempts
-        self._before = tree.expansions
+        self._before, self._watch = tree.expansions, current()
         self._attempts_cost = 0
         self._steps = self._run()
 
@@ -178,7 +180,7 @@ class Certification:
 
     @property
     def _left(self) -> int:
-        return self._max_tokens - (self.tree.expansions - self._before)
+        return 0 if self._watch.over else self._max_tokens - (self.tree.expansions - self._before)
 
     @property
     def _cost(self) -> float:

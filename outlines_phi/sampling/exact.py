@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
-from ..errors import BudgetError
+from ..errors import COST, BudgetError, InterruptedDraws
+from ..lm.watch import Progress, current, follow, limited
 from ..phi.enumerate import FINITE_PREFIXES
 from ..phi.estimator import ProposalPhi
 from ..phi.evaluator import Evaluator, Foresight
@@ -66,14 +68,15 @@ class ExactSampler(Sampler):
         ------
         BudgetError
             The effort ran out; carries what was drawn so far.
+        InterruptedDraws
+            Ctrl-C; carries what was drawn so far, too.
         EmptyLanguageError
             Truncation leaves no member of the language any probability.
         DraftError
             The drafter raised, or proposed what is no draft.
         """
-        with self.store.lend(
-            *request.law, request.prompts, request.budgets, request.constraint, starts=request.starts
-        ) as trees:
+        law = *request.law, request.prompts, request.budgets, request.constraint
+        with limited(self.phi.effort.seconds), self.store.lend(*law, starts=request.starts) as trees:
             foresight = foresight_of(self.draft, request, trees)
             if self.phi.tolerance > 0:
                 expand = partial(expand_towards, tolerance=self.phi.tolerance)
@@ -84,15 +87,8 @@ class ExactSampler(Sampler):
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
     ) -> list[Draws]:
         rows = launch(RejectionAttempts, self.phi, request, trees, self.store)
-        grow(rows, evaluator, foresight)
-        bounds = [tree.bounds for tree in trees]
-        complete = all(row.satisfied for row in rows)
-        normalizers = self._normalize(request, trees, evaluator, foresight) if complete else [()] * len(trees)
-        results = [
-            self._draws(request, row, evaluator, known, estimates, EXACT)
-            for row, known, estimates in zip(rows, bounds, normalizers, strict=True)
-        ]
-        if not complete:
+        results = self._finish(request, trees, dict(enumerate(rows)), evaluator, foresight)
+        if not all(row.satisfied for row in rows):
             self._refuse(request, rows, results)
         return results
 
@@ -101,6 +97,7 @@ class ExactSampler(Sampler):
     ) -> list[Draws]:
         """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
         share = self.store.share(len(trees))
+        follow(lambda: progress_of(request, trees, (), evaluator))
         found = certify(
             trees,
             evaluator,
@@ -119,20 +116,44 @@ class ExactSampler(Sampler):
             for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
             if row.reached
         }
-        grow(list(rows.values()), evaluator, foresight)
-        complete = len(rows) == len(trees) and all(row.satisfied for row in rows.values())
-        normalizers = self._normalize(request, trees, evaluator, foresight) if complete else [()] * len(trees)
-        results = [
-            self._draws(request, rows[index], evaluator, bounds, normalizers[index], certificate)
-            if index in rows
-            else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
-            for index, (certificate, bounds) in enumerate(stated)
-        ]
+        results = self._finish(request, trees, rows, evaluator, foresight, stated)
         if len(rows) < len(trees):
             self._refuse_certificate(found, results)
-        if not complete:
+        if not all(row.satisfied for row in rows.values()):
             self._refuse(request, list(rows.values()), results)
         return results
+
+    def _finish(
+        self,
+        request: Request,
+        trees: Sequence[BoundsTree],
+        rows: Mapping[int, Attempts],
+        evaluator: Evaluator,
+        foresight: Foresight | None,
+        stated: Sequence[tuple[Certificate, tuple[float, float]]] = (),
+    ) -> list[Draws]:
+        """Take the attempts of some prompts to their ends; return the draws of all prompts, under the certificates ``stated``."""
+        known = stated
+        estimates: Sequence[tuple[float, ...]] = [()] * len(trees)
+
+        def results() -> list[Draws]:
+            return [
+                self._draws(request, rows[index], evaluator, bounds, each, certificate)
+                if index in rows
+                else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
+                for index, ((certificate, bounds), each) in enumerate(
+                    zip(known or _exactly(trees), estimates, strict=True)
+                )
+            ]
+
+        attempts = list(rows.values())
+        follow(lambda: progress_of(request, trees, attempts, evaluator))
+        with handing_over(results, request.n):
+            grow(attempts, evaluator, foresight)
+            known = stated or _exactly(trees)  # before anything else is expanded
+            if len(rows) == len(trees) and all(row.satisfied for row in attempts):
+                estimates = self._normalize(request, trees, evaluator, foresight)
+        return results()
 
     def _normalize(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
@@ -181,12 +202,12 @@ class ExactSampler(Sampler):
         index = next(i for i, row in enumerate(rows) if not row.satisfied)
         bounds = results[index].log_z_bounds
         constraint = request.constraint and f", let {request.constraint} refuse earlier what comes to nothing"
-        raise BudgetError(
-            f"Prompt {index}: the effort ran out with {len(results[index])} of {request.n} {self._kind} draws "
-            f"(log Phi between {bounds[0]:.4g} and {bounds[1]:.4g}). The error's .draws holds them: each is {self._kind}, and "
-            f"using the set as if it were complete costs at most the probability that the effort runs out, in total variation. "
-            f"Raise ExactPhi(effort=Effort(...)){constraint or ''}, move the prompt closer to the format, or draw with weights "
-            "(phi='auto').",
+        raise BudgetError.of(
+            f"Draw with weights (phi='auto'), give a larger ExactPhi(effort=Effort(...)){constraint or ''}, or move the prompt "
+            "closer to the format",
+            f"Prompt {index}: {current().end_of('the effort ran out')} with {len(results[index])} of {request.n} {self._kind} "
+            f"draws (log Phi between {bounds[0]:.4g} and {bounds[1]:.4g})",
+            f"each of the error's .draws is {self._kind}, and {COST}" if any(results) else "",
             draws=results,
             log_z_bounds=bounds,
         )
@@ -199,18 +220,40 @@ class ExactSampler(Sampler):
         index = next(i for i, row in enumerate(found) if not row.reached)
         lower, upper = found[index].tree.bounds
         reached, attempts = results[index].certificate, found[index].evidence.attempts
-        other = (
-            f"What {attempts} residual attempts certify: {reached}"
-            if attempts
-            else f"What that certifies: {reached}; with confidence=0.95, residual attempts would test what is undecided"
-        )
-        raise BudgetError(
-            f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of "
-            f"tolerance={self.phi.tolerance}, when its effort ({self.phi.effort.tokens} model tokens) or its memory was used. "
-            f"{other}. Raise the tolerance or the effort, or use tolerance=0 (rejection needs no certificate).",
+        by = f"what {attempts} residual attempts certify: {reached}" if attempts else f"what that certifies: {reached}"
+        tested = "" if attempts else "confidence=0.95 for residual attempts on what is undecided, "
+        raise BudgetError.of(
+            f"Give a larger tolerance or effort, {tested}or tolerance=0 (rejection needs no certificate)",
+            f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={self.phi.tolerance}, "
+            f"when {current().end_of(f'its effort ({self.phi.effort.tokens} model tokens) or its memory was used')}",
+            by,
             draws=results,
             log_z_bounds=logs((lower, upper)),
         )
+
+
+def progress_of(
+    request: Request, trees: Sequence[BoundsTree], rows: Sequence[Attempts], evaluator: Evaluator
+) -> Progress:
+    """Return how far the attempts ``rows`` have come."""
+    return Progress.of(
+        evaluator.counts,
+        draws=sum(len(row.accepted) for row in rows),
+        wanted=request.n * len(trees),
+        attempts=sum(row.read for row in rows),
+        bounds=[tree.bounds for tree in trees],
+    )
+
+
+@contextmanager
+def handing_over(draws: Callable[[], Sequence[Draws]], n: int) -> Iterator[None]:
+    """Let Ctrl-C carry the exact ``draws()`` that there are by then, of ``n`` for each prompt, if there are any."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if any(made := draws()):
+            raise InterruptedDraws.of(made, n).with_traceback(error.__traceback__) from None
+        raise
 
 
 def prepare(
@@ -249,6 +292,10 @@ def start(
 
 def _kind(certificate: Certificate) -> type[Attempts]:
     return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
+
+
+def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
+    return [(EXACT, tree.bounds) for tree in trees]
 
 
 def logs(bounds: tuple[float, float]) -> tuple[float, float]:

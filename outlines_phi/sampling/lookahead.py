@@ -10,8 +10,9 @@ from typing import final
 
 import numpy as np
 
-from ..errors import BudgetError, UnsupportedError
+from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
+from ..lm.watch import Progress, follow
 from ..phi.lookahead import LookaheadPhi
 from ..phi.window import Windows
 from .ancestral import TOGETHER
@@ -116,6 +117,7 @@ class Lookahead:
             The effort ran out in a window of some draw; raised when the others have ended.
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
+        follow(lambda: self.progress(len(numbers), sum(one.trajectory.finished for one in self._accounts)))
         at_once = side_by_side(len(self._request.table.vocabulary))
         for first in range(0, len(numbers), at_once):
             walks = self.launch(numbers[first : first + at_once])
@@ -172,6 +174,11 @@ class Lookahead:
         """What the model calls have cost so far."""
         return self._stems.counts
 
+    def progress(self, wanted: int, draws: int) -> Progress:
+        """Return how far the call has come, with so many of the ``wanted`` draws."""
+        attempts = sum(account.attempts for account in self._accounts)
+        return Progress.of(self.counts, draws=draws, wanted=wanted, attempts=attempts)
+
     def rejections(self, row: int) -> dict[str, int]:
         """Return how many attempts each phrase has cost the draws of a prompt, by its name."""
         rejected = sum((account.rejected for account in self._of(row)), Counter[int]())
@@ -192,11 +199,11 @@ class Lookahead:
         rejections = self.rejections(index)
         costly = sorted(rejections, key=lambda name: -rejections[name])[:3]
         named = f", mostly {', '.join(costly)}" if costly else ""
-        raise BudgetError(
+        raise BudgetError.of(
+            "Mask last tokens instead (phi='local'), give a larger LookaheadPhi(effort=Effort(...)), or change the prompt",
             f"Prompt {index}: the effort ran out after {written} tokens of a draw, in a window where the model hardly writes "
-            f"anything else than banned phrases{named}. The error's .draws holds the draws that were completed; using the set as "
-            "if it were complete costs at most the probability that the effort runs out, in total variation. Raise "
-            "LookaheadPhi(effort=Effort(...)), mask last tokens instead (phi='local'), or change the prompt.",
+            f"anything else than banned phrases{named}",
+            f"the error's .draws holds the draws that were completed, and {COST}",
             draws=draws(),
         )
 

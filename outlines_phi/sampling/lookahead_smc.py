@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from ..errors import UnsupportedError
+from ..lm.watch import follow
 from ..phi.lookahead import LookaheadPhi
 from .committing import CommittingWalk
 from .draws import Draw, Draws
@@ -59,6 +60,7 @@ class LookaheadSMCSampler(Sampler):
         run, size = Lookahead(self.phi, request), self.options.particles
         numbers = [(row, i) for row in range(len(request.prompts)) for i in range(request.n)]
         flocks: list[Flock] = []
+        follow(lambda: run.progress(len(numbers), sum(flock.particles.finished for flock in flocks)))
         at_once = side_by_side(len(request.table.vocabulary), walks=size)
         for first in range(0, len(numbers), at_once):
             together = [

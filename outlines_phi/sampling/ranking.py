@@ -10,6 +10,7 @@ from typing import Any, final, overload
 
 from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
+from ..lm.watch import Progress, current, follow, limited
 from ..phi.enumerate import FINITE_PREFIXES, expand_finite
 from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort
@@ -149,7 +150,7 @@ def rank(
     store
         Where trees live between calls.
     effort
-        Only its ``tokens`` matter, per prompt: a search launches no attempts.
+        Its ``tokens``, per prompt, and its ``seconds``: a search launches no attempts.
     tolerance
         Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one listed.
     reader
@@ -165,7 +166,8 @@ def rank(
         ``top`` or ``tolerance`` is out of range.
     """
     _check(top, tolerance, effort)
-    with store.lend(*request.law, request.prompts, request.budgets, request.constraint, starts=request.starts) as trees:
+    law = *request.law, request.prompts, request.budgets, request.constraint
+    with limited(effort.seconds), store.lend(*law, starts=request.starts) as trees:
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees)
         begun, max_bytes = {tree: tree.expansions for tree in trees}, store.share(len(trees))
 
@@ -181,16 +183,22 @@ def rank(
         searches = [
             each if each.tree.expansions == n else search(each.tree) for each, n in zip(searches, known, strict=True)
         ]
+        follow(
+            lambda: Progress.of(
+                evaluator.counts,
+                draws=sum(len(each.members) for each in searches),
+                wanted=top * len(searches),
+                bounds=[tree.bounds for tree in trees],
+            )
+        )
         grow(searches, evaluator)
         results = [_ranking(each, top, evaluator.counts, reader) for each in searches]
         finished = [each.finished for each in searches]  # before the store makes room
-    empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]
-    refuse_impossible(empty, request.settings)
-    if not all(finished):
-        row = finished.index(False)
-        raise BudgetError(
-            _shortfall(row, results[row], effort), partial=results, log_z_bounds=results[row].log_z_bounds
-        )
+        empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]
+        refuse_impossible(empty, request.settings)
+        if not all(finished):
+            row = finished.index(False)
+            raise _shortfall(row, results, effort)
     return results
 
 
@@ -200,7 +208,7 @@ def _check(top: int, tolerance: float, effort: Effort) -> None:
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
         raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
     if not isinstance(effort, Effort):
-        raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=...).")
+        raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
 
 
 def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable[[str], Any]) -> Ranking:
@@ -221,11 +229,16 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
     )
 
 
-def _shortfall(row: int, ranking: Ranking, effort: Effort) -> str:
+def _shortfall(row: int, results: Sequence[Ranking], effort: Effort) -> BudgetError:
+    ranking = results[row]
     best = f"the best has log p {ranking[0].log_p:.4g}, and " if ranking.items else ""
-    return (
-        f"Prompt {row}: the search used its {effort.tokens} model tokens, or its memory, when {len(ranking)} of {ranking.asked} "
-        f"members were found, {ranking.certified} of them proven; {best}what is missing has at most "
-        f"{ranking.log_p_bound:.4g}. The error's .partial holds the rankings. Give a larger effort=Effort(tokens=...), a "
-        "tolerance, or an output type with less free text; phi='exact' draws need no certificate."
+    used = f"the search used its {effort.tokens} model tokens, or its memory,"
+    return BudgetError.of(
+        "Give a larger effort=Effort(tokens=...), a tolerance, or an output type with less free text; phi='exact' draws need no "
+        "certificate",
+        f"Prompt {row}: {current().end_of(used)} when {len(ranking)} of {ranking.asked} members were found, {ranking.certified} of "
+        f"them proven; {best}what is missing has at most {ranking.log_p_bound:.4g}",
+        "the error's .partial holds the rankings",
+        partial=results,
+        log_z_bounds=ranking.log_z_bounds,
     )

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 import torch
 
-from ..errors import EmptyLanguageError, ModelError, UnsupportedError
+from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..phi.constraint import Constraint
@@ -92,11 +92,7 @@ class Request:
                 )
             budget = min(budget, left)
         if budget < least:
-            raise EmptyLanguageError(
-                f"max_new_tokens={budget} is too small: this output type needs {least} tokens, end of sequence "
-                f"included. Give max_new_tokens={least} or more.",
-                least_budget=least,
-            )
+            raise too_small(budget, least)
         return budget
 
     @cached_property

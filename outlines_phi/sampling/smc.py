@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from numbers import Integral, Real
 from typing import Literal, final, get_args
 
@@ -168,18 +169,20 @@ class SMCSampler(Sampler):
         """
         stepper, size = Stepper(request, self.phi), self.options.particles
         runs: list[Particles] = []
+        walks: list[Trajectory] = []
+        stepper.follow(
+            lambda: chain(walks, *(run.walks for run in runs)), wanted=n * len(request.prompts), particles=size
+        )
         if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
-            walks: list[Trajectory] = []
             for together in [n * size] if independent else self.phi.rounds(n * size):
                 walks += (begun := stepper.launch(together))
                 for _ in grow(stepper, begun):
                     pass
-            runs = self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
+            walks, runs = [], self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
         else:
             for together in [n] if independent else self.phi.rounds(n):
-                waiting = self._runs(request, stepper.launch(together * size))
+                runs += (waiting := self._runs(request, stepper.launch(together * size)))
                 _advance(stepper, waiting)
-                runs += waiting
         spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
         of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
         for run in runs:

@@ -48,6 +48,7 @@ class SpeculativeSampler(Sampler):
         """
         stepper = self._stepper(request)
         walks: list[Trajectory] = []
+        stepper.follow(lambda: walks, request.n * len(request.prompts))
         for size in self.phi.rounds(request.n):
             walks += (together := stepper.launch(size))
             for _ in grow(stepper, together, min(TOGETHER, stepper.room)):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
 from ..guides.guide import DONE
+from ..lm.watch import Progress, follow
 from ..phi.branches import Branches
 from ..phi.estimator import ProposalPhi
 from ..phi.run import Prefixes, Run
@@ -108,6 +110,16 @@ class Walks:
             for row in range(len(request.prompts))
             for i in numbers
         ]
+
+    def follow(self, walks: Callable[[], Iterable[Trajectory]], wanted: int, particles: int = 1) -> None:
+        """Let the finished ones of ``walks()`` tell how far the call has come; so many of them make one of the draws ``wanted``."""
+
+        def progress() -> Progress:
+            finished = sum(walk.finished for walk in walks())
+            counts = self.branches.trees.counts
+            return Progress.of(counts, draws=finished // particles, wanted=wanted, attempts=finished)
+
+        follow(progress)
 
     def laws(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
         """Return ``log p`` and ``log p + log h``, ``[n, V]``, of raw ``logits`` after ``prefixes``."""

@@ -46,5 +46,5 @@ def test_without_tolerance_it_is_the_conditioned_law(language: Language) -> None
 
 
 def test_an_effort_that_does_not_do_is_said() -> None:
-    with pytest.raises(BudgetError, match="tolerance=1e-06 with 3 model tokens"):
+    with pytest.raises(BudgetError, match="tolerance=1e-06 when its 3 model tokens were used"):
         walk(LANGUAGES[0], ExactPhi(tolerance=1e-6, effort=Effort(tokens=3)))

@@ -152,10 +152,11 @@ def test_residual_attempts_lower_the_limit_of_phi(model: outlines_phi.PhiTransfo
 
 
 def test_progress_counts_finished_draws(model: outlines_phi.PhiTransformers) -> None:
-    seen: list[tuple[int, int]] = []
-    outlines_phi.audit((model, Answer), ASKED, 30, seed=1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == sorted(set(seen)) and seen[-1] == (60, 60)
-    assert len(seen) > 1
+    told: list[outlines_phi.Progress] = []
+    report = outlines_phi.audit((model, Answer), ASKED, 30, seed=1, bounds_tokens=20, progress=told.append)
+    draws = [progress.draws for progress in told]
+    assert draws == sorted(draws) and len(set(draws)) > 1 and draws[-1] == told[-1].wanted == 60
+    assert told[-1].calls == report.counts.calls and len(told[-1].log_z_bounds) == 2 and not told[0].log_z_bounds
 
 
 def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.PhiTransformers) -> None:

@@ -215,9 +215,7 @@ class TestLaw:
     def test_max_tokens_is_a_budget_under_phi_and_a_cut_without(self, model: PhiTransformers) -> None:
         long = generate.regex(model, "[a-z]{9}", phi="local")
         assert len(long(PROMPT, max_tokens=10)) == 9
-        with pytest.raises(
-            EmptyLanguageError, match="^max_tokens=1 is too small: .* Give max_tokens=3 or more.$"
-        ) as small:
+        with pytest.raises(EmptyLanguageError, match="^Give max_tokens=3 or more: max_tokens=1 is too small") as small:
             long(PROMPT, max_tokens=1)
         assert small.value.least_budget == 3
         with pytest.raises(EmptyLanguageError, match="Give max_tokens=3 or more"):

@@ -16,6 +16,7 @@ import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.lm import watch
 from outlines_phi.phi import enumerate as enumerate_
 from outlines_phi.plugin.generator import PhiGenerator
 
@@ -258,13 +259,26 @@ class TestMode:
 
 
 @pytest.mark.parametrize("door", ["probabilities", "mode"])
+def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes a second."""
+    time = iter(range(10**6))
+    monkeypatch.setattr(watch, "now", lambda: float(next(time)))
+    generator = outlines_phi.Generator(fresh, regex("[a-z ]{9,12}"))
+    with pytest.raises(BudgetError, match="its 3 s were over") as caught:
+        getattr(generator, door)("Story: Aria is a ", effort=Effort(seconds=3))
+    assert caught.value.partial[0].log_z_bounds[1] <= 0
+    asked = fresh(QUESTION, ANSWER, phi=ExactPhi(effort=Effort(seconds=10**5)), do_sample=False)
+    assert asked == generator.model(QUESTION, ANSWER, phi="exact", do_sample=False)
+
+
+@pytest.mark.parametrize("door", ["probabilities", "mode"])
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
         ({"phi": "exact"}, "phi was given to .*draws nothing; leave it out"),
         ({"num_return_sequences": 2}, "num_return_sequences was given"),
         ({"do_sample": False}, "do_sample was given"),
-        ({"effort": 5}, r"expected Effort\(tokens=...\)"),
+        ({"effort": 5}, r"expected Effort\(tokens=..., seconds=...\)"),
         ({"phi": None}, "phi was given to .*draws nothing; leave it out"),
         ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
         (

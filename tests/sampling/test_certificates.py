@@ -240,14 +240,17 @@ def test_guarantees_are_ordered() -> None:
 def test_what_was_reached_is_said_where_it_falls_short() -> None:
     sampler = ExactSampler(ExactPhi(tolerance=0.01, confidence=0.9, effort=Effort(tokens=300)))
     with pytest.raises(
-        BudgetError, match=r"residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\. Raise"
+        BudgetError,
+        match=r"^Give a larger tolerance.*; what \d+ residual attempts certify: TV at most 0\.\d+ at 0\.9 confidence\.$",
     ) as caught:
         sampler.sample(LONG.request(5, seed=1))
     (draws,) = caught.value.draws
     assert len(draws) == 0 and draws.certificate.confidence == 0.9 and 0.01 < draws.certificate.total_variation < 1
     lower, upper = np.exp(caught.value.log_z_bounds)
     assert lower <= phi_of(LONG) <= upper
-    with pytest.raises(BudgetError, match=r"What that certifies: TV at most .* for certain; with confidence=0\.95"):
+    with pytest.raises(
+        BudgetError, match=r"confidence=0\.95 for residual attempts.*what that certifies: TV at most .* for certain\.$"
+    ):
         ExactSampler(ExactPhi(tolerance=0.01, effort=Effort(tokens=300))).sample(LONG.request(5, seed=1))
 
 

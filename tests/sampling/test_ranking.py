@@ -115,7 +115,7 @@ class TestErrors:
             ranked(LANGUAGES[0], 1, tolerance=tolerance)
 
     def test_effort_is_an_effort(self) -> None:
-        with pytest.raises(UnsupportedError, match=r"expected Effort\(tokens=...\)"):
+        with pytest.raises(UnsupportedError, match=r"expected Effort\(tokens=..., seconds=...\)"):
             ranked(LANGUAGES[0], 1, effort=100)
 
     @pytest.mark.parametrize("tokens", [1, 10, 20])

@@ -1,0 +1,66 @@
+"""The bar of a command that takes long: on the terminal of messages, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from ..lm.watch import Progress
+from ..plugin.progress import beside
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; a file or a pipe never gets any.")]
+
+
+@final
+@dataclass(frozen=True)
+class Bar:
+    """A bar that is moved from outside.
+
+    Attributes
+    ----------
+    bars
+        The display of rich that it is on.
+    shown
+        Whether somebody sees it.
+    """
+
+    bars: Bars
+    shown: bool
+
+    def move(self, completed: int | None = None, **fields: Any) -> None:
+        """Move the bar to ``completed``, and show ``fields``: ``description`` before it, ``beside`` after it."""
+        self.bars.update(self.bars.task_ids[0], completed=completed, **fields)
+
+    def told(self, completed: bool) -> Callable[[Progress], None] | bool:
+        """Return what a call is given as ``progress=``: its counts stand beside the bar, which its draws move if ``completed``."""
+
+        def tell(progress: Progress) -> None:
+            self.move(progress.draws if completed else None, beside=beside(progress, draws=not completed))
+
+        return tell if self.shown else False
+
+
+@contextmanager
+def bar(description: str, total: int, *, begin: int = 0, shown: bool = True) -> Iterator[Bar]:
+    """Show a bar of ``total`` things, ``begin`` of them done, as long as the context lasts, if it is to be ``shown`` and can be."""
+    console = Console(stderr=True)
+    shown = shown and console.is_terminal
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[beside]}", style="dim"),
+    )
+    # The standard output is for results alone: rich would send it through the bar's console.
+    with Bars(*columns, console=console, transient=True, disable=not shown, redirect_stdout=False) as bars:
+        bars.add_task(description, total=total, completed=begin, beside="")
+        yield Bar(bars, shown)

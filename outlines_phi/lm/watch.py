@@ -1,0 +1,249 @@
+"""What goes on between the model calls of a call: its clock, who may stop it, and who is told how far it has come.
+
+A model call cannot be broken off, so everything happens *between* two of them. The watch travels with the context
+(:mod:`contextvars`), so that no signature between the one who asks and the one who works has to know of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import final
+
+from .interruption import check_interruption
+from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+
+
+def now() -> float:
+    """Return the time in seconds, from a clock that is never set."""
+    return time.monotonic()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a call has come: what ``progress=`` is told after every model call.
+
+    Attributes
+    ----------
+    draws, wanted
+        Draws so far, and how many were asked for, of all prompts together; members, where the most probable ones are searched for.
+        A draw that needs several candidates or particles counts when the last of them is there; a chain's begin counts, too. 0
+        and 0 where only probabilities are asked for.
+    attempts
+        Attempts so far (or trajectories, candidates, particles), up to the last one that was read.
+    calls, tokens
+        Model calls, prompts included, and generated tokens that the model evaluated.
+    seconds
+        Since the call began.
+    log_z_bounds
+        ``(lower, upper)`` bounds of ``log Phi`` of every prompt, in nats; empty where nothing keeps bounds.
+    """
+
+    draws: int
+    wanted: int
+    attempts: int
+    calls: int
+    tokens: int
+    seconds: float
+    log_z_bounds: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        counts: ModelCounts,
+        *,
+        draws: int = 0,
+        wanted: int = 0,
+        attempts: int = 0,
+        bounds: Iterable[tuple[float, float]] = (),
+    ) -> Progress:
+        """Return the progress of the call that is watched now, with ``bounds`` of ``Phi`` itself."""
+        return cls(
+            draws=draws,
+            wanted=wanted,
+            attempts=attempts,
+            calls=counts.calls,
+            tokens=counts.tokens,
+            seconds=current().seconds,
+            log_z_bounds=tuple((_log(lower), _log(upper)) for lower, upper in bounds),
+        )
+
+    def __str__(self) -> str:
+        drawn = f"{self.draws:,} of {self.wanted:,} draws, {self.attempts:,} attempts, " if self.wanted else ""
+        return f"{drawn}{self.calls:,} model calls, {self.tokens:,} tokens, {self.seconds:.0f} s"
+
+
+@final
+class Watch:
+    """One call as it goes on.
+
+    Parameters
+    ----------
+    tell
+        Asked after every model call, and at the end, with this watch.
+
+    Attributes
+    ----------
+    limit
+        Seconds after which nothing more may be launched.
+    progress
+        How far the call has come; ``None`` before its sampler says how to know.
+    ended
+        Whether this is the last time that is told.
+    """
+
+    def __init__(self, tell: Callable[[Watch], object] | None = None) -> None:
+        self.limit, self.ended = math.inf, False
+        self.progress: Callable[[], Progress] | None = None
+        self._tell, self._began, self._calling = tell, now(), False
+
+    @property
+    def seconds(self) -> float:
+        """How long the call has taken so far."""
+        return now() - self._began
+
+    @property
+    def over(self) -> bool:
+        """Whether the time for launches is over."""
+        return self.limit < math.inf and self.seconds >= self.limit
+
+    def end_of(self, effort: str) -> str:
+        """Return what a message says ended the launches: the time, or else that ``effort`` did."""
+        return f"its {self.limit:g} s were over" if self.over else effort
+
+    def between_calls(self) -> None:
+        """Tell what came of the last model call, if there was one; another one follows."""
+        if self._calling:
+            self.tell()
+        self._calling = True
+
+    def tell(self) -> None:
+        """Tell how far the call has come, where somebody wants to know."""
+        if self._tell is not None and self.progress is not None:
+            self._tell(self)
+
+
+_WATCH: ContextVar[Watch | None] = ContextVar("_WATCH", default=None)
+
+
+def current() -> Watch:
+    """Return the watch of the call that runs in this context; a new one where there is none."""
+    return _WATCH.get() or Watch()
+
+
+@contextmanager
+def watching(tell: Callable[[Watch], object] | None = None) -> Iterator[Watch]:
+    """Watch a call, which begins now; ``tell`` as of :class:`Watch`, for the last time when the call has ended well."""
+    watch = Watch(tell)
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+        watch.ended = True
+        watch.tell()
+    finally:
+        _WATCH.reset(token)
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[Watch]:
+    """Let nothing more be launched ``seconds`` after the call of this context began, or one that begins now; ``None``: no limit."""
+    if (watch := _WATCH.get()) is None:
+        with watching(), limited(seconds) as watch:
+            yield watch
+        return
+    before, watch.limit = watch.limit, math.inf if seconds is None else seconds
+    try:
+        yield watch
+    finally:
+        watch.limit = before
+
+
+def follow(progress: Callable[[], Progress]) -> None:
+    """Let ``progress`` tell how far the call of this context has come, from now on."""
+    if (watch := _WATCH.get()) is not None:
+        watch.progress = progress
+
+
+@final
+class WatchedModel(LanguageModel):
+    """The same law as ``lm``: equal to it, so that what is kept for one serves the other. Between calls of it, a call is watched.
+
+    Parameters
+    ----------
+    lm
+        The model that answers.
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+        self.vocabulary, self.max_length, self.device = lm.vocabulary, lm.max_length, lm.device
+
+    def __eq__(self, other: object) -> bool:
+        return self.lm == (other.lm if isinstance(other, WatchedModel) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.lm)
+
+    def version(self) -> Hashable:
+        """See :meth:`LanguageModel.version`."""
+        return self.lm.version()
+
+    @property
+    def opaque(self) -> bool:
+        """See :attr:`LanguageModel.opaque`."""
+        return self.lm.opaque
+
+    @property
+    def rounding(self) -> float:
+        """See :attr:`LanguageModel.rounding`."""
+        return self.lm.rounding
+
+    def fingerprint(self) -> str:
+        """See :meth:`LanguageModel.fingerprint`."""
+        return self.lm.fingerprint()
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        """See :meth:`LanguageModel.trees`."""
+        trees = WatchedTrees(self.lm.trees(prompts))
+        self.device = self.lm.device
+        return trees
+
+
+@final
+class WatchedTrees(TokenTrees):
+    """The token trees ``trees``; a call that is stopped before it has added no node."""
+
+    def __init__(self, trees: TokenTrees) -> None:
+        self._trees = trees
+        self.counts = trees.counts
+
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        _between_calls()
+        return self._trees.roots(parents, tokens)
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        _between_calls()
+        return self._trees.extend(parents, tokens)
+
+    @property
+    def next_node(self) -> int:
+        return self._trees.next_node
+
+    def compact(self, keep: Sequence[int]) -> None:
+        self._trees.compact(keep)
+
+
+def _between_calls() -> None:
+    """Stop where somebody asks to, and tell how far the call has come."""
+    check_interruption()
+    if (watch := _WATCH.get()) is not None:
+        watch.between_calls()
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf

@@ -1,0 +1,121 @@
+"""Between model calls: the same law, a clock that is read at one place, and progress that is told when a call is digested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from outlines_phi.lm import watch
+from outlines_phi.lm.model import LanguageModel, ModelCounts, TokenTrees
+from outlines_phi.lm.watch import Progress, Watch, WatchedModel, WatchedTrees, current, follow, limited, watching
+from tests.languages import LANGUAGES, PROMPT
+
+WORDS = LANGUAGES[0]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A clock that stands still until it is set."""
+    time = [100.0]
+    monkeypatch.setattr(watch, "now", lambda: time[0])
+    return lambda seconds: time.__setitem__(0, 100.0 + seconds)
+
+
+def test_every_member_of_the_interface_is_handed_on() -> None:
+    for interface, copy in ((TokenTrees, WatchedTrees), (LanguageModel, WatchedModel)):
+        public = {name for name in vars(interface) if not name.startswith("_")}
+        assert public <= set(vars(copy))
+
+
+def test_it_is_the_same_law() -> None:
+    lm, other = WORDS.lm, LANGUAGES[1].lm
+    wrapped = WatchedModel(lm)
+    assert {lm: 1}[wrapped] == {wrapped: 1}[lm] == 1  # type: ignore[index]
+    assert wrapped == WatchedModel(lm) and wrapped != WatchedModel(other)
+    assert wrapped.version() == lm.version() and wrapped.fingerprint() == lm.fingerprint()
+
+
+def test_nobody_needs_to_watch() -> None:
+    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+    trees.roots()
+    assert trees.counts.calls == 1
+    follow(lambda: pytest.fail("nobody asked"))  # type: ignore[arg-type, return-value]
+
+
+def test_progress_is_told_when_the_next_call_begins_and_at_the_end(clock: Callable[[float], None]) -> None:
+    told: list[Progress] = []
+    tokens = iter(range(3))
+    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+
+    def tell(watched: Watch) -> None:
+        assert watched.progress is not None
+        told.append(watched.progress())
+
+    with watching(tell):
+        follow(lambda: Progress.of(trees.counts, draws=len(told), wanted=3, bounds=[(0.0, 0.5)]))
+        trees.roots()
+        assert told == []
+        clock(1.5)
+        trees.extend([0], [next(tokens)])
+        assert len(told) == 1
+        trees.extend([0], [next(tokens)])
+    assert [each.calls for each in told] == [1, 2, 3] and [each.tokens for each in told] == [0, 1, 2]
+    assert [each.draws for each in told] == [0, 1, 2] and {each.seconds for each in told} == {1.5}
+    assert told[0].log_z_bounds == ((-math.inf, math.log(0.5)),)
+    assert str(told[-1]) == "2 of 3 draws, 0 attempts, 3 model calls, 2 tokens, 2 s"
+
+
+def test_a_call_that_failed_tells_nothing_more() -> None:
+    with pytest.raises(ZeroDivisionError), watching(lambda _: pytest.fail("told")):
+        follow(lambda: Progress.of(ModelCounts()))
+        raise ZeroDivisionError
+
+
+def test_what_is_told_goes_up_between_two_calls() -> None:
+    """An exception of who is told leaves the trees of the model as they were."""
+    trees = WatchedModel(WORDS.lm).trees([PROMPT])
+
+    def fail(_: Watch) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), watching(fail):
+        follow(lambda: Progress.of(trees.counts))
+        trees.roots()
+        trees.extend([0], [1])
+    assert (trees.counts.calls, trees.next_node) == (1, 1)
+    assert current().progress is None
+
+
+def test_a_limit_counts_from_the_beginning_of_the_call(clock: Callable[[float], None]) -> None:
+    with watching() as call:
+        clock(2)
+        with limited(3) as joined:
+            assert joined is call is current() and not joined.over
+            clock(3)
+            assert joined.over and joined.end_of("") == "its 3 s were over"
+        assert not call.over
+        with limited(None):
+            assert not call.over and call.end_of("the effort ran out") == "the effort ran out"
+
+
+def test_a_limit_without_a_call_begins_one(clock: Callable[[float], None]) -> None:
+    with limited(1) as call:
+        assert current() is call and not call.over
+        clock(1)
+        assert call.over
+    assert not current().over and current() is not call
+
+
+def test_calls_within_calls_have_clocks_of_their_own(clock: Callable[[float], None]) -> None:
+    with watching() as outer, limited(5):
+        clock(5)
+        with watching() as inner:
+            assert current() is inner and inner.seconds == 0 and not inner.over
+        assert current() is outer and outer.over
+
+
+def test_the_clock_goes_on() -> None:
+    first = watch.now()
+    assert first <= watch.now()

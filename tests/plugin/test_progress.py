@@ -1,0 +1,226 @@
+"""``progress=`` at every door, the line of a call that does not end soon, and Ctrl-C with typed values."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+import outlines
+import pytest
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import (
+    SMC,
+    Effort,
+    ExactPhi,
+    InterruptedDraws,
+    PhiTransformers,
+    Progress,
+    UnsupportedError,
+    generate,
+    samplers,
+)
+from outlines_phi.lm import watch
+from outlines_phi.plugin import progress as module
+from outlines_phi.sampling.attempts import Attempts
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+Answer = Literal["yes", "no", "not now", "nobody"]
+WORD = regex("[a-z]{3,6}[.]")
+Door = Callable[[PhiTransformers, Any], object]
+
+
+def custom(model: PhiTransformers, progress: Any) -> object:
+    inputs = model.hf_tokenizer([QUESTION], return_tensors="pt")
+    options = {"output_type": WORD, "vocabulary": model.hf_tokenizer, "phi": "exact", "num_return_sequences": 3}
+    call = outlines_phi.custom_generate
+    return model.model.generate(**inputs, custom_generate=call, max_new_tokens=9, progress=progress, **options)
+
+
+N3 = {"num_return_sequences": 3, "max_new_tokens": 9}
+DOORS: dict[str, tuple[Door, int]] = {
+    "model": (lambda m, p: m(QUESTION, WORD, phi="exact", progress=p, **N3), 3),
+    "model, auto": (lambda m, p: m(QUESTION, WORD, phi="auto", progress=p, **N3), 3),
+    "model, local": (lambda m, p: m(QUESTION, WORD, phi="local", progress=p, **N3), 3),
+    "model, mode": (lambda m, p: m(QUESTION, Answer, phi="exact", do_sample=False, progress=p, **N3), 3),
+    "model, free": (lambda m, p: m(QUESTION, banned_phrases=["yes"], progress=p, **N3), 3),
+    "batch": (lambda m, p: m.batch([QUESTION, "Answer: "], WORD, phi="exact", progress=p, **N3), 6),
+    "outlines.Generator": (lambda m, p: outlines.Generator(m, WORD)(QUESTION, phi="exact", progress=p, **N3), 3),
+    "Generator": (lambda m, p: outlines_phi.Generator(m, WORD)(QUESTION, progress=p, **N3), 3),
+    "sample": (lambda m, p: outlines_phi.Generator(m, WORD, phi="exact").sample(QUESTION, 5, progress=p), 5),
+    "sample_batch": (lambda m, p: outlines_phi.Generator(m, WORD).sample_batch([QUESTION, "A"], 2, progress=p), 4),
+    "drafts": (
+        lambda m, p: outlines_phi.Generator(m, WORD).sample(QUESTION, 4, phi="local", draft="tree", progress=p),
+        4,
+    ),
+    "particles": (
+        lambda m, p: outlines_phi.Generator(m, WORD).sample(QUESTION, 2, sampler=SMC(particles=4), progress=p),
+        2,
+    ),
+    "resampled": (
+        lambda m, p: outlines_phi.Generator(m, WORD).sample(
+            QUESTION, 2, sampler=SMC(particles=4, resample="ess"), progress=p
+        ),
+        2,
+    ),
+    "probabilities": (lambda m, p: outlines_phi.Generator(m, Answer).probabilities(QUESTION, progress=p), 0),
+    "mode": (lambda m, p: outlines_phi.Generator(m, Answer).mode(QUESTION, 2, progress=p), 2),
+    "audit": (lambda m, p: outlines_phi.audit((m, WORD), [QUESTION, "A"], 4, bounds_tokens=50, progress=p), 8),
+    "custom_generate": (custom, 3),
+    "classic": (lambda m, p: generate.format(m, WORD, samplers.multinomial(3), phi="exact")(QUESTION, progress=p), 3),
+}
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_every_door_tells_how_far_it_has_come(name: str, fresh: PhiTransformers) -> None:
+    door, wanted = DOORS[name]
+    told: list[Progress] = []
+    door(fresh, told.append)
+    last = told[-1]
+    assert (last.draws, last.wanted) == (wanted, wanted)
+    for before, after in zip(told, told[1:], strict=False):
+        assert before.draws <= after.draws and before.calls <= after.calls and before.seconds <= after.seconds
+    assert last.calls >= len(told) and last.tokens > 0
+
+
+def test_draws_are_the_same(model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, WORD)
+    for phi in ("exact", "auto", "local"):
+        told: list[Progress] = []
+        draws = generator.sample(QUESTION, 6, phi=phi, seed=3, progress=told.append)
+        assert draws == generator.sample(QUESTION, 6, phi=phi, seed=3)
+        assert (told[-1].calls, told[-1].tokens) == (draws.counts.calls, draws.counts.tokens)
+        if phi == "exact":
+            assert told[-1].attempts == draws.counts.attempts and told[-1].log_z_bounds == (draws.log_z_bounds,)
+
+
+def test_what_is_told_may_raise_and_the_next_call_works(fresh: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(fresh, WORD, phi="exact")
+
+    def stop(progress: Progress) -> None:
+        if progress.calls > 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        generator.sample(QUESTION, 40, progress=stop)
+    assert generator.sample(QUESTION, 8, seed=2) == generator.sample(QUESTION, 8, seed=2, progress=False)
+    assert len(generator.sample(QUESTION, 8)) == 8
+
+
+@pytest.mark.parametrize("given", [1, "bar", list, []])
+def test_only_what_can_be_told_is_taken(given: Any, model: PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match="Give progress=True for a bar, .* was given"):
+        model(QUESTION, Answer, phi="exact", progress=given)
+
+
+def test_no_loop_of_the_host_and_no_stream_tells_anything(model: PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match="Give phi= beside progress="):
+        model(QUESTION, Answer, progress=True, max_new_tokens=9)
+    assert model(QUESTION, Answer, progress=None, max_new_tokens=9)
+    with pytest.raises(UnsupportedError, match="Leave progress out of a stream"):
+        model.stream(QUESTION, Answer, phi="exact", progress=print)
+
+
+class TestBars:
+    def test_a_bar_of_draws(self, model: PhiTransformers, capsys: pytest.CaptureFixture[str]) -> None:
+        outlines_phi.Generator(model, WORD, phi="exact").sample(QUESTION, 7, seed=1, progress=True)
+        shown = capsys.readouterr()
+        assert "7/7" in shown.err and "attempts" in shown.err and "log Phi in [" in shown.err and not shown.out
+
+    def test_a_count_of_calls_where_nothing_is_drawn(
+        self, model: PhiTransformers, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = outlines_phi.Generator(model, Answer).probabilities(QUESTION, seed=1, progress=True)
+        assert f"{found.counts.calls} calls" in capsys.readouterr().err
+
+    def test_a_line_where_there_is_no_tqdm(
+        self, model: PhiTransformers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+        draws = outlines_phi.Generator(model, WORD, phi="exact").sample(QUESTION, 7, seed=1, progress=True)
+        *_, last = capsys.readouterr().err.rstrip("\n").split("\r")
+        assert last.startswith(f"7 of 7 draws, {draws.counts.attempts} attempts, {draws.counts.calls} model calls, ")
+
+    def test_it_is_closed_where_the_call_fails(
+        self, model: PhiTransformers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+        phi = ExactPhi(effort=Effort(attempts=1, tokens=1), width=1)
+        with pytest.raises(outlines_phi.BudgetError):
+            outlines_phi.Generator(model, WORD).sample(QUESTION, 50, phi=phi, seed=1, progress=True)
+        assert capsys.readouterr().err.endswith("s\n")
+
+
+class TestSlowCalls:
+    @pytest.fixture(autouse=True)
+    def _slowly(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every look at the clock takes a tenth of a second."""
+        time = [0.0]
+
+        def now() -> float:
+            time[0] += 0.1
+            return time[0]
+
+        monkeypatch.setattr(watch, "now", now)
+        monkeypatch.setattr(module, "SLOW", 0.3)
+
+    def sample(
+        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture, n: int = 30, **options: Any
+    ) -> list[str]:
+        with caplog.at_level(logging.WARNING, logger="outlines_phi"):
+            outlines_phi.Generator(model, WORD).sample_batch([QUESTION, "A"], n, seed=1, **options)
+        return [record.getMessage() for record in caplog.records]
+
+    def test_exact_draws_that_do_not_end_soon_say_so_once(
+        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (said,) = self.sample(model, caplog, phi="exact")
+        assert said.startswith(
+            "Give phi='auto' for weighted draws where exact ones are dear, ExactPhi(effort=Effort(seconds="
+        )
+        assert "of 60 draws, by" in said and "log Phi of prompt 0 is between -" in said and said.count("\n") == 0
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"phi": "auto"},
+            {"phi": "local"},
+            {"phi": "exact", "progress": False},
+            {"phi": "exact", "progress": lambda progress: None},
+            {"phi": ExactPhi(effort=Effort(seconds=10_000))},
+        ],
+        ids=str,
+    )
+    def test_others_do_not(
+        self, options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert self.sample(model, caplog, **options) == []
+
+    def test_a_call_that_has_ended_says_nothing(
+        self, model: PhiTransformers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "SLOW", 1e9)
+        assert self.sample(model, caplog, phi="exact") == []
+
+
+def test_ctrl_c_hands_over_typed_values(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = outlines_phi.Generator(fresh, Literal[1, 22, 333], phi="exact")
+    read = Attempts._read_in_order
+
+    def interrupted(self: Attempts) -> None:
+        read(self)
+        if len(self.accepted) > 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Attempts, "_read_in_order", interrupted)
+    with pytest.raises(InterruptedDraws) as caught:
+        generator.sample("One, two, ", 500, seed=1)
+    (draws,) = caught.value.draws
+    assert len(draws) > 3 and set(draws.values) <= {1, 22, 333}
+    assert str(caught.value).startswith(f"{len(draws)} of 500 draws were made")
