@@ -15,8 +15,9 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.lookahead import LookaheadPhi
 from ..sampling.ranking import Ranking
+from .generation_config import said
 from .keywords import MEANT, refuse_unknown
-from .options import NEUTRAL, USED, CallOptions
+from .options import USED, CallOptions
 from .values import ValueReader
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOp
                 + (" (the number of members is the argument top of mode())." if name == "num_return_sequences" else ".")
             )
     known = [name for name in USED if name not in DRAWING]
-    refuse_unknown(keywords.keys() - NEUTRAL.keys(), known, MEANT_BY[door])
+    refuse_unknown(said(keywords), known, MEANT_BY[door])
     return CallOptions.read(keywords, model.model.generation_config)
 
 

@@ -185,7 +185,7 @@ def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.Phi
         ({"do_sample": False}, "do_sample"),
         ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
         ({"sampler": "beam"}, "sampler"),
-        ({"max_tokens": 9}, r"give max_new_tokens=\); expected any of temperature, (?!.*(num_return|phi=None))"),
+        ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
         ({"temperature": 0}, "temperature"),
         ({"source": Answer}, r"expected an outlines\.Generator"),
         ({"source": "generator"}, r"expected an outlines\.Generator"),

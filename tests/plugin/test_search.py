@@ -267,10 +267,8 @@ class TestMode:
         ({"effort": 5}, r"expected Effort\(tokens=...\)"),
         ({"phi": None}, "phi was given to .*draws nothing; leave it out"),
         ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
-        (
-            {"n": 9},
-            r"n cannot be used here \((give top=|nothing is).*\); expected any of temp(?!.*(do_sample|num_|phi))",
-        ),
+        ({"n": 9}, r"n cannot be used here \((give top=|nothing is).*\)\.$"),
+        ({"foo": 9}, r"foo cannot be used here; expected any of temp(?!.*(do_sample|num_|phi))"),
         ({"temperature": 0}, "temperature=0 was given"),
     ],
     ids=str,
