@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import GenerationConfig
 
-from ..errors import UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.lookahead import LookaheadPhi
+from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from .generation_config import said
 from .keywords import MEANT, refuse_unknown
@@ -84,6 +85,17 @@ def best_texts(
     options, limits = search_options(phi, keywords, model.model.generation_config)
     rankings = model.rank(prompts, table, replace(options, n=1), options.n, **limits)
     return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
+
+
+def texts(draws: Draws, options: CallOptions) -> str | list[str]:
+    """Return what stock Outlines would: a text, or a list where several were asked for."""
+    if draws.failures:
+        raise EmptyLanguageError(
+            f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
+            f"draws of weight 0, which texts cannot tell. {options.remedy}, use phi='exact', or take the weights: "
+            "outlines_phi.Generator(model, T).sample(prompt, n=...)."
+        )
+    return draws.texts[0] if len(draws) == 1 else draws.texts
 
 
 def search_options(

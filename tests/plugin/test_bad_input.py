@@ -323,7 +323,7 @@ class TestModel:
         with pytest.raises(UnsupportedError, match="encoder-decoder"):
             outlines_phi.from_transformers(t5, tokenizer)
         with pytest.raises(UnsupportedError, match="encoder-decoder"):
-            outlines_phi.wrap(outlines.from_transformers(t5, tokenizer))
+            outlines_phi.wrap(outlines.from_transformers(t5, tokenizer), phi="exact")
 
     def test_an_encoder(self) -> None:
         _, tokenizer = bundled.load()
