@@ -169,7 +169,11 @@ def test_what_was_mended_is_corrected() -> None:
     assert isinstance(model.tokenizer, TransformerTokenizer)
     before = outlines.Generator(model, COLOUR)
     hf_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    for text in (model("red", COLOUR, phi="exact"), before("red", phi="exact"), model("red", COLOUR, max_new_tokens=12)):
+    for text in (
+        model("red", COLOUR, phi="exact"),
+        before("red", phi="exact"),
+        model("red", COLOUR, max_new_tokens=12),
+    ):
         assert text in ("red", "green")
 
 
