@@ -94,7 +94,7 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
 def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
     report = outlines_phi.Generator(model, Character).audit("New character: Aria. JSON: ", n=300, seed=0)
     assert report.by_field
-    assert {loss.place for loss in report.pooled.places} == {"$", "race", "role", "alive", "(end of text)"}
+    assert {loss.place for loss in report.pooled.places} == {"(whole value)", "race", "role", "alive", "(end of text)"}
     worst = report.pooled.distortions[0]
     assert (worst.field, worst.value) == ("role", '"ranger captain"')
     assert worst.masked > 2 * worst.model
