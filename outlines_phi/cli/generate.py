@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, final, get_args
+from typing import Annotated, Any, final
 
 import typer
 from rich.console import Console
@@ -21,15 +21,14 @@ from ..guides.banned import BannedPhrases
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
-from ..phi.local import LocalPhi
 from ..phi.lookahead import LookaheadPhi
 from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
-from ..plugin.options import ESTIMATORS, TOKENIZATIONS, UNCHOSEN, CallOptions, Unset, proposing
+from ..plugin.options import ESTIMATORS, UNCHOSEN, CallOptions, Unset, proposing
 from ..plugin.output_types import to_language
 from ..sampling.draws import DrawCounts, Guarantee
 from ..sampling.sampler import Request
-from ..sampling.smc import SMC, Resample
+from ..sampling.smc import SMC
 from . import journal
 from .ban import read_ban
 from .batches import Batches, Outcome
@@ -54,12 +53,16 @@ from .options import (
     MaxNewTokens,
     MinP,
     Model,
+    Particles,
+    PhiOption,
     Prompts,
     RegexOption,
     Repetition,
+    ResampleOption,
     Schema,
     Seed,
     Temperature,
+    Tokenization,
     Tolerance,
     TopK,
     TopP,
@@ -89,20 +92,9 @@ def generate(
     ban_whole_word: BanWholeWord = False,
     ban_across_prompt: BanAcrossPrompt = True,
     ban_level: BanLevel = None,
-    phi: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Correction: {', '.join(ESTIMATORS)}.",
-            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
-        ),
-    ] = None,
-    particles: Annotated[
-        int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
-    ] = None,
-    resample: Annotated[
-        str | None,
-        typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never."),
-    ] = None,
+    phi: PhiOption = None,
+    particles: Particles = None,
+    resample: ResampleOption = None,
     draft: Draft = None,
     draft_length: DraftLength = None,
     tolerance: Tolerance = None,
@@ -114,9 +106,7 @@ def generate(
     min_p: MinP = None,
     repetition_penalty: Repetition = None,
     max_new_tokens: MaxNewTokens = None,
-    tokenization: Annotated[
-        str | None, typer.Option(help=f"Spellings of a text by tokens that count: {', '.join(TOKENIZATIONS)}.")
-    ] = None,
+    tokenization: Tokenization = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
     device: Device = None,
@@ -215,8 +205,6 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
 
 
 def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None, *, free: bool) -> Phi:
-    if given is not None and given not in ESTIMATORS:
-        raise UnsupportedError(f"--phi {given} was given; expected one of {', '.join(ESTIMATORS)}.")
     said = corrected_as(Unset.UNSET if given is None else given, ban)
     estimator = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
     assert estimator is not None  # no name stands for it

@@ -576,7 +576,10 @@ REFUSED = [
     (["--regex", "[0-9]", "--overwrite", "x"], "--overwrite was given without --output"),
     (["--regex", "[0-9]", "--output", ".", "x"], "--output . is not a file"),
     (["--regex", "[0-9]", "--output", "/dev/null", "x"], "--output /dev/null is not a file"),
-    (["--regex", "[0-9]", "--tokenization", "some", "x"], "tokenization='some'"),
+    (
+        ["--regex", "[0-9]", "--tokenization", "some", "x"],
+        "--tokenization some was given; expected one of any, canonical",
+    ),
 ]
 
 
