@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..counted import counted
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
 from ..phi.auto import AutoPhi
@@ -242,7 +243,7 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
     begin = 0 if saved is None else saved.prompts
     tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
     if begin:
-        note(f"{output} has {begin} of {len(batches.prompts)} prompts; going on from there.")
+        note(f"{output} has {begin} of {counted(len(batches.prompts), 'prompt')}; going on from there.")
     interrupted = False
     with Journal(output, saved) as lines, _progress(len(batches.prompts), begin, output) as progress:
         try:
@@ -259,7 +260,7 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."
         resume = begun if output else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {tally.prompts} of {len(batches.prompts)} prompts. {resume}")
+        tell("Interrupted", "yellow", f"after {tally.prompts} of {counted(len(batches.prompts), 'prompt')}. {resume}")
         return INTERRUPTED
     return FAILED if tally.errors.total() else 0
 
@@ -315,7 +316,7 @@ class Tally:
     def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
         """Print what the user should know."""
         if output is not None:
-            note(f"{self.draws} draws written; {output} has {self.prompts} of {prompts} prompts.")
+            note(f"{counted(self.draws, 'draw')} written; {output} has {self.prompts} of {counted(prompts, 'prompt')}.")
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
@@ -345,7 +346,7 @@ class Tally:
             tell(
                 "Failed",
                 "red",
-                f'{self.errors.total()} of {prompts} prompts ({kinds}); the lines with "record": "error".',
+                f'{self.errors.total()} of {counted(prompts, "prompt")} ({kinds}); the lines with "record": "error".',
             )
 
 

@@ -639,6 +639,12 @@ def test_memory_that_runs_out_is_one_line_and_the_file_goes_on(
     assert len(records((folder / "o.jsonl").read_text(encoding="utf-8"))) == 1
 
 
+def test_one_of_a_kind_is_singular(cli: Cli, folder: Path) -> None:
+    arguments = ("generate", "--type", "formats:Answer", "--phi", "local", "--seed", 1, "--output", "o.jsonl", BAKERY)
+    assert cli(*arguments).stderr == "1 draw written; o.jsonl has 1 of 1 prompt.\n"
+    assert "o.jsonl has 1 of 1 prompt; going on from there." in cli(*arguments).stderr
+
+
 class TestLaw:
     """The pooled draws of a file have the computed law of the values; those of masking have not."""
 
