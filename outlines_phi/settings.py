@@ -62,7 +62,10 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         expectations = {
-            "temperature": (_is_number(self.temperature) and self.temperature >= 1e-6, "a number of at least 1e-6"),
+            "temperature": (
+                _is_number(self.temperature) and self.temperature >= 1e-6,
+                "a number of at least 1e-6 (the most probable output is what do_sample=False gives)",
+            ),
             "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
             "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
             "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),

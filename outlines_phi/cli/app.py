@@ -17,6 +17,7 @@ from .verify import verify
 app = typer.Typer(
     help="Faithful constrained generation for Outlines.",
     cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

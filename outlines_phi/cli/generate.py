@@ -9,24 +9,24 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, final, get_args
+from typing import Annotated, Any, final
 
 import typer
 
+from ..counted import counted
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi
-from ..phi.local import LocalPhi
 from ..phi.lookahead import LookaheadPhi
 from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
-from ..plugin.options import ESTIMATORS, TOKENIZATIONS, UNCHOSEN, CallOptions, Unset, proposing
+from ..plugin.options import ESTIMATORS, UNCHOSEN, CallOptions, Unset, proposing
 from ..plugin.output_types import to_language
 from ..sampling.draws import DrawCounts, Guarantee
 from ..sampling.sampler import Request
-from ..sampling.smc import SMC, Resample
+from ..sampling.smc import SMC
 from . import journal
 from .ban import read_ban
 from .bar import Quiet, bar
@@ -52,12 +52,16 @@ from .options import (
     MaxNewTokens,
     MinP,
     Model,
+    Particles,
+    PhiOption,
     Prompts,
     RegexOption,
     Repetition,
+    ResampleOption,
     Schema,
     Seed,
     Temperature,
+    Tokenization,
     Tolerance,
     TopK,
     TopP,
@@ -87,20 +91,9 @@ def generate(
     ban_whole_word: BanWholeWord = False,
     ban_across_prompt: BanAcrossPrompt = True,
     ban_level: BanLevel = None,
-    phi: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Correction: {', '.join(ESTIMATORS)}.",
-            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
-        ),
-    ] = None,
-    particles: Annotated[
-        int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
-    ] = None,
-    resample: Annotated[
-        str | None,
-        typer.Option(help=f"When particles are resampled: {', '.join(get_args(Resample))}; by default never."),
-    ] = None,
+    phi: PhiOption = None,
+    particles: Particles = None,
+    resample: ResampleOption = None,
     draft: Draft = None,
     draft_length: DraftLength = None,
     tolerance: Tolerance = None,
@@ -112,9 +105,7 @@ def generate(
     min_p: MinP = None,
     repetition_penalty: Repetition = None,
     max_new_tokens: MaxNewTokens = None,
-    tokenization: Annotated[
-        str | None, typer.Option(help=f"Spellings of a text by tokens that count: {', '.join(TOKENIZATIONS)}.")
-    ] = None,
+    tokenization: Tokenization = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
     device: Device = None,
@@ -214,8 +205,6 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
 
 
 def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None, *, free: bool) -> Phi:
-    if given is not None and given not in ESTIMATORS:
-        raise UnsupportedError(f"--phi {given} was given; expected one of {', '.join(ESTIMATORS)}.")
     said = corrected_as(Unset.UNSET if given is None else given, ban)
     estimator = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
     assert estimator is not None  # no name stands for it
@@ -253,7 +242,7 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
     begin = 0 if saved is None else saved.prompts
     tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
     if begin:
-        note(f"{output} has {begin} of {len(batches.prompts)} prompts; going on from there.")
+        note(f"{output} has {begin} of {counted(len(batches.prompts), 'prompt')}; going on from there.")
     interrupted = False
     # No lines run through the bar.
     shown = not quiet and (output is not None or not sys.stdout.isatty())
@@ -273,7 +262,7 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."
         resume = begun if output else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {tally.prompts} of {len(batches.prompts)} prompts. {resume}")
+        tell("Interrupted", "yellow", f"after {tally.prompts} of {counted(len(batches.prompts), 'prompt')}. {resume}")
         return INTERRUPTED
     return FAILED if tally.errors.total() else 0
 
@@ -329,7 +318,7 @@ class Tally:
     def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
         """Print what the user should know."""
         if output is not None:
-            note(f"{self.draws} draws written; {output} has {self.prompts} of {prompts} prompts.")
+            note(f"{counted(self.draws, 'draw')} written; {output} has {self.prompts} of {counted(prompts, 'prompt')}.")
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
@@ -359,5 +348,5 @@ class Tally:
             tell(
                 "Failed",
                 "red",
-                f'{self.errors.total()} of {prompts} prompts ({kinds}); the lines with "record": "error".',
+                f'{self.errors.total()} of {counted(prompts, "prompt")} ({kinds}); the lines with "record": "error".',
             )

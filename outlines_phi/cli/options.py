@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
+from ..errors import UnsupportedError
 from ..guides.banned import LEVELS
 from ..guides.grammar.library import NAMES
+from ..phi.auto import AutoPhi
+from ..phi.local import LocalPhi
+from ..phi.lookahead import LookaheadPhi
 from ..plugin.drafts import DRAFTERS
+from ..plugin.options import ESTIMATORS, TOKENIZATIONS
 from ..sampling.resolve import DRAFT_LENGTH
+from ..sampling.smc import Resample
 from .model import BUNDLED, Dtype
+
+
+def one_of(option: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return what makes an option, given once or several times, take some names alone, and show them."""
+
+    def check(value: Any) -> Any:
+        for given in value if isinstance(value, list) else [value]:
+            if given is not None and given not in names:
+                near = get_close_matches(given, names, n=1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                raise UnsupportedError(f"{option} {given} was given{hint}; expected one of {', '.join(names)}.")
+        return value
+
+    return {"callback": check, "metavar": f"<{'|'.join(names)}>"}
+
 
 Prompts = Annotated[
     list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
@@ -69,19 +92,47 @@ BanLevel = Annotated[
     str | None,
     typer.Option(
         "--ban-level",
-        help=f"Correction for what is banned: {', '.join(filter(None, LEVELS))}; by default that of --phi, or lookahead.",
+        **one_of("--ban-level", [level for level in LEVELS if level]),
+        help="Correction for what is banned; by default that of --phi, or lookahead.",
     ),
 ]
 Draft = Annotated[
     list[str] | None,
     typer.Option(
         "--draft",
-        help=f"What proposes tokens ahead: {', '.join(DRAFTERS)}; may be given several times, the first to ask leading.",
+        **one_of("--draft", list(DRAFTERS)),
+        help="What proposes tokens ahead; may be given several times, the first to ask leading.",
     ),
 ]
 DraftLength = Annotated[
     int | None,
     typer.Option("--draft-length", help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
+]
+PhiOption = Annotated[
+    str | None,
+    typer.Option(
+        "--phi",
+        **one_of("--phi", list(ESTIMATORS)),
+        help="Correction.",
+        show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
+    ),
+]
+Particles = Annotated[
+    int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
+]
+ResampleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--resample",
+        **one_of("--resample", get_args(Resample)),
+        help="When particles are resampled; by default never.",
+    ),
+]
+Tokenization = Annotated[
+    str | None,
+    typer.Option(
+        **one_of("--tokenization", TOKENIZATIONS), help="Spellings of a text by tokens that count; by default any."
+    ),
 ]
 Tolerance = Annotated[
     float | None,

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.audit import check
 from ..fidelity.bias import Bias, measure
@@ -35,7 +36,9 @@ def audit_saved(path: Path, confidence: float, console: Console) -> None:
         raise EmptyLanguageError(f"None of the draws of {path} was completed, so there is nothing to measure.")
     bias: Bias = measure([np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w), 1 - confidence)
     console.print(
-        Text(f"{path}: {header['n']} draws after each of {len(log_w)} prompts, {header['output_type']['name']}.")
+        Text(
+            f"{path}: {header['n']} draws after each of {counted(len(log_w), 'prompt')}, {header['output_type']['name']}."
+        )
     )
     print_bias(bias, confidence, console)
 

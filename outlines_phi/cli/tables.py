@@ -10,7 +10,7 @@ from rich.text import Text
 from ..fidelity.audit import AuditReport
 from ..fidelity.bias import Bias
 from ..fidelity.report import WHOLE, Report, View, label
-from ..fidelity.summary import Section, bias_section, sections, verdict
+from ..fidelity.summary import Section, bias_section, number, sections, verdict
 
 ROWS = 12
 """Values of a field that are listed."""
@@ -74,7 +74,8 @@ def _field(report: Report, view: View, scale: float) -> Table:
 def _bar(excess: float, scale: float) -> Text:
     length = round(BAR * abs(excess) / scale) if scale else 0
     return Text.assemble(
-        (f"{100 * excess:+6.1f} ", "red" if length > 1 else "dim"), ("█" * length, "red" if excess > 0 else "yellow")
+        (f"{number(100 * excess, '+.1f'):>6} ", "red" if length > 1 else "dim"),
+        ("█" * length, "red" if excess > 0 else "yellow"),
     )
 
 

@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ..counted import counted
 from ..errors import UnsupportedError
 from ..guides.grammar.finding import Verdict
 from ..guides.grammar.library import NAMES
@@ -70,8 +71,8 @@ def verify(
 ) -> None:
     """Check what the masks of a grammar promise against the definition.
 
-    Every assumption and theorem has a verdict: PROVED, BOUNDED, or COUNTEREXAMPLE with a shortest witness. A counterexample is
-    exit status 1.
+    Every assumption and theorem has a verdict: PROVED, BOUNDED, or COUNTEREXAMPLE with a shortest witness; under the table stands
+    what each says. A counterexample is exit status 1.
     """
     read = _tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
@@ -163,19 +164,24 @@ class _Telling:
         self._progress.update(self._task, advance=1, description=self._check)
 
     def words(self, length: int, pairs: int) -> None:
-        said = f"{self._check}: words of {_tokens(length)}, {pairs:,} pairs of states"
+        said = f"{self._check}: words of {counted(length, 'token')}, {pairs:,} pairs of states"
         self._progress.update(self._task, description=said)
 
 
 def print_verification(name: str, found: Verification, console: Console) -> None:
     """Print a row for every check, and under it the witness of a statement that does not hold."""
-    share = f"{found.vocabulary:,} tokens, for which {found.representatives:,} stand"
-    reach = "any number of tokens" if found.closed else f"at most {_tokens(found.complete)}"
+    share = (
+        f"{found.vocabulary:,} tokens, for which {found.representatives:,} stand{'s' * (found.representatives == 1)}"
+    )
+    reach = "any number of tokens" if found.closed else f"at most {counted(found.complete, 'token')}"
     covered = f"all words of {reach}: {found.nodes:,} pairs of states, {found.texts:,} texts"
     console.print(Text.assemble((name, "bold"), f": {share}; {covered}"), sep="\n")
     if found.complete < found.asked:
         console.print(
-            Text(f"Those of {_tokens(found.complete + 1)} lead to more than --most; --depth tries them all.", "yellow")
+            Text(
+                f"Those of {counted(found.complete + 1, 'token')} lead to more than --most; --depth tries them all.",
+                "yellow",
+            )
         )
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -193,7 +199,7 @@ def print_verification(name: str, found: Verification, console: Console) -> None
             Text(said, "red" if finding.verdict is Verdict.COUNTEREXAMPLE else "dim"),
         )
     console.print(table)
-    console.print()
+    _print_meanings(found, console)
     wrong = [result.check.id for result in found.results if result.finding.verdict is Verdict.COUNTEREXAMPLE]
     if wrong:
         console.print(Text(f"Counterexamples to {', '.join(wrong)}.", "bold red"))
@@ -201,5 +207,13 @@ def print_verification(name: str, found: Verification, console: Console) -> None
         console.print(Text("No counterexample.", "bold green"))
 
 
-def _tokens(number: int) -> str:
-    return f"{number} token" if number == 1 else f"{number} tokens"
+def _print_meanings(found: Verification, console: Console) -> None:
+    """Print what the rows and the verdicts say; S are assumptions, T theorems that follow from them or are checked alone."""
+    console.print(Text("\nWhat the rows say (S: assumptions, T: theorems), and the verdicts", "bold"))
+    legend = Table.grid(padding=(0, 2, 0, 0))
+    for result in found.results:
+        legend.add_row("", result.check.id, Text(result.check.meaning))
+    for verdict in dict.fromkeys(result.finding.verdict for result in found.results):
+        legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(verdict.meaning))
+    console.print(legend)
+    console.print()

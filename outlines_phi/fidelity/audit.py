@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, final
 
+from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..phi.evidence import Evidence
@@ -266,8 +267,8 @@ def _warnings(findings: Sequence[Finding], settings: SamplingSettings) -> list[s
     found = []
     if failures:
         found.append(
-            f"{failures} draws met a step where {settings.truncation or 'the model'} leaves no legal token. They have weight 0; an "
-            "application that draws so stops there or writes something else."
+            f"{counted(failures, 'draw')} met a step where {settings.truncation or 'the model'} leaves no legal token. They have "
+            "weight 0; an application that draws so stops there or writes something else."
         )
     if few:
         found.append(

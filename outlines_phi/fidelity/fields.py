@@ -7,7 +7,7 @@ import re
 from enum import Enum, auto
 from typing import Any, NamedTuple, final
 
-ROOT = "$"
+ROOT = "(whole value)"
 """The outermost value; its own punctuation and keys."""
 
 END = "(end of text)"
@@ -129,7 +129,7 @@ class JsonScanner:
         if container.is_object:
             self._mode = Mode.KEYS
         else:
-            self._mode, self._path = Mode.VALUE, f"{container.path}[]"
+            self._mode, self._path = Mode.VALUE, "[]" if container.path == ROOT else f"{container.path}[]"
 
     def _close(self) -> None:
         self._open.pop()

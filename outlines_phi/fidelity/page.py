@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .chart import STYLE as CHARTS
+from .chart import audit_charts
 from .files import write_atomically
 from .report import WHOLE, Report, Sample, View, label
 from .summary import TITLE, sections, verdict
@@ -88,7 +90,7 @@ def audit_page(report: AuditReport) -> str:
         f'<p class="soft">{escape(remark)}</p></section>\n'
         for title, head, rows, remark in sections(report)
     )
-    return _document(TITLE, f"<p>{escape(verdict(report))}</p>\n{warnings}\n{cards}")
+    return _document(TITLE, f"<p>{escape(verdict(report))}</p>\n{warnings}\n{audit_charts(report)}{cards}")
 
 
 def _document(title: str, body: str) -> str:
@@ -96,7 +98,7 @@ def _document(title: str, body: str) -> str:
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{STYLE}</style></head>
+<style>{STYLE}{CHARTS}</style></head>
 <body><main>
 <h1>{escape(title)}</h1>
 {body}</main></body>

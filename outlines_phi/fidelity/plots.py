@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from .report import WHOLE, Report, Sample, View, label
-from .summary import shown, worst
+from .summary import number, shown, worst
 
 if TYPE_CHECKING:
     from .audit import AuditReport
@@ -108,7 +108,7 @@ def audit_figure(report: AuditReport) -> Any:
         axis.set_axisbelow(True)
         axis.spines[:].set_visible(False)
     low, high = bias.tv.interval
-    title = f"Plain masking: TV to the conditioned law {low:.2f} to {high:.2f}, Phi {bias.phi.value:.3g}"
+    title = f"Plain masking: TV to the conditioned law {number(low, '.2f')} to {number(high, '.2f')}, Phi {bias.phi.value:.3g}"
     figure.suptitle(f"{title}, {bias.draws:,} draws", fontsize=11, color=INK)
     return figure
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..counted import counted
 from .bias import Bias, Estimate
 from .losses import Loss
 from .report import label
@@ -44,7 +45,7 @@ def verdict(report: AuditReport) -> str:
     low, high = report.pooled.bias.tv.interval
     name = report.pooled.name
     after = f'after "{shown(name)}"' if len(report.findings) == 1 else f"on the average over {name}"
-    distance = f"between {low:.3f} and {high:.3f} ({report.confidence:.0%} confidence), {after}"
+    distance = f"between {number(low, '.3f')} and {number(high, '.3f')} ({report.confidence:.0%} confidence), {after}"
     if low >= SMALL:
         return (
             "Plain masking is biased: its distance (total variation) from the model's own law, conditioned on the format, "
@@ -94,13 +95,13 @@ def bias_section(bias: Bias, confidence: float) -> Section:
     rows = [
         ("Phi: the model meets the format by itself", *_both(bias.phi, ".3g")),
         ("log Phi (nats)", *_both(bias.log_phi, ".2f")),
-        ("mean of the weights (unbiased for Phi)", _number(bias.mean_w, ".3g"), ""),
-        ("Phi, for certain", "", f"{bias.certain.low:.3g} ... {bias.certain.high:.3g}"),
+        ("mean of the weights (unbiased for Phi)", number(bias.mean_w, ".3g"), ""),
+        ("Phi, for certain", "", interval(*bias.certain, ".3g")),
         *_attempted(bias, confidence),
         ("total variation (TV) to the conditioned law", *_both(bias.tv, ".3f")),
         ("KL divergence to it (nats; interval: bootstrap)", *_both(bias.kl, ".3f")),
         ("draws without a legal token, Pr(w = 0)", *_both(bias.failed, ".3f")),
-        (f"effective sample size, of {bias.draws} draws", f"{bias.ess:.1f}", ""),
+        (f"effective sample size, of {counted(bias.draws, 'draw')}", f"{bias.ess:.1f}", ""),
     ]
     limited = (
         "Bounds for certain have no error; the limit of Phi by residual attempts has, and intervals that use it count it in. "
@@ -118,9 +119,8 @@ def bias_section(bias: Bias, confidence: float) -> Section:
 def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
     if bias.residual is None:
         return []
-    low, high = bias.residual
     name = f"Phi, at {confidence:.0%} confidence, by {bias.attempts} residual attempts"
-    return [(name, "", f"{low:.3g} ... {high:.3g}")]
+    return [(name, "", interval(*bias.residual, ".3g"))]
 
 
 def _prompts(report: AuditReport) -> Section:
@@ -132,10 +132,10 @@ def _prompts(report: AuditReport) -> Section:
 
 def _line(bias: Bias) -> tuple[str, ...]:
     return (
-        _number(bias.phi.value, ".3g"),
-        _number(bias.tv.value, ".3f"),
-        f"{bias.tv.interval.low:.3f} ... {bias.tv.interval.high:.3f}",
-        _number(bias.kl.value, ".3f"),
+        number(bias.phi.value, ".3g"),
+        number(bias.tv.value, ".3f"),
+        interval(*bias.tv.interval, ".3f"),
+        number(bias.kl.value, ".3f"),
         f"{bias.ess:.1f}",
     )
 
@@ -147,10 +147,10 @@ def _losses(report: AuditReport) -> Section:
     rows = [
         (
             loss.place,
-            f"{loss.nats:.3f}",
+            number(loss.nats, ".3f"),
             f"{loss.nats / total:.0%}" if total > 0 else "",
-            f"{loss.excess:+.3f}",
-            f"{loss.margin:.2f}",
+            number(loss.excess, "+.3f"),
+            number(loss.margin, ".2f"),
             str(loss.failures),
         )
         for loss in ranked
@@ -178,10 +178,10 @@ def _distortions(report: AuditReport) -> Section:
         (
             shown(one.field),
             shown(one.value),
-            f"{one.masked:.3f}",
-            f"{one.model:.3f}",
-            f"{one.masked - one.model:+.3f}",
-            f"{one.noise:.3f}",
+            number(one.masked, ".3f"),
+            number(one.model, ".3f"),
+            number(one.masked - one.model, "+.3f"),
+            number(one.noise, ".3f"),
         )
         for one in found[:ROWS]
     ]
@@ -209,12 +209,18 @@ def _cost(report: AuditReport) -> Section:
 
 
 def _both(estimate: Estimate, form: str) -> tuple[str, str]:
-    low, high = estimate.interval
-    return _number(estimate.value, form), f"{_number(low, form)} ... {_number(high, form)}"
+    return number(estimate.value, form), interval(*estimate.interval, form)
 
 
-def _number(value: float, form: str) -> str:
-    return "none" if math.isnan(value) else format(value, form)
+def number(value: float, form: str) -> str:
+    """Return a number as reports write it: ``none`` where there is none, and no sign before what is rounded to 0."""
+    written = format(value, form)
+    return "none" if math.isnan(value) else written if float(written) else format(0.0, form.lstrip("+"))
+
+
+def interval(low: float, high: float, form: str) -> str:
+    """Return an interval as reports write it."""
+    return f"{number(low, form)} ... {number(high, form)}"
 
 
 def shown(text: str) -> str:

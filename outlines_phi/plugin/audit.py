@@ -21,11 +21,12 @@ from ..sampling.ancestral import AncestralSampler
 from ..sampling.confident import certify
 from ..sampling.sampler import Request
 from .bans import Ban, Correction, resolve_ban
+from .generation_config import FIELDS, TRUNCATION, said
 from .keywords import MEANT, refuse_unknown
 from .loading import wrap
 from .mistakes import is_format
 from .model import PhiTransformers
-from .options import COUNTED, NEUTRAL, CallOptions, Unset
+from .options import COUNTED, CallOptions, Unset
 from .processor import MaskLogitsProcessor
 from .progress import Told, telling
 
@@ -34,9 +35,6 @@ TOLERANCE = 1e-3
 
 WIDTH = 64
 """Residual attempts in flight at once, per prompt."""
-
-TRUNCATION: dict[str, tuple[Any, ...]] = {"top_k": (None, 0), "top_p": (None, 1.0), "min_p": (None, 0.0)}
-"""Options of a generation_config that a call under a correction has to ask for, with the values that do nothing."""
 
 
 def audit(
@@ -110,7 +108,7 @@ def audit(
             raise UnsupportedError(
                 f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."
             )
-    refuse_unknown(settings.keys() - NEUTRAL.keys(), COUNTED, MEANT)
+    refuse_unknown(said(settings), COUNTED, MEANT)
     defaults = model.model.generation_config
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
@@ -208,8 +206,8 @@ def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[
     """Return where the application's own calls, without further keywords, would follow another law than the one audited."""
     ignored = [
         f"{name}={getattr(defaults, name)}"
-        for name, neutral in TRUNCATION.items()
-        if name not in settings and getattr(defaults, name, None) not in neutral
+        for name in TRUNCATION
+        if name not in settings and getattr(defaults, name, None) not in FIELDS[name].neutral
     ]
     notes = []
     if ignored:

@@ -16,9 +16,10 @@ from ..phi.text_constraint import TextConstraint
 from ..reachability import UNREACHABLE
 from .bans import Ban, Corrected, Correction
 from .drafts import DraftOptions
-from .keywords import END, MEANT, refuse_unknown
+from .generation_config import END, said
+from .keywords import MEANT, refuse_unknown
 from .model import PhiTransformers
-from .options import NEUTRAL, USED
+from .options import USED
 from .output_types import GrammarText, to_language
 from .samplers import Sampler, check_count
 
@@ -199,7 +200,7 @@ class ClassicGenerator(Corrected):
             keywords = {**self.sampler.under(phi), **own}
             if self._corrects(correction):
                 refuse_unknown(
-                    settings.keys() - NEUTRAL.keys(),
+                    said(settings),
                     KNOWN,
                     MEANT_CLASSIC,
                     "A generator made with phi=None takes every keyword of the model's own generate.",

@@ -24,12 +24,12 @@ from .audit import audit
 from .bans import Ban, Corrected, Correction
 from .draft_sources import check_draft
 from .drafts import DraftOptions, Drafts, resolve_draft
+from .generation_config import said
 from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model
 from .model import PhiTransformers
 from .options import (
     COUNTED,
-    NEUTRAL,
     TOKENIZATIONS,
     CallOptions,
     SamplerOptions,
@@ -168,7 +168,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
             )
         if "num_return_sequences" in keywords:
             raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
-        refuse_unknown(keywords.keys() - NEUTRAL.keys(), COUNTED, MEANT)
+        refuse_unknown(said(keywords), COUNTED, MEANT)
         options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
         try:
             results = self.model.draw(prompts, table, phi, options)

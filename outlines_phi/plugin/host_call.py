@@ -12,9 +12,12 @@ from transformers import GenerationConfig
 from transformers.generation.logits_process import (
     EpsilonLogitsWarper,
     EtaLogitsWarper,
+    InfNanRemoveLogitsProcessor,
+    LogitNormalization,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
+    TopHLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
     TypicalLogitsWarper,
@@ -22,6 +25,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from ..errors import UnsupportedError
+from .generation_config import DEFAULTS
 
 WARPERS: dict[type, tuple[str, str]] = {
     RepetitionPenaltyLogitsProcessor: ("penalty", "repetition_penalty"),
@@ -29,11 +33,15 @@ WARPERS: dict[type, tuple[str, str]] = {
     TopKLogitsWarper: ("top_k", "top_k"),
     TopPLogitsWarper: ("top_p", "top_p"),
     MinPLogitsWarper: ("min_p", "min_p"),
+    TopHLogitsWarper: ("top_h", "top_h"),
     TypicalLogitsWarper: ("mass", "typical_p"),
     EpsilonLogitsWarper: ("epsilon", "epsilon_cutoff"),
     EtaLogitsWarper: ("epsilon", "eta_cutoff"),
 }
 """The processors that transformers makes of its options: where each keeps the option, and the option's name."""
+
+LAWLESS = (LogitNormalization, InfNanRemoveLogitsProcessor)
+"""Those that change no law: NaN in the logits is a ModelError here."""
 
 UNTOUCHED = ("use_cache", "logits_to_keep")
 """What transformers hands on that does not change a law."""
@@ -47,12 +55,6 @@ WRITTEN = (
     "transformers_version",
 )
 """Fields of a generation config that are read one by one, and those that transformers writes itself."""
-
-DEFAULTS: dict[str, Any] = {
-    **vars(GenerationConfig()),
-    **getattr(GenerationConfig, "_get_default_generation_params", dict)(),
-}
-"""What a field of a generation config is where nobody says: transformers 5.23 fills them in at the call."""
 
 
 def said_beyond(config: GenerationConfig, own: GenerationConfig) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def language_of(processors: Sequence[Any], config: GenerationConfig) -> Any:
     for processor in processors:
         attribute, option = WARPERS.get(type(processor), (None, None))
         of_option = attribute and float(getattr(processor, attribute)) == getattr(config, str(option), None)
-        if processor not in languages and not of_option:
+        if processor not in languages and not of_option and not isinstance(processor, LAWLESS):
             raise UnsupportedError(
                 f"A {type(processor).__name__} was given as logits processor; a correction would have to count it as a "
                 "part of the model's law, which is not offered. Leave it out, or keep transformers' own loop with "

@@ -56,7 +56,7 @@ class Loop:
         EmptyLanguageError
             The budget is too small for what is left without the banned phrases.
         """
-        _refuse(keywords)
+        refuse_options(keywords)
         ours = isinstance(processor, MaskLogitsProcessor)
         if ours and processor.ban is not None:
             return self._banning(compiled.of_processor(processor), processor.ban, keywords)
@@ -110,7 +110,7 @@ class Loop:
         return next((each for each in said if each[1] is not None), ("", None))
 
 
-def _refuse(keywords: dict[str, Any]) -> None:
+def refuse_options(keywords: dict[str, Any]) -> None:
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
     if "seed" in keywords:

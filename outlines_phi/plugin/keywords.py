@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from ..errors import UnsupportedError
-
-END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
-"""What to do in place of a stop."""
-
-BUDGET = "give max_new_tokens="
+from . import generation_config
+from .generation_config import BUDGET, END
 
 PARTICLES = "give sampler=SMC(particles=..., resample=...)"
 
@@ -21,14 +18,22 @@ CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
 _CLOSE = 0.8
 """How near a keyword has to be to another one to be it, mistyped: nearer than any option of transformers is."""
 
+OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
+
 MEANT: dict[str, str] = {
+    **generation_config.MEANT,
     "max_tokens": BUDGET,
-    "max_length": f"{BUDGET}, which does not count the prompt",
     "n": "give num_return_sequences= in a call, or the argument n of sample()",
     "samples": "give num_return_sequences= in a call, or the argument n of sample()",
     "stop": END,
     "stop_at": END,
-    "stop_strings": END,
+    "stopping_criteria": END,
+    "logits_processor": OWN_LOOP,
+    "prefix_allowed_tokens_fn": OWN_LOOP,
+    "generation_config": "give its fields as keywords, such as temperature=",
+    "assistant_model": "give draft=, a smaller model with the same tokenizer",
+    "streamer": "call stream(), and iterate over it",
+    "tools": "write them into the prompt, as tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does",
     **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
 }
 """What to do in place of a keyword of another library."""
@@ -69,9 +74,8 @@ def refuse_unknown(
         return
     hints = {name: _hint(name, known, meant) for name in unknown}
     said = "; ".join(f"{name}: {hint}" if len(unknown) > 1 else hint for name, hint in hints.items() if hint)
-    message = (
-        f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}; expected any of {', '.join(known)}."
-    )
+    expected = "" if all(name in meant for name in unknown) else f"; expected any of {', '.join(known)}"
+    message = f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}{expected}."
     raise UnsupportedError(f"{message} {otherwise}".rstrip())
 
 

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 from outlines.models.transformers import Transformers
-from transformers import PreTrainedModel
 
-from ..errors import UnsupportedError
 from ..phi.estimator import Phi
 from .bans import Ban
-from .mistakes import not_loaded
+from .mistakes import no_model
 from .model import PhiTransformers
 from .options import Unset
 
@@ -27,9 +25,10 @@ def from_transformers(
 ) -> PhiTransformers:
     """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
 
-    The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`.
+    The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`. A model that cannot be corrected is refused
+    now, with or without ``phi``.
     """
-    return PhiTransformers(
+    made = PhiTransformers(
         model,
         tokenizer,
         device_dtype=device_dtype,
@@ -37,6 +36,8 @@ def from_transformers(
         banned_phrases=banned_phrases,
         max_tree_bytes=max_tree_bytes,
     )
+    _ = made.lm  # raises why it cannot be corrected
+    return made
 
 
 def wrap(
@@ -49,20 +50,19 @@ def wrap(
     """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
 
     The new model has the ``phi``, the ``banned_phrases`` and the memory bound given here, and trees of its own. Where one of the
-    first two is left out, a model that is wrapped already keeps its own.
+    first two is left out, a model that is wrapped already keeps its own. A model that cannot be corrected (its tokens do not fit
+    it, it is an encoder-decoder) is wrapped all the same where neither is given: its calls are those of plain Outlines, and the
+    first one that asks for more raises why it cannot be had.
 
     Raises
     ------
     UnsupportedError
         Not a text model made by ``outlines.from_transformers``.
+    UnsupportedError, VocabularyError
+        With ``phi`` or ``banned_phrases``: the model cannot be corrected; says why.
     """
-    if isinstance(model, (str, PreTrainedModel)):
-        raise not_loaded(model)
     if type(model) not in (Transformers, PhiTransformers):
-        raise UnsupportedError(
-            f"{type(model).__name__} was given to wrap(); expected a model made by outlines.from_transformers(model, "
-            "tokenizer). Multimodal models, servers and other libraries cannot be corrected by this version."
-        )
+        raise no_model(model, "wrap(model)")
     return PhiTransformers(
         model.model,
         model.hf_tokenizer,

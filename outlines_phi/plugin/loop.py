@@ -8,20 +8,13 @@ from ..errors import EmptyLanguageError, UnsupportedError, too_small
 from ..guides.guide import UNREACHABLE
 from ..guides.table import Table
 from ..settings import SamplingSettings
+from .generation_config import FIELDS, TRUNCATION, held
 
 HOST_TOP_K = 50
 """What the loop's ``top_k`` is where neither the call nor the model's ``generation_config`` says."""
 
-AFTER: dict[str, tuple[Any, ...]] = {
-    "top_p": (1.0, None),
-    "min_p": (0.0, None),
-    "typical_p": (1.0, None),
-    "epsilon_cutoff": (0.0, None),
-    "eta_cutoff": (0.0, None),
-    "top_h": (None,),
-    "watermarking_config": (None,),
-}
-"""What else the loop may do after its processors, with the values that do nothing."""
+AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
+"""What else the loop may do after its processors."""
 
 
 def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens: int) -> SamplingSettings:
@@ -44,10 +37,10 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
     UnsupportedError
         A truncation after the processor, or an unknown one.
     """
-    for name, neutral in AFTER.items():
+    for name in AFTER:
         said = given.get(name)
         value = getattr(generation_config, name, None) if said is None else said
-        if value not in neutral:
+        if value not in FIELDS[name].neutral:
             where = "the model's generation_config" if said is None else "the call"
             raise UnsupportedError(
                 f"{name}={value!r} in {where} would be applied by the loop after this processor, to p * h instead of p, "
@@ -63,9 +56,7 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
                 "this processor. Say what it will have: top_k=0 for none, here and in the call "
                 f"(**processor.host_options has it), or top_k={top_k} to make that cut a part of the law."
             )
-    temperature = given.get("temperature")
-    if temperature is None:
-        temperature = getattr(generation_config, "temperature", None) or 1.0
+    temperature = held("temperature", given.get("temperature"), generation_config)
     return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)
 
 
@@ -80,5 +71,5 @@ def check_budget(table: Table, budget: int) -> None:
 
 def _neutral(name: str) -> str:
     if name in ("top_p", "min_p"):
-        return f"Give {name}={AFTER[name][0]} here and in the call (**processor.host_options has it)"
-    return f"Set model.generation_config.{name}={AFTER[name][0]}"
+        return f"Give {name}={FIELDS[name].neutral[-1]} here and in the call (**processor.host_options has it)"
+    return f"Set model.generation_config.{name}={FIELDS[name].neutral[-1]}"

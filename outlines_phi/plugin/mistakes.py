@@ -7,45 +7,51 @@ from collections.abc import Sequence
 from types import FunctionType, UnionType
 from typing import Any, get_origin
 
+from outlines.generator import SteerableGenerator
 from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
 from outlines.types.dsl import Term
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
+from .refused import loading, refusal
 
 SHOWN = 8
 """Texts of a list that are written out in a message, at most."""
 
 
-def loading(name: str) -> str:
-    """Return the line that loads a model of that name; ``name`` is as in code."""
-    return (
-        f"outlines_phi.from_transformers(AutoModelForCausalLM.from_pretrained({name}), "
-        f"AutoTokenizer.from_pretrained({name})), both of transformers"
-    )
-
-
 def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
-    """Return the error for what was given as the wrapped model of ``call``; ``second`` is what was given after it."""
+    """Return the error for what was given as the model of ``call``; ``second`` is what was given after it."""
+    if (refused := refusal(given) or refusal(getattr(given, "model", None))) is not None:
+        return refused
     match given, second:
         case _, Transformers() | PreTrainedModel():
-            return UnsupportedError(
-                f"{_name(given)} was given as model, and a {type(second).__name__} after it: were the arguments swapped? "
-                f"Expected {call}."
-            )
+            how = f"a {type(second).__name__} after it: were the arguments swapped? Expected {call}"
         case (str(), _) | (PreTrainedModel(), _):
             return not_loaded(given)
-        case Transformers(), _:
-            return UnsupportedError(
-                f"{_name(given)} was given as model; wrap it first: outlines_phi.wrap(model). After outlines_phi.install(), "
-                "outlines.Generator(model, T, phi=...) and outlines.generate take it as it is."
+        case Transformers(), _ if type(given) is Transformers:
+            how = (
+                "wrap it first: outlines_phi.wrap(model). After outlines_phi.install(), outlines.Generator(model, T, phi=...) and "
+                "outlines.generate take it as it is"
             )
-    return UnsupportedError(
-        f"{_name(given)} was given as model; wrap it first: outlines_phi.wrap(model), or load it by "
-        "outlines_phi.from_transformers(hf_model, hf_tokenizer)."
-    )
+        case Transformers(), _:
+            how = (
+                "a class of its own, whose methods would be lost. Give what it is made of: "
+                "outlines_phi.from_transformers(model.model, model.hf_tokenizer)"
+            )
+        case SteerableGenerator(), _:
+            how = "make the generator of a wrapped model: outlines_phi.wrap(generator.model)"
+        case PreTrainedTokenizerBase(), _:
+            how = "give its model beside it: outlines_phi.from_transformers(hf_model, hf_tokenizer)"
+        case _ if isinstance(getattr(given, "model", None), PreTrainedModel) and hasattr(given, "tokenizer"):
+            how = "give what it is made of: outlines_phi.from_transformers(given.model, given.tokenizer)"
+        case _:
+            how = (
+                "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer), for outlines_phi.wrap(model), or by "
+                "outlines_phi.from_transformers(hf_model, hf_tokenizer)"
+            )
+    return UnsupportedError(f"{_name(given)} was given as model; {how}.")
 
 
 def not_loaded(given: str | PreTrainedModel, what: str = "model") -> UnsupportedError:
@@ -77,12 +83,25 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
         )
 
 
+def is_stock(model: Any, tokenizer: Any) -> bool:
+    """Return whether stock Outlines generates with a model and its tokenizer."""
+    return isinstance(tokenizer, PreTrainedTokenizerBase) and hasattr(model, "generate")
+
+
 def check_one(prompt: Any, door: str) -> None:
     """Refuse several prompts where one is expected; ``door`` takes a list of them."""
     if isinstance(prompt, (list, tuple)):
         raise UnsupportedError(
             f"A {type(prompt).__name__} of {len(prompt)} was given as prompt; expected one str or Chat. {door} takes a list of "
             "them."
+        )
+
+
+def check_batch(inputs: Any) -> None:
+    """Refuse one prompt where several are expected."""
+    if not isinstance(inputs, (list, tuple)):
+        raise UnsupportedError(
+            f"A {type(inputs).__name__} was given as the prompts of a batch; expected a list of str or Chat."
         )
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from outlines.generator import SteerableGenerator
-from outlines.models.transformers import Transformers
+from outlines.models.transformers import Transformers, TransformerTokenizer
 from outlines.types.dsl import CFG
 
 from ..canonical import CanonicalTokenization
-from ..errors import EmptyLanguageError, UnsupportedError
+from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
@@ -41,13 +41,13 @@ from .backends import engine_name
 from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
 from .draft_sources import DraftSources
-from .hosting import Loop
-from .mistakes import check_loaded, no_prompt
+from .hosting import Loop, refuse_options
+from .mistakes import check_batch, check_loaded, is_stock, no_prompt
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .progress import telling
-from .search import best_texts
+from .search import best_texts, texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer, as_written
 
@@ -77,9 +77,9 @@ class PhiTransformers(Transformers):
     Raises
     ------
     UnsupportedError
-        Not a causal text model.
+        Not a causal text model. A model for which nothing is to be corrected yet raises this at the first call that asks for it.
     VocabularyError
-        The tokenizer does not fit the model, or its bytes cannot be known.
+        The tokenizer does not fit the model, or its bytes cannot be known; as above.
     """
 
     def __init__(
@@ -97,14 +97,33 @@ class PhiTransformers(Transformers):
         if self.phi is not None:
             corrected_as(self.phi, self.banned_phrases)
         check_loaded(model, tokenizer)
-        self.lm = TransformersModel.with_tokenizer(model, tokenizer)
+        self.model, self.hf_tokenizer = model, tokenizer
+        try:
+            shown = self.compiled and self.drafts and ByteTokenizer
+        except OutlinesPhiError:
+            if self.phi is not None or self.banned_phrases is not None or not is_stock(model, tokenizer):
+                raise
+            shown = TransformerTokenizer  # plain calls do without a correction
         super().__init__(model, tokenizer, device_dtype=device_dtype)
-        self.tokenizer = ByteTokenizer(tokenizer)
+        self.tokenizer = shown(tokenizer)
         self._trees = TreeStore(max_tree_bytes)
         self._drawing = threading.RLock()
         self.worker = Worker()
-        self.compiled = CompiledTypes(self.lm.vocabulary)
-        self.drafts = DraftSources(self.lm)
+
+    @cached_property
+    def lm(self) -> TransformersModel:
+        """The model as samplers see it; errors as the constructor's, at every access until there is none."""
+        return TransformersModel.with_tokenizer(self.model, self.hf_tokenizer)
+
+    @cached_property
+    def compiled(self) -> CompiledTypes:
+        """What it may be asked to write, compiled for its vocabulary."""
+        return CompiledTypes(self.lm.vocabulary)
+
+    @cached_property
+    def drafts(self) -> DraftSources:
+        """What its drafts are made with."""
+        return DraftSources(self.lm)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
         """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.
@@ -153,7 +172,7 @@ class PhiTransformers(Transformers):
         if keywords.get("do_sample") is False:
             return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
         options = self._options(processor, keywords)
-        return _texts(self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0], options)
+        return texts(self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0], options)
 
     def generate_batch(
         self,
@@ -165,7 +184,7 @@ class PhiTransformers(Transformers):
         **keywords: Any,
     ) -> list[Any]:
         """Generate for several prompts; as :meth:`generate`."""
-        _check_batch(model_input)
+        check_batch(model_input)
         processor, resolved = self._asked(output_type, phi, banned_phrases, keywords)
         if not model_input:
             return []
@@ -177,7 +196,7 @@ class PhiTransformers(Transformers):
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
         options = self._options(processor, keywords)
         results = self.draw(model_input, self.compiled.of_processor(processor), resolved, options)
-        return [_texts(draws, options) for draws in results]
+        return [texts(draws, options) for draws in results]
 
     def generate_stream(
         self,
@@ -212,7 +231,7 @@ class PhiTransformers(Transformers):
 
     def draw(self, inputs: Sequence[Any], table: Table, phi: Phi, options: CallOptions) -> list[Draws]:
         """Return the draws of every prompt (``str`` or ``Chat``): what all calls with ``phi=`` come down to."""
-        _check_batch(inputs)
+        check_batch(inputs)
         if not inputs:
             return []
         request = self._request(inputs, table, options)
@@ -246,7 +265,7 @@ class PhiTransformers(Transformers):
         **limits: Any,
     ) -> list[Ranking]:
         """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
-        _check_batch(inputs)
+        check_batch(inputs)
         if not inputs:
             return []
         with turn(self._drawing), telling(options.progress):
@@ -264,7 +283,7 @@ class PhiTransformers(Transformers):
         effort: Effort,
     ) -> list[Probabilities]:
         """Return the probability of every value after every prompt; see :mod:`outlines_phi.fidelity.probabilities`."""
-        _check_batch(inputs)
+        check_batch(inputs)
         if not inputs:
             return []
         request = self._request(inputs, table, options)
@@ -364,6 +383,9 @@ class PhiTransformers(Transformers):
         lengths = [len(self._prompt_ids(item)) for item in inputs]
         if not any(lengths):
             raise no_tokens(0, len(lengths))
+        if "lm" not in vars(self):
+            refuse_options(keywords)
+            return processor
         loop = Loop(self.model.generation_config, max(lengths), self.lm.max_length)
         return loop.processor(processor, self.compiled, keywords)
 
@@ -374,26 +396,7 @@ class PhiTransformers(Transformers):
         if "banned_phrases" in keywords:  # read once, whatever yields them
             keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
         banning = keywords.get("banned_phrases", self.banned_phrases) is not None
-        if output_type is None or (
-            not (corrected or banning) and (engine is not None or isinstance(to_term(output_type), CFG))
-        ):
+        plain = "lm" not in vars(self) or engine is not None
+        if output_type is None or (not (corrected or banning) and (plain or isinstance(to_term(output_type), CFG))):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type, backend=backend)))
-
-
-def _texts(draws: Draws, options: CallOptions) -> str | list[str]:
-    """Return what stock Outlines would: a text, or a list where several were asked for."""
-    if draws.failures:
-        raise EmptyLanguageError(
-            f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
-            f"draws of weight 0, which texts cannot tell. {options.remedy}, use phi='exact', or take the weights: "
-            "outlines_phi.Generator(model, T).sample(prompt, n=...)."
-        )
-    return draws.texts[0] if len(draws) == 1 else draws.texts
-
-
-def _check_batch(inputs: Any) -> None:
-    if not isinstance(inputs, (list, tuple)):
-        raise UnsupportedError(
-            f"A {type(inputs).__name__} was given as the prompts of a batch; expected a list of str or Chat."
-        )

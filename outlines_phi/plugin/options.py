@@ -35,6 +35,7 @@ from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from ..settings import SamplingSettings
 from .drafts import DraftOptions, resolve_draft
+from .generation_config import check_config, held, said
 from .keywords import MEANT_BY_DRAWS, refuse_unknown
 from .progress import Told, resolve_progress
 
@@ -55,7 +56,6 @@ USED = (
     "seed",
     "num_return_sequences",
     "do_sample",
-    "num_beams",
     "tokenization",
     "constraint",
     "sampler",
@@ -68,24 +68,6 @@ USED = (
 
 COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
-
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "no_repeat_ngram_size": (None, 0),
-    "guidance_scale": (None, 1.0),
-    "min_new_tokens": (None, 0),
-    "min_length": (None, 0),
-    "bad_words_ids": (None, []),
-    "sequence_bias": (None, {}, []),
-    "suppress_tokens": (None, []),
-    "begin_suppress_tokens": (None, []),
-    "forced_bos_token_id": (None,),
-    "forced_eos_token_id": (None,),
-    "exponential_decay_length_penalty": (None,),
-}
-"""Options that change ``p`` in a way that is not offered, with the values that change nothing."""
-
-INSTEAD = {"bad_words_ids": " To ban texts in all their spellings, give banned_phrases=['...']."}
-"""What is offered in place of such an option."""
 
 TOKENIZATIONS = ("any", "canonical")
 """Which spellings of a text by tokens belong to the language."""
@@ -231,10 +213,8 @@ class CallOptions:
     ) -> CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
-        The configuration's temperature and repetition penalty hold unless the call gives its own. Its top-k, top-p and
-        min-p do *not* apply: truncation changes the law that draws are faithful to and can empty the language, so the
-        call has to ask for it. Other penalties and bans of the configuration change ``p`` and are not offered, so they
-        are refused instead of dropped in silence.
+        What each field of the configuration counts for is in :data:`outlines_phi.plugin.generation_config.FIELDS`. Its truncations
+        do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to ask for them.
 
         Raises
         ------
@@ -242,7 +222,7 @@ class CallOptions:
             A keyword that is not used under a correction, or a value it cannot have.
         """
         refuse_unknown(
-            keywords.keys() - NEUTRAL.keys(),
+            said(keywords),
             USED,
             MEANT_BY_DRAWS,
             "With phi=None every keyword of the model's own generate works.",
@@ -253,17 +233,10 @@ class CallOptions:
                 "the language is what generator.mode(prompt) and a plain call with phi='exact', do_sample=False give. Leave "
                 "do_sample unset to sample, or use phi=None for Hugging Face's step-by-step argmax."
             )
-        if keywords.get("num_beams") not in (None, 1):
-            raise UnsupportedError(
-                f"num_beams={keywords['num_beams']} was given with phi=; beam search has no sampling law to correct. "
-                "Leave it out, or use phi=None."
-            )
-        for name, neutral in NEUTRAL.items():
-            _refuse_unless_neutral(name, neutral, keywords, defaults)
+        check_config(defaults, keywords)
         values: dict[str, Any] = {name: keywords.get(name) for name in ("top_p", "min_p", "max_new_tokens", "seed")}
         for name in ("temperature", "repetition_penalty"):
-            given = keywords.get(name)
-            values[name] = (getattr(defaults, name, None) or 1.0) if given is None else given
+            values[name] = held(name, keywords.get(name), defaults)
         top_k = keywords.get("top_k")
         settings = SamplingSettings(top_k=None if top_k == 0 else top_k, **values)  # 0 means none in transformers
         n = keywords.get("num_return_sequences")
@@ -311,19 +284,4 @@ def resolve_sampler(given: object) -> SamplerOptions | None:
             return given
     raise UnsupportedError(
         f"sampler={given!r:.80} was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...)) of outlines_phi, or None."
-    )
-
-
-def _refuse_unless_neutral(
-    name: str, neutral: tuple[Any, ...], keywords: dict[str, Any], defaults: GenerationConfig | None
-) -> None:
-    given = name in keywords
-    value = keywords[name] if given else getattr(defaults, name, None)
-    if value in neutral:
-        return
-    source = "the call" if given else "the model's generation_config"
-    instead = INSTEAD.get(name, "")
-    raise UnsupportedError(
-        f"{name}={value!r} in {source} changes the model's law and is not offered under phi= yet.{instead} Give {name}="
-        f"{neutral[-1]!r} to draw from the law without it, or use phi=None."
     )

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import GenerationConfig
 
-from ..errors import UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.lookahead import LookaheadPhi
+from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
+from .generation_config import said
 from .keywords import MEANT, refuse_unknown
-from .options import NEUTRAL, USED, CallOptions
+from .options import USED, CallOptions
 from .values import ValueReader
 
 if TYPE_CHECKING:
@@ -85,6 +87,17 @@ def best_texts(
     return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
 
 
+def texts(draws: Draws, options: CallOptions) -> str | list[str]:
+    """Return what stock Outlines would: a text, or a list where several were asked for."""
+    if draws.failures:
+        raise EmptyLanguageError(
+            f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
+            f"draws of weight 0, which texts cannot tell. {options.remedy}, use phi='exact', or take the weights: "
+            "outlines_phi.Generator(model, T).sample(prompt, n=...)."
+        )
+    return draws.texts[0] if len(draws) == 1 else draws.texts
+
+
 def search_options(
     phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
 ) -> tuple[CallOptions, dict[str, Any]]:
@@ -144,7 +157,7 @@ def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOp
                 + (" (the number of members is the argument top of mode())." if name == "num_return_sequences" else ".")
             )
     known = [name for name in USED if name not in DRAWING]
-    refuse_unknown(keywords.keys() - NEUTRAL.keys(), known, MEANT_BY[door])
+    refuse_unknown(said(keywords), known, MEANT_BY[door])
     return CallOptions.read(keywords, model.model.generation_config)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..vocabulary import Vocabulary
 from .certificate import Certificate
@@ -42,6 +43,12 @@ class Guarantee(IntEnum):
     CONFIDENT = 2
     CERTIFIED = 3
     EXACT = 4
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, form: str) -> str:
+        return format(self.name, form)
 
 
 @final
@@ -193,12 +200,26 @@ class Draws(Sequence[Draw]):
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         certified = f" ({self.certificate})" if self.certificate and self.certificate.total_variation else ""
-        rejected = f", {sum(self.rejections.values())} attempts upon banned phrases" if self.rejections else ""
+        rejected = (
+            f", {counted(sum(self.rejections.values()), 'attempt')} upon banned phrases" if self.rejections else ""
+        )
         drafted = f", {self.counts.tokens_per_call:.3g} tokens per call by drafts" if self.counts.turns else ""
         return (
-            f"<{len(self)} draws{failed}, {self.guarantee.name}{certified}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
-            f"{self.counts.calls} model calls, {self.counts.tokens} tokens{drafted}{rejected}>"
+            f"<{counted(len(self), 'draw')}{failed}, {self.guarantee}{certified}: ess {self.ess:.4g}, log Phi {self._log_phi}, "
+            f"{counted(self.counts.calls, 'model call')}, {counted(self.counts.tokens, 'token')}{drafted}{rejected}>"
         )
+
+    @property
+    def _log_phi(self) -> str:
+        """What is known of it: bounds where there are any, and an estimate where it is more than their middle."""
+        low, high = (f"{bound + 0.0:.4g}" for bound in self.log_z_bounds)  # + 0.0: not -0
+        if low == high:
+            return low
+        estimated = self.weighed and (bool(self.normalizers) or self.guarantee <= Guarantee.WEIGHTED)
+        parts = [f"{self.log_z:.4g}"] if estimated else []
+        if self.log_z_bounds != (-math.inf, 0.0):
+            parts.append(f"in [{low}, {high}]")
+        return " ".join(parts) or "unknown"
 
     @overload
     def __getitem__(self, index: int) -> Draw: ...

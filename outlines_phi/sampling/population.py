@@ -10,6 +10,7 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ..counted import counted
 from .draws import Draw, numbers_of
 from .weights import at_quantiles, effective_size, log_mean, normalized, scaled
 
@@ -42,8 +43,8 @@ class Population(Sequence[Draw]):
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         return (
-            f"<population of {len(self)} particles{failed}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
-            f"{self.resamplings} resamplings>"
+            f"<population of {counted(len(self), 'particle')}{failed}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
+            f"{counted(self.resamplings, 'resampling')}>"
         )
 
     @overload

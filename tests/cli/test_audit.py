@@ -136,7 +136,7 @@ class TestSaved:
         self.generate(cli, "local")
         whole = (folder / "o.jsonl").read_bytes()
         (folder / "o.jsonl").write_bytes(whole[:-20])
-        assert "after each of 1 prompts" in cli("audit", "--from", "o.jsonl").stdout
+        assert "after each of 1 prompt," in cli("audit", "--from", "o.jsonl").stdout
 
     def test_exact_draws_are_refused(self, cli: Cli) -> None:
         self.generate(cli, "exact")

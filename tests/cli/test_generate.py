@@ -576,7 +576,10 @@ REFUSED = [
     (["--regex", "[0-9]", "--overwrite", "x"], "--overwrite was given without --output"),
     (["--regex", "[0-9]", "--output", ".", "x"], "--output . is not a file"),
     (["--regex", "[0-9]", "--output", "/dev/null", "x"], "--output /dev/null is not a file"),
-    (["--regex", "[0-9]", "--tokenization", "some", "x"], "tokenization='some'"),
+    (
+        ["--regex", "[0-9]", "--tokenization", "some", "x"],
+        "--tokenization some was given; expected one of any, canonical",
+    ),
 ]
 
 
@@ -634,6 +637,12 @@ def test_memory_that_runs_out_is_one_line_and_the_file_goes_on(
     assert result.exit_code == 1 and "Give a smaller --batch-size" in result.stderr and result.stderr.count("\n") == 1
     assert cli(*arguments).exit_code == 0
     assert len(records((folder / "o.jsonl").read_text(encoding="utf-8"))) == 1
+
+
+def test_one_of_a_kind_is_singular(cli: Cli, folder: Path) -> None:
+    arguments = ("generate", "--type", "formats:Answer", "--phi", "local", "--seed", 1, "--output", "o.jsonl", BAKERY)
+    assert cli(*arguments).stderr == "1 draw written; o.jsonl has 1 of 1 prompt.\n"
+    assert "o.jsonl has 1 of 1 prompt; going on from there." in cli(*arguments).stderr
 
 
 class TestLaw:

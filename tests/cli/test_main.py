@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import outlines_phi.cli
 from outlines_phi.cli.ending import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
+from outlines_phi.guides.banned import LEVELS
 from outlines_phi.lm import bundled
+from outlines_phi.plugin.drafts import DRAFTERS
+from outlines_phi.plugin.options import ESTIMATORS, TOKENIZATIONS
+from outlines_phi.sampling.smc import Resample
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -37,6 +42,31 @@ def test_version(run: Run) -> None:
 def test_help_names_the_commands(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0 and all(command in out for command in ("demo", "generate", "audit"))
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("generate",), ("audit",), ("fidelity",), ("verify",)])
+def test_h_is_help(command: tuple[str, ...], run: Run) -> None:
+    code, out, err = run(*command, "-h")
+    assert code == 0 and out == run(*command, "--help")[1] and "Usage: " in out and err == ""
+
+
+CHOICES: dict[str, Sequence[str]] = {
+    "--phi": list(ESTIMATORS),
+    "--draft": list(DRAFTERS),
+    "--resample": get_args(Resample),
+    "--tokenization": TOKENIZATIONS,
+    "--ban-level": [level for level in LEVELS if level],
+}
+
+
+@pytest.mark.parametrize(("option", "names"), CHOICES.items(), ids=list(CHOICES))
+def test_choices_are_shown_and_checked(option: str, names: Sequence[str], run: Run) -> None:
+    assert f"{option} <{'|'.join(names)}>" in " ".join(run("generate", "-h")[1].split())
+    near = f"{names[0]}s"
+    code, out, err = run("generate", "--regex", "a", option, near, "prompt")
+    said = " ".join(err.split())
+    assert (code, out) == (2, "") and said.startswith(f"Error: {option} {near} was given (did you mean '{names[0]}'?)")
+    assert said.endswith(f"expected one of {', '.join(names)}.")
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("demo", "--n", "3"), ("demo", "--seed", "x")])

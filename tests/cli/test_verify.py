@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from outlines_phi.guides.grammar.finding import Verdict
 from outlines_phi.guides.grammar.verify import CHECKS
 
 from .conftest import Cli
@@ -32,6 +33,24 @@ def test_json_of_a_grammar_that_is_shipped(cli: Cli) -> None:
     assert counts["pairs"] > counts["pairs_tried"] > 100 and found["vocabulary"]["tokens"] == 1280
     assert all(check["cases"] for check in found["checks"])
     assert {check["verdict"] for check in found["checks"]} == {"PROVED", "BOUNDED", "NOT NEEDED"}
+
+
+def test_rows_and_verdicts_are_explained(cli: Cli, folder: Path) -> None:
+    """Each row that is shown, and each verdict that occurs, once; the others not."""
+    (folder / "list.lark").write_text(LIST, encoding="utf-8")
+    result = cli("verify", "list.lark", "--depth", 2)
+    said = " ".join(result.stdout.split())
+    assert all(said.count(f"{check.id} {check.meaning}") == 1 for check in CHECKS)
+    assert all(check.meaning.endswith(".") and check.meaning != check.statement for check in CHECKS)
+    assert f"BOUNDED {Verdict.BOUNDED.meaning}" in said and Verdict.COUNTEREXAMPLE.meaning not in said
+    regular = cli("verify", "--regex", "[0-9]", "--depth", 2)
+    said = " ".join(regular.stdout.split())
+    assert [check.id for check in CHECKS if f"{check.id} {check.meaning}" in said] == [
+        check.id for check in CHECKS if not check.of_grammars
+    ]
+    assert "for which 1 stands" in said
+    found = json.loads(cli("verify", "--regex", "[0-9]", "--depth", 2, "--json").stdout)
+    assert found["checks"][0]["meaning"] == next(check.meaning for check in CHECKS if not check.of_grammars)
 
 
 def test_without_a_depth_it_is_as_deep_as_the_work_allows(cli: Cli) -> None:

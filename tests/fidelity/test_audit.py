@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,10 +15,11 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity import bias, plots
+from outlines_phi.fidelity import bias, chart, plots
 from outlines_phi.fidelity.audit import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import measure
+from outlines_phi.fidelity.bias import Estimate, measure
 from outlines_phi.fidelity.fields import END, ROOT
+from outlines_phi.fidelity.intervals import Interval
 from outlines_phi.fidelity.losses import log_weights
 from outlines_phi.fidelity.reference import Reference
 from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
@@ -416,6 +420,61 @@ def test_text_and_markdown_hold_the_numbers() -> None:
     assert all(line.endswith("|") for line in table)
 
 
+NEGATIVE_ZERO = re.compile(r"-0(\.0+)?(?![\d.])")
+"""Zero with a sign, alone in a cell or a sentence."""
+
+
+def test_no_zero_has_a_sign() -> None:
+    """Excess and interval limits are differences of floats, which rounding leaves as -0.000."""
+    report = records(None, constant=True)
+    hostile = replace(
+        report.pooled,
+        places=tuple(
+            replace(loss, nats=max(loss.nats, 1e-9), excess=-1e-9, margin=-1e-12) for loss in report.pooled.places
+        ),
+        bias=replace(
+            report.pooled.bias,
+            tv=Estimate(-1e-17, Interval(-1e-17, 0.0)),
+            log_phi=Estimate(-1e-9, Interval(-1.0, -0.0)),
+        ),
+    )
+    shown = replace(report, pooled=hostile, findings=(hostile,))
+    for written in (str(shown), shown.to_markdown(), shown.to_html()):
+        assert NEGATIVE_ZERO.findall(written) == [] and "0.000" in written
+    assert NEGATIVE_ZERO.search(f"{-1e-9:+.3f}")
+
+
+def test_the_outermost_value_has_a_name() -> None:
+    """Its keys and punctuation are a place of their own; elements of an outermost array are not named by it."""
+    report = records("a")
+    hostile = replace(report.pooled, places=tuple(replace(loss, nats=1.0) for loss in report.pooled.places))
+    shown = replace(report, pooled=hostile, findings=(hostile,))
+    for written in (str(shown), shown.to_markdown(), shown.to_html()):
+        assert "(whole value)" in written and "(end of text)" in written and "$" not in written
+
+
+def test_the_page_has_charts_of_its_numbers() -> None:
+    page = records("a").to_html()
+    labels = re.findall(r'<svg [^>]*aria-label="([^"]*)">', page)
+    assert labels == [
+        "Distance to the conditioned law",
+        "Legal mass lost, by field",
+        "Most distorted values, drawn and meant",
+    ]
+    report = records("a").pooled
+    (distance, losses, values) = re.findall(r"<svg .*?</svg>", page)
+    low, high = (chart.LEFT + chart.WIDTH * limit for limit in report.bias.tv.interval)
+    assert f'x1="{low:.2f}"' in distance and f'x2="{high:.2f}"' in distance
+    assert f">{report.places[1].nats:.3f}<" in losses and ">a<" in losses and 'class="part"' in losses
+    assert all(
+        f">a: {html.escape(one.value)}<" in values and f">{one.masked:.3f}<" in values for one in report.distortions
+    )
+    several = audited([many(LANGUAGES[0])[:50]] * 20, [f"prompt {i}" for i in range(20)]).to_html()
+    assert re.findall(r"<svg .*?</svg>", several)[0].count('class="mark"') == chart.ROWS
+    fair = records(None, constant=True).to_html()
+    assert fair.count("<svg") == 2 and "matplotlib" not in fair
+
+
 def test_markdown_escapes_what_would_break_a_table() -> None:
     report = audited([many(LANGUAGES[0])[:50]] * 2, ["a|b", "<c>"])
     assert "a\\|b" in report.to_markdown() and "&lt;c>" in report.to_markdown()
@@ -443,7 +502,7 @@ def test_reports_are_saved_by_suffix(suffix: str, start: bytes, tmp_path: Path) 
 def test_the_page_escapes_and_is_self_contained() -> None:
     page = audited([many(LANGUAGES[0])[:50]] * 2, ["<script>", "b"]).to_html()
     assert "&lt;script&gt;" in page and "<script>" not in page and "http" not in page
-    assert page.count("<section") == page.count("</section>") == 5
+    assert page.count("<section") == page.count("</section>") == 5 + page.count("<svg") and "<svg" in page
 
 
 def test_the_figure_shows_places_and_values() -> None:

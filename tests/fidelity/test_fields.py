@@ -39,11 +39,11 @@ def written(value: Any, place: str) -> list[tuple[str, str]]:
                 parts += [(" ", inner), *written(member, inner)]
             return [*parts, ("}", place)]
         case list():
-            parts = [("[", place)]
+            parts, inner = [("[", place)], "[]" if place == ROOT else f"{place}[]"
             for i, member in enumerate(value):
-                parts += [(",", place), (" ", f"{place}[]")] if i else []
-                parts += written(member, f"{place}[]")
-            return [*parts, ("]", f"{place}[]" if not value else place)]
+                parts += [(",", place), (" ", inner)] if i else []
+                parts += written(member, inner)
+            return [*parts, ("]", inner if not value else place)]
         case _:
             return [(c, place) for c in json.dumps(value)]
 

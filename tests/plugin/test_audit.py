@@ -94,7 +94,7 @@ def test_a_stock_generator_is_audited_as_it_is(model: Any, stock: Any) -> None:
 def test_fields_of_json_are_named(model: outlines_phi.PhiTransformers) -> None:
     report = outlines_phi.Generator(model, Character).audit("New character: Aria. JSON: ", n=300, seed=0)
     assert report.by_field
-    assert {loss.place for loss in report.pooled.places} == {"$", "race", "role", "alive", "(end of text)"}
+    assert {loss.place for loss in report.pooled.places} == {"(whole value)", "race", "role", "alive", "(end of text)"}
     worst = report.pooled.distortions[0]
     assert (worst.field, worst.value) == ("role", '"ranger captain"')
     assert worst.masked > 2 * worst.model
@@ -186,7 +186,7 @@ def test_the_generation_config_of_an_application_is_said(fresh: outlines_phi.Phi
         ({"do_sample": False}, "do_sample"),
         ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size"),
         ({"sampler": "beam"}, "sampler"),
-        ({"max_tokens": 9}, r"give max_new_tokens=\); expected any of temperature, (?!.*(num_return|phi=None))"),
+        ({"max_tokens": 9}, r"give max_new_tokens=\)\.$"),
         ({"temperature": 0}, "temperature"),
         ({"source": Answer}, r"expected an outlines\.Generator"),
         ({"source": "generator"}, r"expected an outlines\.Generator"),

@@ -486,10 +486,10 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("unbounded", {"banned_phrases": [re.compile("a+")]}, UnsupportedError, r"unbounded"),
     ("level", {"banned_phrases": BannedPhrases(BAN, level="mask"), "phi": "exact"}, UnsupportedError, r"stands for phi="),
     ("argmax", {"banned_phrases": BAN, "do_sample": False}, UnsupportedError, r"do_sample=False was asked of free text"),
-    ("beams", {"banned_phrases": BAN, "num_beams": 3}, UnsupportedError, r"num_beams=3 was given"),
+    ("beams", {"banned_phrases": BAN, "num_beams": 3}, UnsupportedError, r"num_beams cannot be used here .beam search"),
     ("unknown", {"bannedphrases": BAN, "phi": "exact"}, UnsupportedError, r"did you mean banned_phrases=\?"),
     ("foreign", {"bad_words": BAN, "phi": "exact"}, UnsupportedError, r"give banned_phrases="),
-    ("ids", {"banned_phrases": BAN, "bad_words_ids": [[5]]}, UnsupportedError, r"in all their spellings, give banned_phrases="),
+    ("ids", {"banned_phrases": BAN, "bad_words_ids": [[5]]}, UnsupportedError, r"in all their spellings with banned_phrases="),
     ("predicate", {"banned_phrases": BAN, "constraint": str.islower}, UnsupportedError, r"constraint"),
 ]  # fmt: skip
 

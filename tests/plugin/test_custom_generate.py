@@ -313,7 +313,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no vocabulary": ({"vocabulary": ...}, "without vocabulary=tokenizer"),
     "no phi": ({"phi": None}, "leave custom_generate out for plain masking"),
     "unknown phi": ({"phi": "nonsense"}, "phi='nonsense' was given"),
-    "beams": ({"num_beams": 3}, "num_beams=3 was given"),
+    "beams": ({"num_beams": 3}, "num_beams cannot be used here .beam search"),
     "the mode of a proposal": ({"do_sample": False, "phi": "local"}, "do_sample=False was given with phi='local'"),
     "more than there are": (
         {"do_sample": False, "num_return_sequences": 5, "output_type": outlines.types.regex("@")},
@@ -324,7 +324,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"generation_config": GenerationConfig(max_length=60), "max_new_tokens": ...},
         "max_length cannot be used",
     ),
-    "n-grams": ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size=2 in the call"),
+    "n-grams": ({"no_repeat_ngram_size": 2}, "no_repeat_ngram_size cannot be used"),
     "bans": ({"bad_words_ids": [[5]]}, "bad_words_ids"),
     "typical": ({"typical_p": 0.5}, "typical_p cannot be used"),
     "typical in a config": ({"generation_config": GenerationConfig(typical_p=0.5)}, "typical_p cannot be used"),

@@ -389,7 +389,13 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
         "keyword",
         lambda m: generate.choice(m, WORDS)(PROMPT, max_length=3),
         UnsupportedError,
-        r"max_length cannot be used here .give max_tokens=, which .*; expected any of max_tokens, stop_at, seed, temp(?!.*max_new)",
+        r"max_length cannot be used here .give max_tokens=, which [^.]*\. A generator made with phi=None",
+    ),
+    (
+        "unknown keyword",
+        lambda m: generate.choice(m, WORDS)(PROMPT, foo=3),
+        UnsupportedError,
+        r"foo cannot be used here; expected any of max_tokens, stop_at, seed, temp(?!.*max_new)",
     ),
     ("draws", lambda m: generate.choice(m, WORDS)(PROMPT, n=3), UnsupportedError, "give the sampler's samples="),
     (

@@ -133,9 +133,7 @@ class TestSample:
             exact.sample(PROMPT, num_return_sequences=3)
 
     def test_an_unknown_keyword(self, exact: PhiGenerator) -> None:
-        with pytest.raises(
-            UnsupportedError, match=r"samples cannot .* argument n of sample\(\)\); (?!.*(num_ret|phi=None))"
-        ):
+        with pytest.raises(UnsupportedError, match=r"samples cannot .* argument n of sample\(\)\)\.$"):
             exact.sample(PROMPT, samples=3)
 
     def test_it_needs_an_estimator(self, model: PhiTransformers) -> None:

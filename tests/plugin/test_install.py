@@ -263,7 +263,7 @@ class TestGenerator:
             outlines.Generator(stock, **{"phi": "exact", **arguments})
 
     def test_a_model_that_cannot_be_wrapped(self) -> None:
-        with pytest.raises(UnsupportedError, match="object was given as model; wrap it first"):
+        with pytest.raises(UnsupportedError, match="object was given as model; expected a model made by"):
             outlines.Generator(object(), NUMBER, phi="exact")
 
 

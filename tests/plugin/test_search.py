@@ -281,10 +281,8 @@ def test_seconds_end_a_search(door: str, fresh: PhiTransformers, monkeypatch: py
         ({"effort": 5}, r"expected Effort\(tokens=..., seconds=...\)"),
         ({"phi": None}, "phi was given to .*draws nothing; leave it out"),
         ({"max_length": 9}, "max_length cannot be used here .give max_new_tokens="),
-        (
-            {"n": 9},
-            r"n cannot be used here \((give top=|nothing is).*\); expected any of temp(?!.*(do_sample|num_|phi))",
-        ),
+        ({"n": 9}, r"n cannot be used here \((give top=|nothing is).*\)\.$"),
+        ({"foo": 9}, r"foo cannot be used here; expected any of temp(?!.*(do_sample|num_|phi))"),
         ({"temperature": 0}, "temperature=0 was given"),
     ],
     ids=str,

@@ -22,6 +22,19 @@ class Verdict(str, Enum):
     NOT_NEEDED = "NOT NEEDED"
     """An assumption that does not hold here; what follows from it elsewhere is checked by itself."""
 
+    @property
+    def meaning(self) -> str:
+        """What the verdict says, in a sentence."""
+        return MEANINGS[self]
+
+
+MEANINGS = {
+    Verdict.PROVED: "All cases were tried, and it holds in each.",
+    Verdict.BOUNDED: "It holds in every case that was tried, of at most so many tokens, bytes or terminals.",
+    Verdict.COUNTEREXAMPLE: "It does not hold, as the text beside it shows.",
+    Verdict.NOT_NEEDED: "An assumption that does not hold here; what it is for elsewhere is checked by itself.",
+}
+
 
 @final
 @dataclass(frozen=True)

@@ -283,6 +283,7 @@ def test_findings_as_json() -> None:
     assert found["checks"][3] | {"seconds": 0} == {
         "id": "S4",
         "statement": "a separator may stand anywhere",
+        "meaning": "An ignored byte, such as a space, may stand after every lexeme and belongs to none.",
         "verdict": "NOT NEEDED",
         "bound": None,
         "cases": 4,

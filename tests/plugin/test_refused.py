@@ -1,0 +1,189 @@
+"""Models that cannot be corrected: each says what it is, why, and what to do; and plain calls of what stock Outlines takes work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import outlines
+import pytest
+import torch
+import transformers
+from outlines.generator import BlackBoxGenerator
+from outlines.models.base import AsyncModel, Model
+from outlines.models.transformers import Transformers, TransformerTokenizer
+
+import outlines_phi
+from outlines_phi.errors import UnsupportedError, VocabularyError
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.refused import REFUSED
+
+COLOUR = Literal["red", "green"]
+FOREIGN = [
+    kind
+    for kind in vars(outlines.models).values()
+    if isinstance(kind, type) and issubclass(kind, (Model, AsyncModel)) and kind not in (Model, Transformers)
+]
+"""Every model class of the installed Outlines but the one that is wrapped."""
+
+DOORS: dict[str, Callable[[Any], object]] = {
+    "wrap": outlines_phi.wrap,
+    "Generator": lambda model: outlines_phi.Generator(model, COLOUR),
+    "generate": lambda model: outlines_phi.generate.choice(model, ["a"]),
+    "audit": lambda model: outlines_phi.audit((model, COLOUR), "red"),
+}
+
+at_every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
+
+
+def test_the_table_is_that_of_the_installed_outlines() -> None:
+    assert {kind.__name__ for kind in FOREIGN} == set(REFUSED)
+
+
+@at_every_door
+@pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.__name__)
+def test_a_model_of_outlines_that_is_refused(kind: type, door: Callable[[Any], object]) -> None:
+    """The remedy, the class and the reason in two sentences, and never that it should be wrapped."""
+    with pytest.raises(
+        UnsupportedError, match=rf"^Load .*from_transformers\(.*\. {kind.__name__} \w+ .*phi="
+    ) as caught:
+        door(kind.__new__(kind))
+    message = str(caught.value)
+    assert "wrap" not in message and message.count(". ") == 1
+
+
+def test_a_class_derived_from_one_is_named_itself() -> None:
+    derived = type("Ours", (outlines.models.VLLM,), {})
+    with pytest.raises(UnsupportedError, match=r"\. Ours hands the output type to a server"):
+        outlines_phi.wrap(derived.__new__(derived))
+
+
+def test_a_generator_of_one() -> None:
+    model = outlines.models.OpenAI.__new__(outlines.models.OpenAI)
+    with pytest.raises(UnsupportedError, match=r"\. OpenAI hands the output type to a service"):
+        outlines_phi.wrap(BlackBoxGenerator(model, COLOUR))
+
+
+def test_the_processor_that_a_message_offers_can_be_made() -> None:
+    _, tokenizer = bundled.load()
+    offered = re.search(r"PhiLogitsProcessor\((.*?)\)\)", REFUSED["LlamaCpp"][0])
+    assert offered is not None
+    names = {"hf_tokenizer": tokenizer, "T": COLOUR, "N": 9, "PhiLogitsProcessor": outlines_phi.PhiLogitsProcessor}
+    assert eval(f"PhiLogitsProcessor({offered[1]})", names).tensor_library_name == "numpy"
+
+
+class Mine(Transformers):
+    pass
+
+
+def test_what_is_no_model_of_outlines(stock: Transformers) -> None:
+    hf_model, tokenizer = stock.model, stock.hf_tokenizer
+    pipeline = transformers.TextGenerationPipeline(hf_model, tokenizer)
+    for given, said in (
+        (pipeline, r"given as model; give what it is made of: outlines_phi\.from_transformers\(given\.model, "),
+        (tokenizer, "given as model; give its model beside it"),
+        (outlines.Generator(stock, COLOUR), r"make the generator of a wrapped model: outlines_phi\.wrap\(generator"),
+        (Mine(hf_model, tokenizer), r"^Mine was given as model; a class of its own.*model\.hf_tokenizer\)\.$"),
+        (None, r"^NoneType was given as model; expected a model made by outlines\.from_transformers"),
+    ):
+        for door in (outlines_phi.wrap, lambda model: outlines_phi.Generator(model, COLOUR)):
+            with pytest.raises(UnsupportedError, match=said):
+                door(given)
+
+
+def unresized() -> tuple[Any, Any]:
+    """A model whose embeddings were not resized after tokens were added to its tokenizer."""
+    _, tokenizer = bundled.load()
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer) + 4, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, eos_token_id=tokenizer.eos_token_id, pad_token_id=1,
+    )  # fmt: skip
+    hf_model = transformers.Qwen3ForCausalLM(config).eval()
+    tokenizer.add_tokens([f"<added {i}>" for i in range(6)])
+    return hf_model, tokenizer
+
+
+def encoder_decoder() -> tuple[Any, Any]:
+    _, tokenizer = bundled.load()
+    config = transformers.T5Config(
+        d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, vocab_size=len(tokenizer), decoder_start_token_id=0,
+        pad_token_id=1, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    return transformers.T5ForConditionalGeneration(config).eval(), tokenizer
+
+
+UNCORRECTABLE = pytest.mark.parametrize(
+    ("made", "error", "message"),
+    [(unresized, VocabularyError, "were not resized"), (encoder_decoder, UnsupportedError, "is an encoder-decoder")],
+    ids=["tokens added", "encoder-decoder"],
+)
+
+
+@UNCORRECTABLE
+class TestUncorrectable:
+    def test_plain_calls_are_those_of_stock_outlines(self, made: Any, error: Any, message: str) -> None:
+        stock = outlines.from_transformers(*made())
+        wrapped = outlines_phi.wrap(stock)
+        options = {"max_new_tokens": 12, "do_sample": True}
+        for call in (
+            lambda model: model("red", COLOUR, **options),
+            lambda model: model.batch(["red", "a car"], COLOUR, **options),
+            lambda model: outlines.Generator(model, COLOUR)("red", num_return_sequences=3, **options),
+            lambda model: model("red", **options),
+        ):
+            texts = []
+            for model in (stock, wrapped):
+                torch.manual_seed(1)
+                texts.append(call(model))
+            assert texts[0] == texts[1]
+        with pytest.raises(UnsupportedError, match="seed= was given without phi="):
+            wrapped("red", COLOUR, seed=1)
+
+    def test_whatever_asks_for_a_correction_says_why_it_cannot_be_had(
+        self, made: Any, error: Any, message: str
+    ) -> None:
+        hf_model, tokenizer = made()
+        stock = outlines.from_transformers(hf_model, tokenizer)
+        model = outlines_phi.wrap(stock)
+        for call in (
+            lambda: model("red", COLOUR, phi="exact"),
+            lambda: model("red", COLOUR, phi="exact"),  # it is not forgotten
+            lambda: model.batch(["red"], COLOUR, phi="local"),
+            lambda: outlines.Generator(model, COLOUR)("red", phi="auto"),
+            lambda: model("red", banned_phrases=["green"]),
+            lambda: list(model.stream("red", COLOUR, phi="local")),
+            lambda: outlines_phi.Generator(model, COLOUR),
+            lambda: outlines_phi.wrap(stock, phi="exact"),
+            lambda: outlines_phi.wrap(stock, banned_phrases=["green"]),
+            lambda: outlines_phi.ban(stock, ["green"]),
+            lambda: outlines_phi.from_transformers(hf_model, tokenizer),
+        ):
+            with pytest.raises(error, match=message):
+                call()
+
+
+def test_what_was_mended_is_corrected() -> None:
+    hf_model, tokenizer = unresized()
+    model = outlines_phi.wrap(outlines.from_transformers(hf_model, tokenizer))
+    assert isinstance(model.tokenizer, TransformerTokenizer)
+    before = outlines.Generator(model, COLOUR)
+    hf_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    for text in (
+        model("red", COLOUR, phi="exact"),
+        before("red", phi="exact"),
+        model("red", COLOUR, max_new_tokens=12),
+    ):
+        assert text in ("red", "green")
+
+
+def test_a_model_in_training_mode_is_wrapped() -> None:
+    hf_model, tokenizer = bundled.load()
+    model = outlines_phi.wrap(outlines.from_transformers(hf_model.train(), tokenizer))
+    assert model("red", COLOUR, max_new_tokens=12) in ("red", "green")
+    with pytest.raises(UnsupportedError, match=r"call model\.eval\(\) first"):
+        model("red", COLOUR, phi="exact")
+    hf_model.eval()
+    assert model("red", COLOUR, phi="exact", seed=1) == outlines_phi.from_transformers(*bundled.load())(
+        "red", COLOUR, phi="exact", seed=1
+    )
