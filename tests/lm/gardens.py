@@ -35,7 +35,7 @@ LONGROPE = {
     "rope_theta": 1e4,
     "short_factor": [1.0] * 4,
     "long_factor": [4.0, 8.0, 16.0, 32.0],
-    "original_max_position_embeddings": 6,
+    "original_max_position_embeddings": 10,
 }
 GPT2 = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 128, "bos_token_id": 1, "eos_token_id": 2}
 CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -44,7 +44,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {**LLAMA, "head_dim": 8}),
     "qwen3 mixed": ("Qwen3Config", {**LLAMA, **MIXED, "use_sliding_window": True}),
     "mistral": ("MistralConfig", {**LLAMA, "sliding_window": 6}),
-    "longrope": ("Phi3Config", {**LLAMA, "rope_parameters": LONGROPE, "original_max_position_embeddings": 6}),
+    "longrope": ("Phi3Config", {**LLAMA, "rope_parameters": LONGROPE, "original_max_position_embeddings": 10}),
     "gemma2": ("Gemma2Config", {**LLAMA, **MIXED}),
     "gemma3": ("Gemma3TextConfig", {**LLAMA, **MIXED}),
     "mamba": (
