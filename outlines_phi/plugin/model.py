@@ -117,12 +117,10 @@ class PhiTransformers(Transformers):
 
     @cached_property
     def compiled(self) -> CompiledTypes:
-        """What it may be asked to write, compiled for its vocabulary."""
         return CompiledTypes(self.lm.vocabulary)
 
     @cached_property
     def drafts(self) -> DraftSources:
-        """What its drafts are made with."""
         return DraftSources(self.lm)
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
@@ -194,9 +192,8 @@ class PhiTransformers(Transformers):
                 return super().generate_batch(model_input, processor, **stoppable(keywords))
         if keywords.get("do_sample") is False:
             return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
-        options = self._options(processor, keywords)
-        results = self.draw(model_input, self.compiled.of_processor(processor), resolved, options)
-        return [texts(draws, options) for draws in results]
+        options, table = self._options(processor, keywords), self.compiled.of_processor(processor)
+        return [texts(draws, options) for draws in self.draw(model_input, table, resolved, options)]
 
     def generate_stream(
         self,
@@ -386,13 +383,13 @@ class PhiTransformers(Transformers):
         if "lm" not in vars(self):
             refuse_options(keywords)
             return processor
-        loop = Loop(self.model.generation_config, max(lengths), self.lm.max_length)
-        return loop.processor(processor, self.compiled, keywords)
+        return Loop(self.model.generation_config, max(lengths), self.lm.max_length).processor(
+            processor, self.compiled, keywords
+        )
 
     def _generator(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> SteerableGenerator:
         engine = engine_name(backend)
-        chosen = resolve_phi(self.phi if "phi" not in keywords else keywords["phi"])
-        corrected = chosen is not None or keywords.get("sampler") is not None
+        corrected = resolve_phi(keywords.get("phi", self.phi)) is not None or keywords.get("sampler") is not None
         if "banned_phrases" in keywords:  # read once, whatever yields them
             keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
         banning = keywords.get("banned_phrases", self.banned_phrases) is not None
