@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Real
 from typing import final
 
 import torch
@@ -19,6 +19,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from .checked import is_count, shown
 from .errors import UnsupportedError
 from .vocabulary import Vocabulary
 
@@ -63,7 +64,7 @@ class SamplingSettings:
     def __post_init__(self) -> None:
         expectations = {
             "temperature": (_is_number(self.temperature) and self.temperature >= 1e-6, "a number of at least 1e-6"),
-            "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
+            "top_k": (self.top_k is None or is_count(self.top_k, 1), "a whole number of at least 1"),
             "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
             "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
             "repetition_penalty": (
@@ -71,14 +72,14 @@ class SamplingSettings:
                 "a positive number (1 for none)",
             ),
             "max_new_tokens": (
-                self.max_new_tokens is None or _is_count(self.max_new_tokens, 1),
+                self.max_new_tokens is None or is_count(self.max_new_tokens, 1),
                 "a whole number of at least 1 (the end of sequence counts as one token)",
             ),
-            "seed": (self.seed is None or _is_count(self.seed, 0), "a whole number of at least 0"),
+            "seed": (self.seed is None or is_count(self.seed, 0), "a whole number of at least 0"),
         }
         for name, (holds, expected) in expectations.items():
             if not holds:
-                raise UnsupportedError(f"{name}={getattr(self, name)!r} was given; expected {expected}.")
+                raise UnsupportedError(f"{name}={shown(getattr(self, name))} was given; expected {expected}.")
 
     @property
     def law_key(self) -> tuple[object, ...]:
@@ -134,7 +135,3 @@ def _history(contexts: Iterable[Sequence[int]]) -> Tensor:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

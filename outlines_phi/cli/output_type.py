@@ -117,7 +117,7 @@ def _imported(named: str) -> Any:
     importlib.invalidate_caches()
     try:
         found = importlib.import_module(module_name)
-    except Exception as error:  # a module that is imported runs, and may raise anything
+    except (Exception, SystemExit) as error:  # a module that is imported runs, and may raise anything
         raise UnsupportedError(
             f"--type {named}: the module {module_name} cannot be imported: {type(error).__name__}: {error}. Modules are looked "
             f"for in the working folder and among the installed ones."

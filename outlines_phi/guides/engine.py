@@ -96,8 +96,9 @@ def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: 
     """Return :func:`build` of the last of ``versions``, made in another process unless it has more than ``states`` states.
 
     A native build cannot be interrupted, so a pattern whose automaton may be exponentially large is built here. Its smaller
-    versions come first, and their states are counted: one that has too many ends it. So what is refused does not depend on how
-    fast the machine is. The bound on memory, where the system has one, is for what grows from one version to the next beyond reason.
+    versions come first, and their states are counted: one that has too many ends it. So what is refused does not
+    depend on how fast the machine is. The bound on memory, where the system has one, is for what grows beyond reason from one
+    version to the next.
 
     Parameters
     ----------
@@ -106,8 +107,8 @@ def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: 
     states
         How many states it may have.
     megabytes
-        How much memory the process may take in the end. While versions are counted it is a sixteenth: memory tells how many places of
-        the pattern a state is a set of, and an automaton of few states that are large sets takes as long as one of many.
+        How much memory the process may take in the end. While versions are counted it is a sixteenth: memory tells how many
+        places of the pattern a state is a set of, and few states that are large sets take as long as many states.
 
     Raises
     ------

@@ -86,7 +86,9 @@ class Pattern:
     def largest_bound(self) -> int:
         """The largest bound of a repeat."""
         if self.verbose:
-            return max((int(bound) for found in _BOUNDS.findall(self.text) for bound in _BOUND.findall(found)), default=1)
+            return max(
+                (int(bound) for found in _BOUNDS.findall(self.text) for bound in _BOUND.findall(found)), default=1
+            )
         repeats = (_bounds(self.text, token) for token in self.tokens if token.kind == "repeat")
         return max((bound for bounds in repeats for bound in bounds), default=1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from ..checked import check_fits, is_count
 from ..errors import UnsupportedError
 from .estimator import Need, Phi
 
@@ -81,10 +82,12 @@ class ExactPhi(Phi):
                 "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
                 f"confidence={self.confidence!r})."
             )
-        if not isinstance(self.normalizers, int) or self.normalizers < 0:
+        if not is_count(self.normalizers):
             raise UnsupportedError(f"ExactPhi(normalizers={self.normalizers!r}) was given; expected 0 or more.")
-        if not isinstance(self.width, int) or self.width < 1:
+        if not is_count(self.width, 1):
             raise UnsupportedError(f"ExactPhi(width={self.width!r}) was given; expected a whole number of at least 1.")
+        check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
+        check_fits("width", self.width, each=4096, things="attempts at once")
 
 
 def _is_number(value: object) -> bool:

@@ -12,8 +12,7 @@ from ..errors import UnsupportedError
 from ..guides.banning import BanningGuide
 from ..guides.table import Table
 from ..settings import SamplingSettings
-from .checked import check_merging
-from .estimator import Estimate, Need, StepPhi, floored
+from .estimator import Estimate, Need, StepPhi, check_merging, floored
 from .run import Run
 
 

@@ -102,6 +102,14 @@ def no_prompt(given: Any, error: Exception) -> UnsupportedError:
     return UnsupportedError(f"The prompt {given!r:.80} cannot be read{why}.")
 
 
+def not_pickled(what: str) -> UnsupportedError:
+    """Return the error for ``what`` holds a model and is copied or pickled."""
+    return UnsupportedError(
+        f"{what} is neither pickled nor copied: it holds a model, its trees and a thread. Build it in the other process, with "
+        "outlines_phi.from_transformers(...) there; draws, guides, settings and StateValues can be pickled."
+    )
+
+
 def is_format(given: Any) -> bool:
     """Return whether something given as prompts is an output type."""
     return isinstance(given, (type, Term, FunctionType, UnionType)) or get_origin(given) is not None

@@ -40,7 +40,7 @@ from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
 from .draft_sources import DraftSources
 from .hosting import Loop
-from .mistakes import check_loaded, no_prompt
+from .mistakes import check_loaded, no_prompt, not_pickled
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
@@ -102,6 +102,9 @@ class PhiTransformers(Transformers):
         self.worker = Worker()
         self.compiled = CompiledTypes(self.lm.vocabulary)
         self.drafts = DraftSources(self.lm)
+
+    def __reduce__(self) -> Any:
+        raise not_pickled("A PhiTransformers")
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
         """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.

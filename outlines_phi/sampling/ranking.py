@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final, overload
 
+from ..checked import check_fits
 from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..phi.enumerate import FINITE_PREFIXES, expand_finite
@@ -195,6 +196,7 @@ def rank(
 def _check(top: int, tolerance: float, effort: Effort) -> None:
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise UnsupportedError(f"top={top!r} members were asked for; expected a whole number of at least 1.")
+    check_fits("top", top, each=1024, things="members")
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
         raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
     if not isinstance(effort, Effort):

@@ -10,6 +10,7 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from ..checked import check_fits
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
 from ..phi.estimator import ProposalPhi
@@ -108,6 +109,7 @@ class SMC:
         for name, (holds, expected) in expectations.items():
             if not holds:
                 raise UnsupportedError(f"SMC({name}={getattr(self, name)!r}) was given; expected {expected}.")
+        check_fits("particles", self.particles, each=4096, things="particles")
 
     def timing(self, tokens: Sequence[bytes]) -> Timing:
         """Return when one run is resampled, of texts that ``tokens`` spell."""

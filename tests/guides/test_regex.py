@@ -259,7 +259,9 @@ def test_the_engine_alone_would_not_come_back(pattern: str, states: int) -> None
 
 @pytest.mark.parametrize("pattern", ["(a|b)*a(a|b){20}", "(?x) (a|b)*a (a|b){20}", "(a|b)*a(a|b){10,1000000}"])
 def test_exponential_patterns_are_refused_by_their_states(pattern: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"more than 3,000 states: \d,\d\d\d where its repeats are cut to 1\d; .*Lower"):
+    with pytest.raises(
+        UnsupportedError, match=r"more than 3,000 states: \d,\d\d\d where its repeats are cut to 1\d; .*Lower"
+    ):
         compile_regex(pattern, states=3_000)
 
 
