@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 import numpy as np
 
 from .errors import UnsupportedError
@@ -65,6 +68,22 @@ def check_fits(
 def is_count(value: object, least: int = 0) -> bool:
     """Return whether ``value`` is a whole number of at least ``least``; ``True`` is none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_number(value: object) -> bool:
+    """Return whether ``value`` is a finite number that a float can hold; ``True`` is none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def check_kind(owner: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise :class:`UnsupportedError` unless ``value`` is an instance of ``kind``; ``expected`` says what to give."""
+    if not isinstance(value, kind):
+        raise UnsupportedError(
+            f"{name}={shown(value)} of type {type(value).__name__} was given to {owner}; expected {expected}."
+        )
 
 
 def shown(value: object) -> str:

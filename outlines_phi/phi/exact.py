@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
-from ..checked import check_fits, is_count
+from ..checked import check_fits, is_count, is_number
 from ..errors import UnsupportedError
 from .estimator import Need, Phi
 
@@ -69,9 +69,9 @@ class ExactPhi(Phi):
             raise UnsupportedError(
                 f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
             )
-        if not _is_number(self.tolerance) or not 0 <= self.tolerance < 1:
+        if not is_number(self.tolerance) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
-        if self.confidence is not None and (not _is_number(self.confidence) or not 0 < self.confidence < 1):
+        if self.confidence is not None and (not is_number(self.confidence) or not 0 < self.confidence < 1):
             raise UnsupportedError(
                 f"ExactPhi(confidence={self.confidence!r}) was given; expected a number between 0 and 1, such as 0.95, or None "
                 "for a certificate that is certain."
@@ -88,7 +88,3 @@ class ExactPhi(Phi):
             raise UnsupportedError(f"ExactPhi(width={self.width!r}) was given; expected a whole number of at least 1.")
         check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
         check_fits("width", self.width, each=4096, things="attempts at once")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -99,7 +99,10 @@ class SMC:
                 "a whole number of at least 1",
             ),
             "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
-            "scheme": (self.scheme is None or self.scheme in SCHEMES, f"{', '.join(map(repr, SCHEMES))}, or None"),
+            "scheme": (
+                self.scheme is None or self.scheme in tuple(SCHEMES),
+                f"{', '.join(map(repr, SCHEMES))}, or None",
+            ),
             "threshold": (threshold is None or is_number and 0 < threshold <= 1, "a number in (0, 1], or None"),
             "boundaries": (
                 boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
