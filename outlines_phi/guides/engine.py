@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple, NoReturn
 
@@ -82,14 +83,15 @@ def size(pattern: str) -> int:
     return len(outlines_core.Index(pattern, _BYTES).get_transitions())
 
 
-def first_ascii(pattern: str) -> set[str] | None:
+@lru_cache(maxsize=1024)
+def first_ascii(pattern: str) -> frozenset[str] | None:
     """Return which ASCII characters a match of ``pattern`` may begin with; ``None`` if it cannot be read."""
     try:
         index = outlines_core.Index(pattern, _ASCII)
     except ValueError as error:
         # The engine finds no transition from the first state: none of them.
-        return set() if "incompatible" in str(error) else None
-    return {chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token != _END}
+        return frozenset() if "incompatible" in str(error) else None
+    return frozenset(chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token != _END)
 
 
 def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: int) -> Transitions:
