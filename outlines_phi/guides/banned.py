@@ -162,9 +162,10 @@ class BannedPhrases:
             if states > MOST_STATES:
                 largest = max(range(len(automata)), key=lambda i: len(automata[i]))
                 raise UnsupportedError(
-                    f"the automata of the first {len(automata):,} of {len(patterns):,} banned regular expressions have {states:,} "
-                    f"states, more than {MOST_STATES:,}; the largest, {_name(patterns[largest]):.80}, has {len(automata[largest]):,}. "
-                    "Lower the bounds of their repeats, write [A-Za-z0-9_] for \\w, or ban texts as str, which take no automaton."
+                    f"the automata of the first {len(automata):,} of {len(patterns):,} banned regular expressions have "
+                    f"{states:,} states, more than {MOST_STATES:,}; the largest, {_name(patterns[largest]):.80}, has "
+                    f"{len(automata[largest]):,}. Lower the bounds of their repeats, write [A-Za-z0-9_] for "
+                    "\\w, or ban texts as str, which take no automaton."
                 )
         return tuple(automata)
 

@@ -117,6 +117,15 @@ class Pattern:
                 inside[-1] += last
         return sum(inside)
 
+    def deeper_than(self, depth: int) -> int | None:
+        """Return where a group is opened inside ``depth`` others; ``None`` if none is."""
+        inside = 0
+        for token in self.tokens:
+            inside += (token.kind == "open") - (token.kind == "close")
+            if inside > depth:
+                return token.start
+        return None
+
     def with_repeats_at_most(self, cap: int) -> str:
         """Return the pattern with every bound of a repeat above ``cap`` cut to ``cap``."""
 

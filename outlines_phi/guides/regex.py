@@ -26,6 +26,9 @@ SMALL = 100_000
 MOST_STATES = 200_000
 """One that is expected to have more is built apart, and refused where it has more than this."""
 
+MOST_NESTED = 200
+"""How many groups inside each other are more than the engine reads, where it refuses a pattern."""
+
 SHORT_WORK = 10_000_000
 """if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
 
@@ -243,6 +246,10 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
                 f"{message} is not offered in a regular expression for generation; {alternative}\n{caret(text, position)}"
             )
         return GrammarError(message, text, position)
+    if (deep := shape.deeper_than(MOST_NESTED)) is not None:
+        return GrammarError(
+            f"more than {MOST_NESTED} groups are inside each other here; leave out those without effect", text, deep
+        )
     for token in shape.tokens:
         if token.kind == "atom" and engine.first_ascii(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)

@@ -115,6 +115,14 @@ def is_format(given: Any) -> bool:
     return isinstance(given, (type, Term, FunctionType, UnionType)) or get_origin(given) is not None
 
 
+def too_deep(what: str) -> UnsupportedError:
+    """Return the error for an output type with more parts inside each other than Python reads."""
+    return UnsupportedError(
+        f"The {what} is nested too deeply to be read. Write it with fewer levels, or the recursion as a grammar, "
+        "outlines.types.cfg(text)."
+    )
+
+
 def no_format(given: Any, reason: str = "") -> UnsupportedError:
     """Return the error for what was given as output type and is none; ``reason`` is what Outlines says of it."""
     own = type(given)

@@ -316,3 +316,11 @@ def test_only_suspicious_patterns_are_built_apart(monkeypatch: pytest.MonkeyPatc
 
 def test_compiled_patterns_are_kept() -> None:
     assert compile_regex("a{2}b") is compile_regex("a{2}b")
+
+
+@pytest.mark.parametrize("pattern", ["(" * 5_000 + "a" + ")" * 5_000, "(?:" * 300 + "a" + ")?" * 300])
+def test_groups_inside_thousands_of_others(pattern: str) -> None:
+    with pytest.raises(GrammarError, match=r"more than 200 groups are inside each other here; leave out") as caught:
+        compile_regex(pattern)
+    assert caught.value.position == 200 * (pattern.index("a") // pattern.count("("))
+    assert compile_regex("(" * 240 + "a" + ")" * 240).accepts(b"a")
