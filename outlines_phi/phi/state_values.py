@@ -100,7 +100,7 @@ class StateValues:
         return {"_given": self._given, "_known": known, "_subject": self._subject}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]  # a lock of its own
+        self.__init__()  # a lock of its own
         vars(self).update(state)
 
     def __len__(self) -> int:

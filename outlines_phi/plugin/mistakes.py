@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Sequence
 from types import FunctionType, UnionType
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin, is_typeddict
 
 from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
@@ -123,9 +124,20 @@ def too_deep(what: str) -> UnsupportedError:
     )
 
 
+def _has_old_typed_dict(given: Any) -> bool:
+    """Return whether an output type is, or holds, a TypedDict that pydantic does not read."""
+    old = sys.version_info < (3, 12) and is_typeddict(given)  # which knows those of `typing` alone
+    return old or any(map(_has_old_typed_dict, get_args(given)))
+
+
 def no_format(given: Any, reason: str = "") -> UnsupportedError:
     """Return the error for what was given as output type and is none; ``reason`` is what Outlines says of it."""
     own = type(given)
+    if _has_old_typed_dict(given) or "typing_extensions.TypedDict" in reason:  # the second is what pydantic says
+        return UnsupportedError(
+            f"{given!r:.80} was given as output type, and before Python 3.12 a TypedDict of `typing` lacks what its format is read "
+            "from. Write `from typing_extensions import TypedDict`."
+        )
     if any(belongs(own) for belongs in _CLASSES):
         return UnsupportedError(
             f"{given!r:.80} was given as output type, which is an instance of {own.__name__}. Give the class {own.__name__}, not "

@@ -132,11 +132,6 @@ def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:
 
 def _reason(error: Exception) -> str:
     """Return what Outlines says, without its request to report it: what is not offered here is said by this package."""
-    if "typing_extensions.TypedDict" in str(error):  # what pydantic says, behind more than one road
-        return (
-            "before Python 3.12, a TypedDict of `typing` lacks what its format is read from. Write `from typing_extensions import "
-            "TypedDict`."
-        )
     return re.split(r"\s*(?:If it should be supported, p|P)lease open an issue", str(error))[0]
 
 

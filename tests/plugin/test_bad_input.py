@@ -217,11 +217,24 @@ class Taken(typing.TypedDict):
     taken: bool
 
 
+@dataclass
+class Held:
+    taken: Taken
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads it there")
 @pytest.mark.parametrize("door", [outlines_phi.Generator, outlines_phi.generate.json])
 def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="before Python 3.12.* Write `from typing_extensions import TypedDict`"):
-        door(model, Taken)
+    types: list[Any] = [
+        Taken,
+        Held,
+        *([] if door is outlines_phi.generate.json else [list[Taken], Taken | None]),
+    ]
+    for output_type in types:
+        with pytest.raises(
+            UnsupportedError, match="before Python 3.12.* Write `from typing_extensions import TypedDict`"
+        ):
+            door(model, output_type)
 
 
 class Foreign(Phi):

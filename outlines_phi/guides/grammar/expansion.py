@@ -151,7 +151,7 @@ def _uses(tree: Tree[Any]) -> Iterator[_Use]:
 
 
 def _use(tree: Tree[Any]) -> _Use:
-    name, *arguments = tree.children
+    name, *arguments = list[Any](tree.children)
     return _Use(str(name.name), tuple(_argument(argument.children[0]) for argument in arguments))
 
 
