@@ -25,7 +25,11 @@ from typing import Any
 
 
 class OutlinesPhiError(Exception):
-    """Base of every error raised on purpose by outlines_phi."""
+    """Base of every error raised on purpose by outlines_phi. Errors can be pickled, with what they carry."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception itself would call the class with the message alone, which is not all that some of them take.
+        return _restored, (type(self), self.args), self.__dict__
 
 
 class EmptyLanguageError(OutlinesPhiError, ValueError):
@@ -184,6 +188,12 @@ class FidelityWarning(UserWarning):
 
 class GrammarWarning(UserWarning):
     """A grammar has rules of no use; what they were is named, and they are left out."""
+
+
+def _restored(kind: type[OutlinesPhiError], arguments: tuple[Any, ...]) -> OutlinesPhiError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    return error
 
 
 def warn_of_fidelity(message: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
 from typing import final
 
 import torch
@@ -19,6 +18,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from .checked import is_count, is_number, shown
 from .errors import UnsupportedError
 from .vocabulary import Vocabulary
 
@@ -63,25 +63,25 @@ class SamplingSettings:
     def __post_init__(self) -> None:
         expectations = {
             "temperature": (
-                _is_number(self.temperature) and self.temperature >= 1e-6,
+                is_number(self.temperature) and self.temperature >= 1e-6,
                 "a number of at least 1e-6 (the most probable output is what do_sample=False gives)",
             ),
-            "top_k": (self.top_k is None or _is_count(self.top_k, 1), "a whole number of at least 1"),
-            "top_p": (self.top_p is None or _is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
-            "min_p": (self.min_p is None or _is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
+            "top_k": (self.top_k is None or is_count(self.top_k, 1), "a whole number of at least 1"),
+            "top_p": (self.top_p is None or is_number(self.top_p) and 0 < self.top_p <= 1, "a number in (0, 1]"),
+            "min_p": (self.min_p is None or is_number(self.min_p) and 0 <= self.min_p <= 1, "a number in [0, 1]"),
             "repetition_penalty": (
-                _is_number(self.repetition_penalty) and self.repetition_penalty > 0,
+                is_number(self.repetition_penalty) and self.repetition_penalty > 0,
                 "a positive number (1 for none)",
             ),
             "max_new_tokens": (
-                self.max_new_tokens is None or _is_count(self.max_new_tokens, 1),
+                self.max_new_tokens is None or is_count(self.max_new_tokens, 1),
                 "a whole number of at least 1 (the end of sequence counts as one token)",
             ),
-            "seed": (self.seed is None or _is_count(self.seed, 0), "a whole number of at least 0"),
+            "seed": (self.seed is None or is_count(self.seed, 0), "a whole number of at least 0"),
         }
         for name, (holds, expected) in expectations.items():
             if not holds:
-                raise UnsupportedError(f"{name}={getattr(self, name)!r} was given; expected {expected}.")
+                raise UnsupportedError(f"{name}={shown(getattr(self, name))} was given; expected {expected}.")
 
     @property
     def law_key(self) -> tuple[object, ...]:
@@ -133,11 +133,3 @@ def _history(contexts: Iterable[Sequence[int]]) -> Tensor:
     rows = [list(context) for context in contexts]
     longest = max(map(len, rows))
     return torch.tensor([row + row[:1] * (longest - len(row)) for row in rows])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import spelling
+from .checked import check_fits, is_count, shown
 from .errors import VocabularyError
 
 _CHECKS, _CHECK_LENGTH = 256, 8
@@ -41,6 +42,15 @@ class Vocabulary:
     real: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tokens, tuple) or not all(isinstance(token, bytes) for token in self.tokens):
+            raise VocabularyError(
+                f"tokens={shown(self.tokens)} was given; a vocabulary has a tuple of bytes, one for each id. "
+                "Vocabulary.from_tokens takes a list of bytes or texts, Vocabulary.from_tokenizer a tokenizer"
+            )
+        if not isinstance(self.eos_ids, tuple) or not all(map(is_count, self.eos_ids)):
+            raise VocabularyError(f"eos_ids={shown(self.eos_ids)} was given; expected a tuple of ids, such as (0,)")
+        if not isinstance(self.real, np.ndarray) or self.real.dtype != bool or self.real.ndim != 1:
+            raise VocabularyError(f"real={shown(self.real)} was given; expected an array of bool, one for each id")
         if len(self.real) != len(self.tokens):
             raise VocabularyError(f"{len(self.tokens)} tokens were given, but `real` has {len(self.real)} entries")
         if not self.eos_ids:
@@ -80,9 +90,13 @@ class Vocabulary:
     @classmethod
     def from_tokens(cls, tokens: Sequence[bytes | str], eos: int) -> Vocabulary:
         """Return the vocabulary of ``tokens`` by id (``str`` is UTF-8); what stands at ``eos`` ends a text."""
-        spelled = [token.encode() if isinstance(token, str) else bytes(token) for token in tokens]
-        if not 0 <= eos < len(spelled):
-            raise VocabularyError(f"the end-of-sequence id {eos} is not one of the {len(spelled)} ids")
+        if isinstance(tokens, str | bytes) or not isinstance(tokens, Sequence):
+            raise VocabularyError(
+                f"tokens={shown(tokens)} was given; expected a list of bytes or texts, one for each id"
+            )
+        spelled = [_spelled(token, v) for v, token in enumerate(tokens)]
+        if not is_count(eos) or not eos < len(spelled):
+            raise VocabularyError(f"the end-of-sequence id {shown(eos)} is not one of the {len(spelled)} ids")
         spelled[eos] = b""
         return cls(tuple(spelled), (eos,), np.ones(len(spelled), dtype=bool))
 
@@ -111,6 +125,18 @@ class Vocabulary:
             The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends
             a text.
         """
+        if not callable(getattr(tokenizer, "get_vocab", None)):
+            raise VocabularyError(
+                f"{shown(tokenizer)} was given; expected a Hugging Face tokenizer, as AutoTokenizer.from_pretrained(name) gives"
+            )
+        if size is not None and not is_count(size, 1):
+            raise VocabularyError(
+                f"size={shown(size)} was given; expected how many rows the model's output has, or None"
+            )
+        if size is not None:
+            check_fits("size", size, each=4096, things="rows")
+        if not isinstance(eos_ids, Sequence) or not all(isinstance(v, int | np.integer) for v in eos_ids):
+            raise VocabularyError(f"eos_ids={shown(eos_ids)} was given; expected a list of ids, such as [0]")
         spelled = spelling.spell(tokenizer)
         highest = max(spelled)
         if size is not None and size <= highest:
@@ -144,6 +170,27 @@ class Vocabulary:
                     f"but its tokens, one after the other, as {ours!r}. Its decoder changes text across tokens; use a "
                     "tokenizer without such a decoder"
                 )
+
+
+def check_vocabulary(owner: str, value: object) -> None:
+    """Raise VocabularyError unless ``value``, given to ``owner``, is a vocabulary."""
+    if not isinstance(value, Vocabulary):
+        raise VocabularyError(
+            f"vocabulary={shown(value)} of type {type(value).__name__} was given to {owner}; expected a Vocabulary, as "
+            "Vocabulary.from_tokenizer(tokenizer) returns"
+        )
+
+
+def _spelled(token: object, v: int) -> bytes:
+    """Return the bytes of what was given as token ``v``."""
+    match token:
+        case bytes():
+            return token
+        case bytearray() | memoryview():
+            return bytes(token)
+        case str() if token.isascii() or not any("\ud800" <= character <= "\udfff" for character in token):
+            return token.encode()
+    raise VocabularyError(f"token {v} is {shown(token)}; expected bytes, or a text that can be written in UTF-8")
 
 
 def _tokenizer_eos(tokenizer: Any) -> list[int]:

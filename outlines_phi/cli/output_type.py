@@ -117,7 +117,9 @@ def _imported(named: str) -> Any:
     importlib.invalidate_caches()
     try:
         found = importlib.import_module(module_name)
-    except Exception as error:  # a module that is imported runs, and may raise anything
+    except KeyboardInterrupt:  # of whoever waits for the module
+        raise
+    except BaseException as error:  # a module that is imported runs, and may raise anything, SystemExit too
         raise UnsupportedError(
             f"--type {named}: the module {module_name} cannot be imported: {type(error).__name__}: {error}. Modules are looked "
             f"for in the working folder and among the installed ones."

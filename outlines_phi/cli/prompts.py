@@ -105,6 +105,11 @@ def _from_json(line: str, place: str) -> Prompt:
         ) from error
     except RecursionError as error:
         raise UnsupportedError(f"{place} is nested too deeply to be read.") from error
+    except ValueError as error:  # Python reads no integer of thousands of digits
+        raise UnsupportedError(
+            f"{place} has a number of too many digits to be read ({len(line)} characters in all). Leave the number out, or write "
+            "it as a text."
+        ) from error
     match record:
         case {"prompt": str(text)}:
             return text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, final
 
+from ..checked import check_fits
 from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
@@ -250,6 +251,7 @@ def check(prompts: int, n: int, confidence: float) -> None:
         raise UnsupportedError(
             f"An audit of n={n!r} draws was asked for; expected a whole number of at least 2, better 200."
         )
+    check_fits("n", n, count=n * prompts, each=1024, things="draws, of all prompts together,")
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise UnsupportedError(f"confidence={confidence!r} was given; expected a number between 0 and 1, such as 0.95.")
 

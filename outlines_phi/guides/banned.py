@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, cast, final
+from typing import Any, ClassVar, TypeAlias, cast, final
 
 import numpy as np
 
@@ -28,6 +28,9 @@ Phrase: TypeAlias = str | bytes | re.Pattern[str]
 
 LEVELS = (None, "mask", "lookahead", "weighted", "exact")
 """How draws may be corrected for what is banned, from none to the law of the model under the condition that none occurs."""
+
+MOST_STATES = 80_000
+"""How many states the automata of all regular expressions of a list may have: a few seconds of work, and half a gigabyte."""
 
 _SHOWN = 5
 """How many phrases a message names."""
@@ -78,6 +81,7 @@ class BannedPhrases:
     whole_word: bool
     across_prompt: bool
     level: str | None
+    _automata: ClassVar[tuple[ByteAutomaton, ...]]  # one of each object
 
     def __init__(
         self,
@@ -102,9 +106,8 @@ class BannedPhrases:
             )
         for name, value in {"phrases": _distinct(phrases), **options, "level": level}.items():
             object.__setattr__(self, name, value)
-        for phrase in self.phrases:
-            if isinstance(phrase, re.Pattern):
-                _longest(_compiled(phrase, ignore_case), phrase)  # it is refused here and not when the matcher is built
+        # Regular expressions are refused here and not when the matcher is built.
+        object.__setattr__(self, "_automata", self._compiled_patterns())
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> BannedPhrases:
@@ -147,6 +150,25 @@ class BannedPhrases:
             return found[0][1]
         return LazyMatcher(SideBySide([matcher for _, matcher in found], [which for which, _ in found], self.names))
 
+    def _compiled_patterns(self) -> tuple[ByteAutomaton, ...]:
+        """Return the texts that each regular expression bans, in order."""
+        patterns = [phrase for phrase in self.phrases if isinstance(phrase, re.Pattern)]
+        automata: list[ByteAutomaton] = []
+        states = 0
+        for pattern in patterns:
+            automata.append(_compiled(pattern, self.ignore_case))
+            _longest(automata[-1], pattern)
+            states += len(automata[-1])
+            if states > MOST_STATES:
+                largest = max(range(len(automata)), key=lambda i: len(automata[i]))
+                raise UnsupportedError(
+                    f"the automata of the first {len(automata):,} of {len(patterns):,} banned regular expressions have "
+                    f"{states:,} states, more than {MOST_STATES:,}; the largest, {_name(patterns[largest]):.80}, has "
+                    f"{len(automata[largest]):,}. Lower the bounds of their repeats, write [A-Za-z0-9_] for "
+                    "\\w, or ban texts as str, which take no automaton."
+                )
+        return tuple(automata)
+
     def _literals(self, which: Sequence[int]) -> PhraseMatcher:
         literals, names = [str(self.phrases[i]) for i in which], [self.names[i] for i in which]
         if not (self.ignore_case or self.whole_word):
@@ -155,7 +177,7 @@ class BannedPhrases:
 
     def _patterns(self, which: Sequence[int]) -> PhraseMatcher:
         patterns, names = [cast("re.Pattern[str]", self.phrases[i]) for i in which], [self.names[i] for i in which]
-        automata = [_compiled(pattern, self.ignore_case) for pattern in patterns]
+        automata = self._automata
         longest = max(_longest(automaton, pattern) for automaton, pattern in zip(automata, patterns, strict=True))
         return LazyMatcher(BoundedLanguages(automata, names, longest=longest, whole_word=self.whole_word))
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
+from ..checked import check_kind
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..lift import FIRST, lift
 from ..partition import EOS, NEVER, Partition
 from ..reachability import distances
 from ..transformations import Transformations
-from ..vocabulary import Vocabulary
+from ..vocabulary import Vocabulary, check_vocabulary
 from .banned import BannedPhrases
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
@@ -69,6 +70,14 @@ class FSMGuide(Guide):
         EmptyLanguageError
             The automaton accepts nothing, or nothing that tokens of ``vocabulary`` can write.
         """
+        check_kind(
+            "FSMGuide.from_automaton",
+            "automaton",
+            automaton,
+            ByteAutomaton,
+            "a ByteAutomaton, as compile_regex returns",
+        )
+        check_vocabulary("FSMGuide.from_automaton", vocabulary)
         if automaton.is_empty:
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
@@ -97,6 +106,8 @@ class FSMGuide(Guide):
         EmptyLanguageError
             The index has no path to an end.
         """
+        check_kind("FSMGuide.from_index", "index", index, Index, "an Index of outlines_core")
+        check_vocabulary("FSMGuide.from_index", vocabulary)
         moves, accepting, start = token_moves(index, vocabulary)
         partition, moves = _classes(moves, np.arange(len(vocabulary)), vocabulary)
         guide = cls._trimmed(vocabulary, partition, moves, accepting, start)

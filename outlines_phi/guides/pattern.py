@@ -85,6 +85,10 @@ class Pattern:
     @cached_property
     def largest_bound(self) -> int:
         """The largest bound of a repeat."""
+        if self.verbose:
+            return max(
+                (int(bound) for found in _BOUNDS.findall(self.text) for bound in _BOUND.findall(found)), default=1
+            )
         repeats = (_bounds(self.text, token) for token in self.tokens if token.kind == "repeat")
         return max((bound for bounds in repeats for bound in bounds), default=1)
 
@@ -113,18 +117,33 @@ class Pattern:
                 inside[-1] += last
         return sum(inside)
 
+    def deeper_than(self, depth: int) -> int | None:
+        """Return where a group is opened inside ``depth`` others; ``None`` if none is."""
+        inside = 0
+        for token in self.tokens:
+            inside += (token.kind == "open") - (token.kind == "close")
+            if inside > depth:
+                return token.start
+        return None
+
     def with_repeats_at_most(self, cap: int) -> str:
         """Return the pattern with every bound of a repeat above ``cap`` cut to ``cap``."""
+
+        def cut(written: str) -> str:
+            return _BOUND.sub(lambda bound: str(min(int(bound[0]), cap)), written)
+
+        if self.verbose:  # as far as can be told
+            return _BOUNDS.sub(lambda found: cut(found[0]), self.text)
         pieces, done = [], 0
         for token in self.tokens:
             if token.kind == "repeat" and max(_bounds(self.text, token), default=0) > cap:
-                cut = _BOUND.sub(lambda bound: str(min(int(bound[0]), cap)), self.text[token.start : token.end])
-                pieces += [self.text[done : token.start], cut]
+                pieces += [self.text[done : token.start], cut(self.text[token.start : token.end])]
                 done = token.end
         return "".join([*pieces, self.text[done:]])
 
 
 _BOUND = re.compile(r"\d+")
+_BOUNDS = re.compile(r"\{\s*\d+\s*(?:,\s*\d*\s*)?\}")
 _REPEAT = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:,\s*(\d+)?\s*)?\}")
 _ESCAPE = re.compile(
     r"\\(?:[pP](?:\{[^}]*\}|[^{])|[xuU]\{[^}]*\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|b\{[^}]*\}|.)",

@@ -6,7 +6,8 @@ import math
 import re
 import warnings
 from collections import Counter
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,6 +23,12 @@ from .pattern import Pattern
 SMALL = 100_000
 """An automaton that is expected to have no more states than this is built in this process,"""
 
+MOST_STATES = 200_000
+"""One that is expected to have more is built apart, and refused where it has more than this."""
+
+MOST_NESTED = 200
+"""How many groups inside each other are more than the engine reads, where it refuses a pattern."""
+
 SHORT_WORK = 10_000_000
 """if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
 
@@ -34,7 +41,7 @@ _PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))
 
 
 @lru_cache(maxsize=128)
-def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048) -> ByteAutomaton:
+def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2048) -> ByteAutomaton:
     """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the dialect of Outlines.
 
     The engine is ``outlines_core.Index`` over the 256 single bytes. It is given ``GUARD(?:pattern)\\z``, for three
@@ -55,9 +62,9 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
     ----------
     pattern
         A regular expression in the syntax of the Rust crate ``regex``.
-    seconds, megabytes
-        What the engine is given when the automaton seems to grow exponentially with the pattern's repeats, as that of
-        ``(a|b)*a(a|b){20}`` does. It then works in another process, because a native build cannot be interrupted in
+    states, megabytes
+        What the automaton may take when the automaton seems to grow exponentially with the pattern's repeats, as that of
+        ``(a|b)*a(a|b){20}`` does. The engine then works in another process, because a native build cannot be interrupted in
         this one.
 
     Raises
@@ -77,26 +84,31 @@ def compile_regex(pattern: str, *, seconds: float = 10.0, megabytes: int = 2048)
     shape = Pattern.read(pattern)
     try:
         guard = _guard(shape)
-        build = engine.build
-        if _may_explode(shape, guard):
-            build = partial(engine.build_apart, seconds=seconds, megabytes=megabytes)
+        apart = _may_explode(shape, guard)
+
+        def build(before: Callable[[str], str] = str) -> Transitions:
+            if not apart:
+                return engine.build(before(pattern))
+            versions = [(cap, before(shape.with_repeats_at_most(cap))) for cap in _caps(shape.largest_bound)]
+            versions.append((shape.largest_bound, before(pattern)))
+            return engine.build_apart(versions, states=states, megabytes=megabytes)
+
         if shape.must_be_read_alone:
-            build(pattern)
+            build()
         try:
-            built = build(guard.before(pattern))
+            built = build(guard.before)
         except ValueError:
             if not shape.verbose:
                 raise
             # A comment at the end of a verbose pattern swallows what closes the group; a line break ends it.
-            built = build(guard.before(pattern + "\n"))
+            built = build(lambda text: guard.before(text + "\n"))
         return _automaton(built, guard.text.encode())
     except ValueError as error:
         raise _explain(str(error), shape) from None
     except engine.Stopped as error:
         raise UnsupportedError(
-            f"the automaton of the pattern {_short(pattern)} takes {error}, as if it grew exponentially with its "
-            "repeats. Lower their bounds, make what follows a repeat differ from what it repeats, or raise `seconds` and "
-            "`megabytes`"
+            f"the automaton of the pattern {_short(pattern)} takes {error}; it grows quickly with the bounds of its repeats. Lower "
+            "them, or make what follows a repeat differ from what it repeats"
         ) from None
 
 
@@ -143,6 +155,14 @@ def _guard(shape: Pattern) -> Guard:
         return Guard("(?s:.)", "a")
     text = ("".join(ordered) + _PRIVATE)[: min(max(least, shape.written_out + 1), most)]
     return Guard.literal(text, firm=not matches[text[0]])
+
+
+def _caps(bound: int) -> list[int]:
+    """Return the bounds below ``bound`` that repeats are cut to, one by one at first and then by a tenth."""
+    caps = [1]
+    while caps[-1] < bound:
+        caps.append(max(caps[-1] + 1, caps[-1] * 11 // 10))
+    return [cap for cap in caps if cap < bound]
 
 
 def _may_explode(shape: Pattern, guard: Guard) -> bool:
@@ -226,6 +246,10 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
                 f"{message} is not offered in a regular expression for generation; {alternative}\n{caret(text, position)}"
             )
         return GrammarError(message, text, position)
+    if (deep := shape.deeper_than(MOST_NESTED)) is not None:
+        return GrammarError(
+            f"more than {MOST_NESTED} groups are inside each other here; leave out those without effect", text, deep
+        )
     for token in shape.tokens:
         if token.kind == "atom" and engine.first_ascii(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..checked import check_counts, check_kind
 from ..errors import EmptyLanguageError
 from ..partition import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
@@ -122,6 +123,8 @@ class Table:
     """
 
     def __init__(self, guide: Guide, *, max_bytes: int = 64 * 2**20) -> None:
+        check_kind("Table", "guide", guide, Guide, "a guide, such as FSMGuide or CFGGuide")
+        check_counts("Table", max_bytes=max_bytes)
         self.guide = guide
         self.vocabulary = guide.vocabulary
         self.start = guide.start

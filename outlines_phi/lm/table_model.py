@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError
-from ..vocabulary import Vocabulary
+from ..checked import check_counts, shown
+from ..errors import ModelError, UnsupportedError
+from ..vocabulary import Vocabulary, check_vocabulary
 from .forest import Forest
 from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 
@@ -41,6 +42,13 @@ class TableModel(LanguageModel):
         *,
         max_length: int | None = None,
     ) -> None:
+        check_vocabulary("TableModel", vocabulary)
+        if not callable(law):
+            raise UnsupportedError(
+                f"law={shown(law)} was given to TableModel; expected a function of a tuple of token ids that returns logits."
+            )
+        if max_length is not None:
+            check_counts("TableModel", ", or None", max_length=max_length)
         self.vocabulary, self.law, self.max_length = vocabulary, law, max_length
         self.device = torch.device("cpu")
 

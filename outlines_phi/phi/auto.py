@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+from ..checked import check_fits
 from ..errors import UnsupportedError
 from .estimator import Need, Phi, ProposalPhi
 from .kept_values import KeptValues
@@ -45,6 +46,7 @@ class AutoPhi(Phi):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UnsupportedError(f"AutoPhi({name}={value!r}) was given; expected a whole number of at least 1.")
+            check_fits(name, value, each=4096, things="of them")
         if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
             raise UnsupportedError(
                 f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "

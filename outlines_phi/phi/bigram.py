@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..checked import check_counts, check_shares
 from ..guides.guide import DEAD, DONE, Guide
 from ..partition import EOS, NEVER, Partition, common_refinement
-from .checked import check_counts, check_merging, check_shares
 from .dp import Layers, explore, log_product
-from .estimator import Estimate, Need, ProposalPhi, floored
+from .estimator import Estimate, Need, ProposalPhi, check_merging, floored
 from .run import Prefixes, Run
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget

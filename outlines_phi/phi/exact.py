@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
+from ..checked import check_fits, is_count, is_number
 from ..errors import UnsupportedError
 from .estimator import Need, Phi
 
@@ -37,7 +38,7 @@ class Effort:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UnsupportedError(f"Effort({name}={value!r}) was given; expected a whole number of at least 1.")
-        if self.seconds is not None and not (_is_number(self.seconds) and 0 < self.seconds < math.inf):
+        if self.seconds is not None and not (is_number(self.seconds) and 0 < self.seconds < math.inf):
             raise UnsupportedError(
                 f"Effort(seconds={self.seconds!r}) was given; expected a positive number, or None for no limit of time."
             )
@@ -79,9 +80,9 @@ class ExactPhi(Phi):
             raise UnsupportedError(
                 f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=..., seconds=...)."
             )
-        if not _is_number(self.tolerance) or not 0 <= self.tolerance < 1:
+        if not is_number(self.tolerance) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
-        if self.confidence is not None and (not _is_number(self.confidence) or not 0 < self.confidence < 1):
+        if self.confidence is not None and (not is_number(self.confidence) or not 0 < self.confidence < 1):
             raise UnsupportedError(
                 f"ExactPhi(confidence={self.confidence!r}) was given; expected a number between 0 and 1, such as 0.95, or None "
                 "for a certificate that is certain."
@@ -92,11 +93,9 @@ class ExactPhi(Phi):
                 "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
                 f"confidence={self.confidence!r})."
             )
-        if not isinstance(self.normalizers, int) or self.normalizers < 0:
+        if not is_count(self.normalizers):
             raise UnsupportedError(f"ExactPhi(normalizers={self.normalizers!r}) was given; expected 0 or more.")
-        if not isinstance(self.width, int) or self.width < 1:
+        if not is_count(self.width, 1):
             raise UnsupportedError(f"ExactPhi(width={self.width!r}) was given; expected a whole number of at least 1.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
+        check_fits("width", self.width, each=4096, things="attempts at once")

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checked import check_counts, check_shares
 from ..guides.guide import DEAD, DONE, UNREACHABLE
 from ..guides.table import Table
 from ..partition import Partition
 from ..settings import SamplingSettings
-from .checked import check_counts, check_merging, check_shares
 from .dp import SETTLED, Reachable, explore
-from .estimator import Estimate, Need, StepPhi, floored
+from .estimator import Estimate, Need, StepPhi, check_merging, floored
 from .run import Run
 
 BLOCK = 32

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
+from ..checked import check_counts, check_fits
 from ..errors import UnsupportedError
-from .checked import check_counts
 from .estimator import Need, Phi
 from .exact import Effort
 from .window import Ending, Release, Renewal
@@ -81,6 +81,7 @@ class LookaheadPhi(Phi):
                 "them. All draws of a look-ahead advance together, so what a limit of time leaves of them would be the short ones."
             )
         check_counts("LookaheadPhi", width=self.width)
+        check_fits("width", self.width, each=4096, things="attempts at once")
         if self.window is not None:
             check_counts("LookaheadPhi", window=self.window)
         if self.release == "early" and self.weights:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checked import check_counts, check_shares
 from .candidates import Candidates
-from .checked import check_counts, check_shares
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run
 

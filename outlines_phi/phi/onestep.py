@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from ..checked import check_shares
 from ..errors import UnsupportedError
 from ..guides.banning import BanningGuide
 from ..guides.table import Table
 from ..settings import SamplingSettings
-from .checked import check_merging
-from .estimator import Estimate, Need, StepPhi, floored
+from .estimator import Estimate, Need, StepPhi, check_merging, floored
 from .run import Run
 
 
@@ -38,8 +38,7 @@ class OneStepPhi(StepPhi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 
     def __post_init__(self) -> None:
-        if not 0 < self.floor <= 1:
-            raise UnsupportedError(f"floor={self.floor!r} was given to OneStepPhi; expected a number in (0, 1].")
+        check_shares("OneStepPhi", floor=self.floor)
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: the classes of a state have to be those of the next one, too."""

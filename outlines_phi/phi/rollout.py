@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..checked import check_counts, check_fits, check_shares
 from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..lm.model import ModelCounts
 from .candidates import Candidates
-from .checked import check_counts, check_shares
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run
 
@@ -58,6 +58,7 @@ class RolloutPhi(ProposalPhi):
 
     def __post_init__(self) -> None:
         check_counts("RolloutPhi", k=self.k, candidates=self.candidates)
+        check_fits("k", self.k, each=4096, things="continuations at once")
         check_shares("RolloutPhi", share=self.share)
         for name, value, expected in (("a", self.a, "a positive number"), ("b", self.b, "a number of at least 0")):
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -8,7 +8,7 @@ import threading
 import zipfile
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -94,6 +94,14 @@ class StateValues:
         self._given = self._known = EMPTY
         self._subject: Subject | None = None
         self._pending: list[Observed] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        known = self.known
+        return {"_given": self._given, "_known": known, "_subject": self._subject}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # a lock of its own
+        vars(self).update(state)
 
     def __len__(self) -> int:
         """How many states have a value."""

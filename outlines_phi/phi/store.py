@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
+from ..checked import is_count, shown
 from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ..guides.table import Table
 from ..lm.model import LanguageModel
@@ -35,8 +36,11 @@ class TreeStore:
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
-        if max_bytes < 0:
-            raise UnsupportedError(f"A memory bound of {max_bytes} bytes was given; expected 0 or more.")
+        if not is_count(max_bytes):
+            raise UnsupportedError(
+                f"A memory bound of {shown(max_bytes)} bytes was given (max_tree_bytes); expected a whole number of at least 0, "
+                "such as 2**30 for 1 GB."
+            )
         self.max_bytes = max_bytes
         self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()

@@ -8,6 +8,7 @@ from typing import Any
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
+from ..checked import is_count, shown
 from ..errors import UnsupportedError
 from ..fidelity.audit import AuditReport, audit_traces, check
 from ..fidelity.traces import TraceRecorder
@@ -93,8 +94,10 @@ def audit(
         )
     model, processor = _application(source, banned_phrases)
     check(len(rows), n, confidence)
-    if isinstance(bounds_tokens, bool) or not isinstance(bounds_tokens, int) or bounds_tokens < 0:
-        raise UnsupportedError(f"bounds_tokens={bounds_tokens!r} was given; expected a whole number of at least 0.")
+    if not is_count(bounds_tokens) or bounds_tokens > 2**63:
+        raise UnsupportedError(
+            f"bounds_tokens={shown(bounds_tokens)} was given; expected a whole number from 0 to 2**63."
+        )
     if settings.get("tokenization") not in (None, "any"):
         raise UnsupportedError(
             "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'."

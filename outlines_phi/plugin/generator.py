@@ -26,7 +26,7 @@ from .draft_sources import check_draft
 from .drafts import DraftOptions, Drafts, resolve_draft
 from .generation_config import said
 from .keywords import MEANT, refuse_unknown
-from .mistakes import check_one, no_model
+from .mistakes import check_one, no_model, not_pickled
 from .model import PhiTransformers
 from .options import (
     COUNTED,
@@ -73,6 +73,9 @@ class PhiGenerator(Corrected, SteerableGenerator):
             None if output_type is None else MaskLogitsProcessor(model.table(output_type, backend=backend))
         )
         self.logits_processor = self._processor(correction)
+
+    def __reduce__(self) -> Any:
+        raise not_pickled("A generator")
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""

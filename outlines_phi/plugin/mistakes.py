@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Sequence
 from types import FunctionType, UnionType
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin, is_typeddict
 
 from outlines.generator import SteerableGenerator
 from outlines.inputs import Chat
@@ -121,14 +122,41 @@ def no_prompt(given: Any, error: Exception) -> UnsupportedError:
     return UnsupportedError(f"The prompt {given!r:.80} cannot be read{why}.")
 
 
+def not_pickled(what: str) -> UnsupportedError:
+    """Return the error for ``what`` holds a model and is copied or pickled."""
+    return UnsupportedError(
+        f"{what} is neither pickled nor copied: it holds a model, its trees and a thread. Build it in the other process, with "
+        "outlines_phi.from_transformers(...) there; draws, guides, settings and StateValues can be pickled."
+    )
+
+
 def is_format(given: Any) -> bool:
     """Return whether something given as prompts is an output type."""
     return isinstance(given, (type, Term, FunctionType, UnionType)) or get_origin(given) is not None
 
 
+def too_deep(what: str) -> UnsupportedError:
+    """Return the error for an output type with more parts inside each other than Python reads."""
+    return UnsupportedError(
+        f"The {what} is nested too deeply to be read. Write it with fewer levels, or the recursion as a grammar, "
+        "outlines.types.cfg(text)."
+    )
+
+
+def _has_old_typed_dict(given: Any) -> bool:
+    """Return whether an output type is, or holds, a TypedDict that pydantic does not read."""
+    old = sys.version_info < (3, 12) and is_typeddict(given)  # which knows those of `typing` alone
+    return old or any(map(_has_old_typed_dict, get_args(given)))
+
+
 def no_format(given: Any, reason: str = "") -> UnsupportedError:
     """Return the error for what was given as output type and is none; ``reason`` is what Outlines says of it."""
     own = type(given)
+    if _has_old_typed_dict(given) or "typing_extensions.TypedDict" in reason:  # the second is what pydantic says
+        return UnsupportedError(
+            f"{given!r:.80} was given as output type, and before Python 3.12 a TypedDict of `typing` lacks what its format is read "
+            "from. Write `from typing_extensions import TypedDict`."
+        )
     if any(belongs(own) for belongs in _CLASSES):
         return UnsupportedError(
             f"{given!r:.80} was given as output type, which is an instance of {own.__name__}. Give the class {own.__name__}, not "

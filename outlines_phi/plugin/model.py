@@ -42,7 +42,7 @@ from .bans import Ban, corrected_as, resolve_ban
 from .compiled import CompiledTypes
 from .draft_sources import DraftSources
 from .hosting import Loop, refuse_options
-from .mistakes import check_batch, check_loaded, is_stock, no_prompt
+from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
@@ -122,6 +122,9 @@ class PhiTransformers(Transformers):
     @cached_property
     def drafts(self) -> DraftSources:
         return DraftSources(self.lm)
+
+    def __reduce__(self) -> Any:
+        raise not_pickled("A PhiTransformers")
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
         """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.
@@ -211,8 +214,7 @@ class PhiTransformers(Transformers):
             generate = partial(super().generate, model_input, self._host_processor(processor, [model_input], keywords))
             first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
             return pieces(hosted(generate, stoppable(keywords)), self.lm.vocabulary, first)
-        options = self._options(processor, keywords)
-        table = self.compiled.of_processor(processor)
+        options, table = self._options(processor, keywords), self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
         match self._sampler(resolved, options):
             case AncestralSampler() | SpeculativeSampler() | LookaheadSampler() as sampler:
@@ -231,8 +233,7 @@ class PhiTransformers(Transformers):
         check_batch(inputs)
         if not inputs:
             return []
-        request = self._request(inputs, table, options)
-        sampler = self._sampler(phi, options)
+        request, sampler = self._request(inputs, table, options), self._sampler(phi, options)
         # Threads that share a model take turns: their calls share trees.
         with turn(self._drawing), telling(options.progress, phi):
             return sampler.sample(request)

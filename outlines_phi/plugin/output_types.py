@@ -12,7 +12,7 @@ from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
-from .mistakes import no_format
+from .mistakes import no_format, too_deep
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
@@ -67,6 +67,8 @@ def _to_regex(term: Term, output_type: Any) -> str:
         raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
     try:
         return to_regex(term)
+    except RecursionError:
+        raise too_deep("output type") from None
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
         if isinstance(term, JsonSchema):
             raise _schema_error(term, error) from error
@@ -83,6 +85,8 @@ def to_term(output_type: Any) -> Term:
         raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+    except RecursionError:
+        raise too_deep("output type") from None
     except (TypeError, ValueError, RuntimeError, NameError) as error:
         raise no_format(output_type, _reason(error)) from error
 
@@ -113,6 +117,10 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
         raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+    except RecursionError:
+        raise too_deep("JSON schema") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise GrammarError(f"The JSON schema cannot be read: {error}. Write a smaller number.") from error
 
 
 def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final, overload
 
+from ..checked import check_fits, is_number
 from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
@@ -205,7 +206,8 @@ def rank(
 def _check(top: int, tolerance: float, effort: Effort) -> None:
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise UnsupportedError(f"top={top!r} members were asked for; expected a whole number of at least 1.")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
+    check_fits("top", top, each=1024, things="members")
+    if not is_number(tolerance) or tolerance < 0:
         raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
     if not isinstance(effort, Effort):
         raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")

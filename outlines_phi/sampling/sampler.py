@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 import torch
 
+from ..checked import check_fits, is_count
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
@@ -66,8 +67,16 @@ class Request:
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or not isinstance(self.n, (int, np.integer)) or self.n < 1:
+        if not is_count(self.n, 1):
             raise UnsupportedError(f"n={self.n!r} draws were asked for; expected a whole number of at least 1.")
+        check_fits(
+            "n",
+            self.n,
+            count=self.n * len(self.prompts),
+            each=1024,
+            things="draws, of all prompts together,",
+            instead="Draw in several calls, with a seed each",
+        )
         object.__setattr__(self, "starts", tuple(map(self.table.start_after, self.prompts)))
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 

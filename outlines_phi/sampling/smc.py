@@ -11,6 +11,7 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from ..checked import check_fits
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
 from ..phi.estimator import ProposalPhi
@@ -99,7 +100,10 @@ class SMC:
                 "a whole number of at least 1",
             ),
             "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
-            "scheme": (self.scheme is None or self.scheme in SCHEMES, f"{', '.join(map(repr, SCHEMES))}, or None"),
+            "scheme": (
+                self.scheme is None or self.scheme in tuple(SCHEMES),
+                f"{', '.join(map(repr, SCHEMES))}, or None",
+            ),
             "threshold": (threshold is None or is_number and 0 < threshold <= 1, "a number in (0, 1], or None"),
             "boundaries": (
                 boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
@@ -109,6 +113,7 @@ class SMC:
         for name, (holds, expected) in expectations.items():
             if not holds:
                 raise UnsupportedError(f"SMC({name}={getattr(self, name)!r}) was given; expected {expected}.")
+        check_fits("particles", self.particles, each=4096, things="particles")
 
     def timing(self, tokens: Sequence[bytes]) -> Timing:
         """Return when one run is resampled, of texts that ``tokens`` spell."""

@@ -556,6 +556,12 @@ REFUSED = [
     (["--schema", "wrong.json", "x"], "The JSON schema is not valid"),
     (["--type", "formats", "x"], "expected module:Class"),
     (["--type", "formats.py:Answer.", "x"], "expected module:Class"),
+    (["--type", "stops:X", "x"], "--type stops:X: the module stops cannot be imported: GeneratorExit: of its own"),
+    (["--type", "leaves:X", "x"], "--type leaves:X: the module leaves cannot be imported: SystemExit: 3"),
+    (
+        ["--regex", "[0-9]", "--file", "digits.jsonl"],
+        "Line 2 of digits.jsonl has a number of too many digits to be read",
+    ),
     (
         ["--type", "nothere:X", "x"],
         "--type nothere:X: the module nothere cannot be imported: ModuleNotFoundError: No module named 'nothere'",
@@ -596,6 +602,9 @@ def test_bad_input_is_one_clear_line(arguments: list[str], words: str, cli: Cli,
     (folder / "broken.json").write_text('{"type": "object", }')
     (folder / "wrong.json").write_text('{"type": "nonsense"}')
     (folder / "raises.py").write_text("1 / 0\n")
+    (folder / "leaves.py").write_text("import sys\n\nsys.exit(3)\n")
+    (folder / "stops.py").write_text("raise GeneratorExit('of its own')\n")
+    (folder / "digits.jsonl").write_text(f'{{"prompt": "x"}}\n{{"prompt": "y", "id": {"9" * 10_000}}}\n')
     before = sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
     result = cli("generate", *arguments)
     assert result.exit_code == 2, result.stderr

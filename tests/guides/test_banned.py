@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.aho_corasick import AhoCorasick
+from outlines_phi.automaton import ByteAutomaton
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
+from outlines_phi.guides import banned
 from outlines_phi.guides.banned import BannedPhrases
+from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lazy import LazyMatcher
 from outlines_phi.literals import LiteralMatcher
 from outlines_phi.matcher import PhraseMatcher
@@ -302,3 +305,41 @@ def test_a_matcher_makes_the_states_that_a_text_leads_to(given: dict[str, bool])
     matcher.read(matcher.start, text)
     assert len(matcher) <= len(text) + 1
     assert matcher.automaton(2000) is None
+
+
+class TestSizes:
+    def test_the_states_of_all_regular_expressions_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        patterns = [re.compile(f"{word}x{{1,3}}") for word in ("ab", "cde", "f")]
+        states = sum(len(compile_regex(pattern.pattern)) for pattern in patterns)
+        monkeypatch.setattr(banned, "MOST_STATES", states)
+        assert BannedPhrases(patterns).matcher
+        monkeypatch.setattr(banned, "MOST_STATES", states - 1)
+        with pytest.raises(
+            UnsupportedError, match=rf"of the first 3 of 3 .* have {states} states, more than {states - 1}; "
+        ) as e:
+            BannedPhrases([*patterns, "a text"])
+        assert "the largest, re.compile('cdex{1,3}'), has" in str(e.value) and "ban texts as str" in str(e.value)
+
+    def test_a_thousand_that_are_too_many_are_refused_before_all_are_compiled(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(banned, "MOST_STATES", 8_000)
+        patterns = [re.compile(f"{'abcdefghij'[i % 10]}{i}\\w{{1,9}}") for i in range(1_000)]
+        with pytest.raises(
+            UnsupportedError, match=r"the first \d of 1,000 banned regular expressions have 8,\d\d\d states"
+        ):
+            BannedPhrases(patterns)
+
+    def test_each_is_compiled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """More than the cache of compiled patterns holds."""
+        compiled: list[str] = []
+
+        def compile_(pattern: str) -> ByteAutomaton:
+            compiled.append(pattern)
+            return compile_regex(pattern)
+
+        monkeypatch.setattr(banned, "compile_regex", compile_)
+        patterns = [re.compile(f"a{i}[bc]") for i in range(300)]
+        phrases = BannedPhrases(patterns)
+        assert phrases.matcher.longest == 5
+        assert len(compiled) == 300 and len(phrases.matcher.names) == 300

@@ -28,7 +28,7 @@ def test_what_the_engine_leaves_out_alone_and_not_at_the_end() -> None:
 
 
 def test_the_same_in_another_process() -> None:
-    here, apart = engine.build("(é|b){2}c?"), engine.build_apart("(é|b){2}c?", seconds=30, megabytes=2048)
+    here, apart = engine.build("(é|b){2}c?"), engine.build_apart([(2, "(é|b){2}c?")], states=99, megabytes=2048)
     assert engine.size("(é|b){2}c?") == int(here.states) == int(apart.states)
     for left, right in zip(here, apart, strict=True):
         # rows come in no particular order
@@ -37,23 +37,33 @@ def test_the_same_in_another_process() -> None:
 
 def test_refusals_come_back_from_another_process() -> None:
     with pytest.raises(ValueError, match="Failed to build DFA"):
-        engine.build_apart("a(", seconds=30, megabytes=2048)
+        engine.build_apart([(1, "a(")], states=99, megabytes=2048)
 
 
-def test_time_is_bounded() -> None:
-    with pytest.raises(Stopped, match="more than 0.5 seconds"):
-        engine.build_apart("(a|b)*a(a|b){24}", seconds=0.5, megabytes=4096)
+def exponential(*caps: int) -> list[tuple[int, str]]:
+    return [(cap, f"(a|b)*a(a|b){{{cap}}}\\z") for cap in caps]
+
+
+def test_states_are_counted_from_version_to_version() -> None:
+    with pytest.raises(Stopped, match="^more than 300 states: 512 where its repeats are cut to 8$"):
+        engine.build_apart(exponential(*range(1, 9), 60), states=300, megabytes=2048)
+
+
+def test_the_last_version_counts_too() -> None:
+    with pytest.raises(Stopped, match="^512 states, more than 300$"):
+        engine.build_apart(exponential(1, 2, 8), states=300, megabytes=2048)
+    assert engine.build_apart(exponential(1, 2, 8), states=512, megabytes=2048).states == 512
 
 
 def test_memory_is_bounded() -> None:
-    with pytest.raises(Stopped, match="more than 50 MB"):
-        engine.build_apart("(a|b)*a(a|b){24}", seconds=30, megabytes=50)
+    with pytest.raises(Stopped, match="too much memory, of a bound of 50 MB"):
+        engine.build_apart(exponential(24), states=10**9, megabytes=50)
 
 
 def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(Stopped, match="another process, which could not be started"):
-        engine.build_apart("a", seconds=30, megabytes=2048)
+        engine.build_apart([(1, "a")], states=99, megabytes=2048)
 
 
 @pytest.mark.parametrize(

@@ -257,36 +257,52 @@ def test_the_engine_alone_would_not_come_back(pattern: str, states: int) -> None
     assert time.perf_counter() - started < 10
 
 
-def test_exponential_patterns_are_stopped() -> None:
-    with pytest.raises(UnsupportedError, match="more than 1 seconds.*Lower their bounds"):
-        compile_regex("(a|b)*a(a|b){20}", seconds=1)
+@pytest.mark.parametrize("pattern", ["(a|b)*a(a|b){20}", "(?x) (a|b)*a (a|b){20}", "(a|b)*a(a|b){10,1000000}"])
+def test_exponential_patterns_are_refused_by_their_states(pattern: str) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"more than 3,000 states: \d,\d\d\d where its repeats are cut to 1\d; .*Lower"
+    ):
+        compile_regex(pattern, states=3_000)
+
+
+def test_the_number_of_states_decides() -> None:
+    states = len(compile_regex("(a|b)*a(a|b){12}"))
+    assert len(compile_regex("(a|b)*a(a|b){12}", states=states)) == states
+    with pytest.raises(UnsupportedError, match="more than 4,000"):
+        compile_regex("(a|b)*a(a|b){12}", states=4_000)
+
+
+def test_no_clock_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*arguments: object, **options: object) -> object:
+        assert "timeout" not in options
+        return subprocess_run(*arguments, **options)
+
+    subprocess_run = engine.subprocess.run
+    monkeypatch.setattr(engine.subprocess, "run", run)
+    with pytest.raises(UnsupportedError, match="states"):
+        compile_regex("(a|b)*a(a|b){20}", states=1_001)
 
 
 def test_patterns_with_many_places_per_state_are_stopped() -> None:
     """There are only as many states as places in this one, but each state is a set of most of them."""
-    with pytest.raises(UnsupportedError, match="more than 1 seconds"):
-        compile_regex("((a{1,200}){0,200})+", seconds=1)
-
-
-def test_memory_is_bounded() -> None:
-    with pytest.raises(UnsupportedError, match="more than 50 MB of memory"):
-        compile_regex("(a|b)*a(a|b){20}", seconds=20, megabytes=50)
+    with pytest.raises(UnsupportedError, match="too much memory, of a bound of 128 MB"):
+        compile_regex("((a{1,200}){0,200})+", megabytes=128)
 
 
 def test_what_was_built_apart_is_the_same() -> None:
     pattern = "(a|b)*a(a|b){3}"
-    here, apart = engine.build(pattern), engine.build_apart(pattern, seconds=20, megabytes=2048)
+    here, apart = engine.build(pattern), engine.build_apart([(3, pattern)], states=99, megabytes=2048)
     assert regex._automaton(here).witness(regex._automaton(apart)) is None
     with pytest.raises(ValueError, match="Failed to build DFA"):
-        engine.build_apart("a(", seconds=20, megabytes=2048)
+        engine.build_apart([(1, "a(")], states=99, megabytes=2048)
 
 
 def test_only_suspicious_patterns_are_built_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     apart: list[str] = []
 
-    def record(pattern: str, **_: object) -> engine.Transitions:
-        apart.append(pattern)
-        return engine.build(pattern)
+    def record(versions: list[tuple[int, str]], **_: object) -> engine.Transitions:
+        apart.append(versions[-1][1])
+        return engine.build(versions[-1][1])
 
     monkeypatch.setattr(engine, "build_apart", record)
     compile_regex.cache_clear()
@@ -300,3 +316,11 @@ def test_only_suspicious_patterns_are_built_apart(monkeypatch: pytest.MonkeyPatc
 
 def test_compiled_patterns_are_kept() -> None:
     assert compile_regex("a{2}b") is compile_regex("a{2}b")
+
+
+@pytest.mark.parametrize("pattern", ["(" * 5_000 + "a" + ")" * 5_000, "(?:" * 300 + "a" + ")?" * 300])
+def test_groups_inside_thousands_of_others(pattern: str) -> None:
+    with pytest.raises(GrammarError, match=r"more than 200 groups are inside each other here; leave out") as caught:
+        compile_regex(pattern)
+    assert caught.value.position == 200 * (pattern.index("a") // pattern.count("("))
+    assert compile_regex("(" * 240 + "a" + ")" * 240).accepts(b"a")

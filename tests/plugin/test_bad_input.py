@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -159,6 +162,79 @@ class TestOutputType:
 def test_schema_text_that_is_not_json_is_refused_by_outlines_itself() -> None:
     with pytest.raises(ValueError, match="Expecting property name"):
         json_schema("{")
+
+
+def nested(depth: int) -> Any:
+    kind: Any = bool
+    for _ in range(depth):
+        kind = list[kind]
+    return kind
+
+
+DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]] = {
+    "groups": (
+        lambda model: outlines_phi.Generator(model, regex("(" * 5_000 + "a" + ")" * 5_000)),
+        GrammarError,
+        "groups are inside each other",
+    ),
+    "lists": (
+        lambda model: model(PROMPT, nested(5_000), phi="exact"),
+        UnsupportedError,
+        "output type is nested too deeply",
+    ),
+    "a schema": (
+        lambda model: outlines_phi.generate.json(model, '{"items": ' * 5_000 + "{}" + "}" * 5_000),
+        UnsupportedError,
+        "JSON schema is nested too deeply",
+    ),
+    "digits": (
+        lambda model: outlines_phi.generate.json(model, f'{{"type": "integer", "maximum": {"9" * 10_000}}}'),
+        GrammarError,
+        "The JSON schema cannot be read: .* Write a smaller number",
+    ),
+    "a grammar": (
+        lambda model: outlines_phi.Generator(model, cfg("start: " + "(" * 5_000 + '"a"' + ")" * 5_000)),
+        GrammarError,
+        "nested too deeply; give inner parts rules",
+    ),
+    "a grammar without end": (
+        lambda model: outlines_phi.Generator(model, cfg('start: a{b}\nb: "b"\na{x}: x | a{a{x}}')),
+        GrammarError,
+        "contains itself with ever larger arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_what_is_thousands_of_levels_deep(name: str, model: PhiTransformers) -> None:
+    call, error, message = DEEP[name]
+    with pytest.raises(error, match=message) as caught:
+        call(model)
+    assert len(str(caught.value)) < 600
+
+
+class Taken(typing.TypedDict):
+    taken: bool
+
+
+@dataclass
+class Held:
+    taken: Taken
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads it there")
+@pytest.mark.parametrize("door", [outlines_phi.Generator, outlines_phi.generate.json])
+def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], model: PhiTransformers) -> None:
+    types: list[Any] = [
+        Taken,
+        Held,
+        *([] if door is outlines_phi.generate.json else [list[Taken], Taken | None]),
+    ]
+    for output_type in types:
+        with pytest.raises(
+            UnsupportedError, match="before Python 3.12.* Write `from typing_extensions import TypedDict`"
+        ):
+            door(model, output_type)
 
 
 class Foreign(Phi):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pickle
 import threading
 from functools import lru_cache
+from types import NoneType
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...checked import check_kind
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...partition import EOS, Partition
 from ...version import __version__
-from ...vocabulary import Vocabulary
+from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import Grammar
@@ -58,6 +60,10 @@ class CFGGuide(Guide):
     shortest = False
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion | None = None) -> None:
+        instead = "use CFGGuide.of(read_grammar(text), vocabulary), which makes it"
+        check_kind("CFGGuide", "spanner", spanner, Spanner, f"a Spanner; {instead}")
+        check_kind("CFGGuide", "parser", parser, Parser, f"a Parser; {instead}")
+        check_kind("CFGGuide", "completion", completion, (Completion, NoneType), f"a Completion or None; {instead}")
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
         self.completion = completion or Completion(spanner, parser)
@@ -79,6 +85,8 @@ class CFGGuide(Guide):
         EmptyLanguageError
             The grammar derives no text, or none that the vocabulary can write.
         """
+        check_kind("CFGGuide.of", "grammar", grammar, Grammar, "a grammar, as read_grammar(text) returns")
+        check_vocabulary("CFGGuide.of", vocabulary)
         grammar = grammar.reduced()
         if not grammar.terminals:
             raise GrammarError(

@@ -23,6 +23,7 @@ from lark.tree import Tree
 
 from ...errors import GrammarError
 from .dialect import Untranslatable, literal, translate
+from .expansion import check_templates, check_terminals
 from .grammar import Grammar, Production, Terminal
 from .source import Source
 
@@ -100,6 +101,7 @@ class _Reader:
 
     def _expanded(self) -> tuple[list[TerminalDef], list[Rule], set[str]]:
         """Return what Lark makes of the text, all rules included."""
+        check_terminals(self.source)
         builder = GrammarBuilder()
         try:
             builder.load_grammar(self.source.text, "<string>")
@@ -124,6 +126,7 @@ class _Reader:
                         "are written out. Give parts of it rules of their own",
                         name,
                     )
+            check_templates(definitions, self.source)
             terminals, productions, ignored = builder.build().compile(rules, [])
         except UnexpectedInput as error:
             raise self.source.unexpected(error) from None
@@ -160,6 +163,7 @@ class _Reader:
                 translation = translate(pattern.to_regexp())
         except Untranslatable as reason:
             name = _name(definition)
+            name = name if len(name) <= 80 else f"{name[:77]}..."
             raise self.source.error(
                 f"terminal {name} cannot be used: {reason}", definition.name, written=pattern.raw
             ) from None

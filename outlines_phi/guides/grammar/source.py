@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +72,21 @@ class Source:
                 places = defined if _DEFINED.match(text, found.end()) else used
                 places.setdefault(name, []).append(found.start())
         return cls(text, defined, used, literals)
+
+    def terminals_inside(self) -> dict[str, tuple[int, list[str]]]:
+        """Return, for each terminal that is defined, how many characters follow its name and which terminals are named there."""
+        places = sorted((place, name) for name, found in self.defined.items() for place in found)
+        ends = [*(place for place, _ in places), len(self.text)][1:]
+        named = sorted((place, name) for name, found in self.used.items() if name.isupper() for place in found)
+        inside: dict[str, tuple[int, list[str]]] = {}
+        at = 0
+        for (start, name), end in zip(places, ends, strict=True):
+            first = bisect_left(named, (start, ""), at)
+            at = bisect_left(named, (end, ""), first)
+            if name.isupper():
+                size, used = inside.get(name, (0, []))
+                inside[name] = size + end - start - len(name), used + [other for _, other in named[first:at]]
+        return inside
 
     def line_of_rule(self, name: str) -> int:
         """Return the line that defines a rule, or the one that a repeat or a template of it comes from; 0 if it is imported."""
@@ -289,6 +305,11 @@ _PIECES = tuple(
             r"bad escaping",
             r'"[^"\n]*\\"',
             r"a backslash before a quote escapes it; a backslash at the end of a string is `\\\\`",
+        ),
+        (
+            r"limit .*for integer string conversion",
+            r"\d{1000,}",
+            "this number has too many digits; repeat a rule that repeats",
         ),
         (r"newlines in str", r'"[^"\n]*\n', r"a line break in a string is written `\n`"),
     )

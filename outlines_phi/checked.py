@@ -1,0 +1,93 @@
+"""Values of options and arguments, checked where they are given."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+import numpy as np
+
+from .errors import UnsupportedError
+
+MOST_BYTES = 2**34
+"""How much memory what a call asks for may need at the least: 16 GB."""
+
+
+def check_counts(owner: str, otherwise: str = "", **values: object) -> None:
+    """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least 1.
+
+    Parameters
+    ----------
+    owner
+        The name of what has the options.
+    otherwise
+        What else could have been given, for the message.
+    **values
+        The values by the names of their options.
+    """
+    for name, value in values.items():
+        if not is_count(value, 1):
+            raise UnsupportedError(
+                f"{name}={shown(value)} was given to {owner}; expected a whole number of at least 1{otherwise}."
+            )
+
+
+def check_shares(owner: str, **values: object) -> None:
+    """Raise :class:`UnsupportedError` for the first value that is not a number in (0, 1]."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+            raise UnsupportedError(f"{name}={shown(value)} was given to {owner}; expected a number in (0, 1].")
+
+
+def check_fits(
+    name: str, value: int, *, count: int | None = None, each: int, things: str, instead: str = "Ask for fewer"
+) -> None:
+    """Raise :class:`UnsupportedError` where ``value`` things of at least ``each`` bytes take more than :data:`MOST_BYTES`.
+
+    Parameters
+    ----------
+    name, value
+        What was given.
+    count
+        How many things that are, if not ``value``.
+    each
+        What one of them takes at the least.
+    things
+        What they are called.
+    instead
+        What to do.
+    """
+    most = MOST_BYTES // each
+    if (value if count is None else count) > most:
+        raise UnsupportedError(
+            f"{name}={shown(value)} was given, and {most:,} {things} at most fit into the {MOST_BYTES >> 30} GB of "
+            f"memory that a call may take. {instead}."
+        )
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Return whether ``value`` is a whole number of at least ``least``; ``True`` is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_number(value: object) -> bool:
+    """Return whether ``value`` is a finite number that a float can hold; ``True`` is none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def check_kind(owner: str, name: str, value: object, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise :class:`UnsupportedError` unless ``value`` is an instance of ``kind``; ``expected`` says what to give."""
+    if not isinstance(value, kind):
+        raise UnsupportedError(
+            f"{name}={shown(value)} of type {type(value).__name__} was given to {owner}; expected {expected}."
+        )
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: Python itself refuses to write integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
+    return f"{value!r:.80}"

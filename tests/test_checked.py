@@ -1,0 +1,175 @@
+"""Arguments of the wrong type or size are refused by name, with what was expected; never deep inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+import outlines_phi
+from outlines_phi import (
+    SMC,
+    AutoPhi,
+    CFGGuide,
+    Effort,
+    ExactPhi,
+    FSMGuide,
+    LookaheadPhi,
+    OneStepPhi,
+    PhiTransformers,
+    RolloutPhi,
+    SamplingSettings,
+    Table,
+    TableModel,
+    Vocabulary,
+    read_grammar,
+)
+from outlines_phi.checked import is_count, is_number, shown
+from outlines_phi.errors import OutlinesPhiError, UnsupportedError
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.lm import bundled
+
+WRONG = [
+    None,
+    "",
+    "1",
+    "\ud800",
+    b"x",
+    -1,
+    True,
+    1.5,
+    float("nan"),
+    float("inf"),
+    10**400,
+    [],
+    [1],
+    ["a"],
+    (),
+    {},
+    object(),
+    int,
+    len,
+]
+TWO = Vocabulary((b"a", b""), (1,), np.ones(2, dtype=bool))
+
+TAKES: dict[str, tuple[Callable[[Any], object], Callable[[Any], bool]]] = {
+    "tokens": (lambda x: Vocabulary(x, (1,), np.ones(2, dtype=bool)), lambda x: False),
+    "eos_ids": (lambda x: Vocabulary((b"a", b""), x, np.ones(2, dtype=bool)), lambda x: False),
+    "real": (lambda x: Vocabulary((b"a", b""), (1,), x), lambda x: False),
+    "tokens, listed": (lambda x: Vocabulary.from_tokens(x, 0), lambda x: x == ["a"]),
+    "a token": (lambda x: Vocabulary.from_tokens([b"a", x], 0), lambda x: x in ("", "1", b"x")),
+    "eos": (lambda x: Vocabulary.from_tokens([b"a"], x), lambda x: False),
+    "tokenizer": (Vocabulary.from_tokenizer, lambda x: False),
+    "grammar": (lambda x: CFGGuide.of(x, TWO), lambda x: False),
+    "vocabulary of a grammar": (lambda x: CFGGuide.of(read_grammar('start: "a"'), x), lambda x: False),
+    "parts of a grammar's guide": (lambda x: CFGGuide(x, x), lambda x: False),
+    "automaton": (lambda x: FSMGuide.from_automaton(x, TWO), lambda x: False),
+    "vocabulary of an automaton": (lambda x: FSMGuide.from_automaton(compile_regex("a"), x), lambda x: False),
+    "index": (lambda x: FSMGuide.from_index(x, TWO), lambda x: False),
+    "guide of a table": (Table, lambda x: False),
+    "vocabulary of a model": (lambda x: TableModel(x, lambda ids: [0.0, 0.0]), lambda x: False),
+    "law of a model": (lambda x: TableModel(TWO, x), callable),
+    "floor": (lambda x: OneStepPhi(floor=x), lambda x: False),
+    "temperature": (lambda x: SamplingSettings(temperature=x), lambda x: x == 1.5),
+    "scheme": (lambda x: SMC(resample="ess", scheme=x), lambda x: x is None),
+}
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: f"{value!r:.12}")
+@pytest.mark.parametrize("name", TAKES)
+def test_wrong_types(name: str, value: Any) -> None:
+    make, right = TAKES[name]
+    if right(value):
+        make(value)
+        return
+    with pytest.raises(OutlinesPhiError) as caught:
+        make(value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.fixture(scope="module")
+def model() -> PhiTransformers:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+@pytest.mark.parametrize(
+    "value", [*(w for w in WRONG if w != 10**400), -(10**5000)], ids=lambda value: shown(value)[:12]
+)
+def test_bytes_of_trees(value: Any, model: PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match=r"\(max_tree_bytes\); expected a whole number of at least 0"):
+        outlines_phi.from_transformers(model.model, model.hf_tokenizer, max_tree_bytes=value)
+
+
+@pytest.mark.parametrize("value", [0, np.int64(5), 2**40])
+def test_bytes_of_trees_that_are_some(value: Any, model: PhiTransformers) -> None:
+    outlines_phi.from_transformers(model.model, model.hf_tokenizer, max_tree_bytes=value)
+
+
+HUGE = [2**63, 10**5000]
+COUNTS: dict[str, Callable[[int], object]] = {
+    "particles": lambda n: SMC(particles=n),
+    "candidates": lambda n: AutoPhi(candidates=n),
+    "width": lambda n: ExactPhi(width=n),
+    "normalizers": lambda n: ExactPhi(normalizers=n),
+    "k": lambda n: RolloutPhi(k=n),
+    "attempts at once": lambda n: LookaheadPhi(width=n),
+    "size": lambda n: Vocabulary.from_tokenizer(bundled.load()[1], size=n),
+}
+
+
+@pytest.mark.parametrize("n", HUGE, ids=["2**63", "10**5000"])
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_have_a_bound_by_memory(name: str, n: int) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"=(\d+|2\*\*\d+\.\.\.) was given, and [\d,]+ .* at most fit into the 16 GB of memory"
+    ):
+        COUNTS[name](n)
+
+
+@pytest.mark.parametrize("n", HUGE, ids=["2**63", "10**5000"])
+@pytest.mark.parametrize("phi", ["exact", "auto", "local", "rollout", "lookahead"])
+def test_draws_have_a_bound_by_memory(phi: str, n: int, model: PhiTransformers) -> None:
+    ban = {"banned_phrases": ["a"]} if phi == "lookahead" else {}
+    expected = (
+        r"n=(\d+|2\*\*\d+\.\.\.) was given, and 16,777,216 draws, of all prompts together, at most fit into the 16 GB"
+    )
+    with pytest.raises(UnsupportedError, match=expected):
+        outlines_phi.Generator(model, bool, phi=phi, **ban).sample("Order: ", n)
+    with pytest.raises(UnsupportedError, match=expected):
+        model.batch(["Order: "], bool, phi=phi, num_return_sequences=n, **ban)
+
+
+def test_the_bound_is_one_of_all_prompts(model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, Literal["a", "b"])
+    with pytest.raises(UnsupportedError, match="of all prompts together.* Draw in several calls"):
+        generator.sample_batch(["Order: "] * 2**10, 2**15)
+    with pytest.raises(UnsupportedError, match="16,777,216 members at most"):
+        generator.mode("Order: ", top=2**63)
+    with pytest.raises(UnsupportedError, match="16,777,216 draws"):
+        generator.audit("Order: ", n=2**63)
+
+
+@pytest.mark.parametrize("value", [10**400, 10**5000], ids=["10**400", "10**5000"])
+def test_integers_that_no_float_holds(value: int, model: PhiTransformers) -> None:
+    generator = outlines_phi.Generator(model, bool)
+    for call in (
+        lambda: SamplingSettings(temperature=value),
+        lambda: SamplingSettings(top_p=value),
+        lambda: generator.audit("Order: ", n=2, bounds_tokens=value),
+        lambda: generator.sample("Order: ", repetition_penalty=value),
+    ):
+        with pytest.raises(UnsupportedError, match=r"=2\*\*\d+\.\.\. was given; expected"):
+            call()
+
+
+def test_what_is_a_number() -> None:
+    assert is_count(0) and is_count(np.int64(3), 3) and not is_count(2, 3) and not is_count(True) and not is_count(1.0)
+    assert (
+        is_number(1)
+        and is_number(0.5)
+        and not any(map(is_number, (True, float("nan"), float("inf"), 10**400, "1", None)))
+    )
+    assert shown(-(2**300)) == "-2**300..." and shown("a" * 200) == "'" + "a" * 79
+    assert Effort(tokens=2**63).tokens == 2**63
