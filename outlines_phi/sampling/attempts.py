@@ -67,6 +67,10 @@ class Attempts(ABC):
         Walks read so far, and the members that they found.
     turns
         How often the walks that found these have waited for the model, all together.
+    longest
+        The fewest tokens of a text that begins as the longest walk so far.
+    stopped
+        Whether nothing is launched any more, see :meth:`stop`.
     """
 
     def __init__(
@@ -89,6 +93,8 @@ class Attempts(ABC):
         self._successes = 0
         self.read = self.turns = 0
         self.accepted: list[Node] = []
+        self.longest = self._fewest(tree.root)
+        self.stopped = False
 
     @property
     def satisfied(self) -> bool:
@@ -99,6 +105,15 @@ class Attempts(ABC):
     def impossible(self) -> bool:
         """Whether the tree knows by now that nothing in the language has any probability."""
         return self.tree.root.upper <= 0
+
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that walks wait for."""
+        return [attempt.node for attempt in self._waiting]
+
+    def stop(self) -> None:
+        """Launch nothing any more; what was launched is finished. Others may walk on the tree from now on."""
+        self.stopped = True
 
     def advance(self) -> list[Node]:
         """Launch walks, take every walk as far as it goes without the model, and return the nodes they wait for.
@@ -120,11 +135,11 @@ class Attempts(ABC):
         if self.satisfied:
             self._waiting = []
         self._evict()
-        return [attempt.node for attempt in self._waiting]
+        return self.waiting
 
     def _may_launch(self, in_flight: int) -> bool:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
-        if self.satisfied or self.impossible or in_flight >= self._width:
+        if self.stopped or self.satisfied or self.impossible or in_flight >= self._width:
             return False
         if (
             self._launched >= self._effort.attempts * self._wanted
@@ -155,7 +170,12 @@ class Attempts(ABC):
 
     def _wait(self, attempt: Attempt) -> None:
         attempt.turns += 1
+        self.longest = max(self.longest, self._fewest(attempt.node))
         self._waiting.append(attempt)
+
+    def _fewest(self, node: Node) -> int:
+        """Return the fewest tokens of a text that begins with ``node``, the end of sequence included."""
+        return self.tree.budget - node.remaining + self.tree.table.guide.min_tokens(node.state)
 
     def _finish(self, attempt: Attempt, *, success: bool) -> None:
         self._finished[attempt.number] = attempt.node if success else None

@@ -20,7 +20,10 @@ class RejectionAttempts(Attempts):
 
     def _evict(self) -> None:
         """Drop laws and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
-        self.tree.evict(self._max_bytes, pinned=[attempt.node for attempt in self._waiting])
+        if self.stopped:  # others may stand anywhere
+            self.tree.drop_laws(self._max_bytes)
+        else:
+            self.tree.evict(self._max_bytes, pinned=self.waiting)
 
     def _walk(self, attempt: Attempt) -> None:
         arrived = descend(self.tree, attempt)
