@@ -47,7 +47,7 @@ from outlines_phi.settings import SamplingSettings
 PAGE = Path(__file__).parent.parent / "docs" / "auto.md"
 COLUMNS = (
     "language", "prompt", "exact", "weighted", "auto", "ratio", "EXACT",
-    "weighted tokens", "auto tokens", "weighted ESS", "auto ESS",
+    "tokens weighted", "tokens auto", "ESS weighted", "ESS auto",
 )  # fmt: skip
 START, END = "<!-- auto_calls:start -->", "<!-- auto_calls:end -->"
 

@@ -101,13 +101,18 @@ class AdaptiveTrajectories:
         self._walking: list[Trajectory] = []
         self.trajectories: list[Trajectory] = []
 
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that trajectories wait for."""
+        return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
+
     def advance(self) -> list[Node]:
         """Take every trajectory as far as it goes without the model and return the nodes they wait for, none at the end."""
         while True:
             self._walking = [trajectory for trajectory in self._walking if not self._walk(trajectory)]
             if self._walking:
                 self.tree.drop_laws(self._max_bytes)
-                return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
+                return self.waiting
             if not self._rounds:
                 return []
             self._begin_round(self._rounds.pop(0))

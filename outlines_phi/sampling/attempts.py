@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import final
 
 import numpy as np
@@ -71,6 +71,8 @@ class Attempts(ABC):
         The fewest tokens of a text that begins as the longest walk so far.
     stopped
         Whether nothing is launched any more, see :meth:`stop`.
+    others
+        Where other walks on the tree stand: nothing on the way there is forgotten.
     """
 
     def __init__(
@@ -93,8 +95,9 @@ class Attempts(ABC):
         self._successes = 0
         self.read = self.turns = 0
         self.accepted: list[Node] = []
-        self.longest = self._fewest(tree.root)
+        self.longest = tree.fewest_tokens(tree.root)
         self.stopped = False
+        self.others: Callable[[], Iterable[Node]] = tuple
 
     @property
     def satisfied(self) -> bool:
@@ -112,7 +115,7 @@ class Attempts(ABC):
         return [attempt.node for attempt in self._waiting]
 
     def stop(self) -> None:
-        """Launch nothing any more; what was launched is finished. Others may walk on the tree from now on."""
+        """Launch nothing any more; what was launched is finished. Others walk on the tree from now on, and see to its memory."""
         self.stopped = True
 
     def advance(self) -> list[Node]:
@@ -134,7 +137,8 @@ class Attempts(ABC):
             self._read_in_order()
         if self.satisfied:
             self._waiting = []
-        self._evict()
+        if not self.stopped:
+            self._evict()
         return self.waiting
 
     def _may_launch(self, in_flight: int) -> bool:
@@ -170,12 +174,8 @@ class Attempts(ABC):
 
     def _wait(self, attempt: Attempt) -> None:
         attempt.turns += 1
-        self.longest = max(self.longest, self._fewest(attempt.node))
+        self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
         self._waiting.append(attempt)
-
-    def _fewest(self, node: Node) -> int:
-        """Return the fewest tokens of a text that begins with ``node``, the end of sequence included."""
-        return self.tree.budget - node.remaining + self.tree.table.guide.min_tokens(node.state)
 
     def _finish(self, attempt: Attempt, *, success: bool) -> None:
         self._finished[attempt.number] = attempt.node if success else None

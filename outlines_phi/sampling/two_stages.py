@@ -13,6 +13,13 @@ from .adaptive import AdaptiveTrajectories, Trajectory, doubling
 from .attempts import Attempts
 
 
+TRIAL = 8
+"""Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
+
+TRIAL_STREAM = 2**40
+"""They take their random streams from here on, out of the reach of candidates."""
+
+
 @final
 class TwoStages:
     """The walks of one prompt: attempts for as many model calls as weighted draws would take, then candidates for what is missing.
@@ -53,6 +60,8 @@ class TwoStages:
         self.tree, self.attempts = attempts.tree, attempts
         self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
         self._calls = 0
+        self._longest = 0
+        self._trial: AdaptiveTrajectories | None = None
         self._candidates: AdaptiveTrajectories | None = None
 
     @property
@@ -62,13 +71,21 @@ class TwoStages:
 
     def advance(self) -> list[Node]:
         """Take every walk as far as it goes without the model and return the nodes they wait for, none at the end."""
-        if self._candidates is None and self._calls >= self._worth():
-            self.attempts.stop()
+        if self._candidates is None:
+            worth = self._worth()
+            if self._calls >= worth:
+                self.attempts.stop()
+            elif self._trial is None and self._calls >= worth / 2:
+                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(TRIAL_STREAM + number))
+                self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
         if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
             return []
         if self.attempts.stopped or not waiting:
             waiting += self._weighted().advance()
+        elif self._trial is not None:
+            waiting += self._trial.advance()
+            self._longest = max([self._longest, *map(self.tree.fewest_tokens, self._trial.waiting)])
         self._calls += 1
         return waiting
 
@@ -79,20 +96,23 @@ class TwoStages:
         their prefixes.
         """
         rounds = doubling(self._count(self._wanted))
-        calls = sum(max(1.0, size / (2 * self._phi.width)) for size in rounds) * self.attempts.longest
-        return self._phi.share * calls
+        calls = sum(max(1.0, size / (2 * self._phi.width)) for size in rounds)
+        return self._phi.share * calls * max(self._longest, self.attempts.longest)
 
     def _weighted(self) -> AdaptiveTrajectories:
         if self._candidates is None:
             self.attempts.stop()
             missing = self._wanted - len(self.attempts.accepted)
             total = self._count(missing)
-            # One draw is soonest made in one round; that is what the attempts have explored the tree for.
+            # One draw is soonest made in one round; that is what the first stage has explored the tree for.
             rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total)
-            self._candidates = AdaptiveTrajectories(
-                self.tree, rounds, self._stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
-            )
+            self._candidates = self._walks(rounds, self._stream)
         return self._candidates
+
+    def _walks(self, rounds: Sequence[int], stream: Callable[[int], np.random.Generator]) -> AdaptiveTrajectories:
+        return AdaptiveTrajectories(
+            self.tree, rounds, stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
+        )
 
     def _count(self, missing: int) -> int:
         """Return how many candidates that many missing draws have together."""
