@@ -3,8 +3,8 @@
     python -m benchmarks.auto_calls
 
 Over the languages of the fidelity suite and the output types of ``docs/output-types.md``, each after a prompt that asks for it and
-after one that asks for something else. Counts, not times: they are the same on every machine. ``--rewrite`` makes the table of
-``docs/auto.md`` of the kept results.
+after one that asks for something else. Counts, not times: they are the same on every machine. ``--rewrite`` only writes the table
+of ``docs/auto.md`` anew, from the kept results.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ import typer
 from genson import SchemaBuilder
 from outlines.types import airports, countries
 from pydantic import BaseModel, Field
+from rich.progress import track
 from typing_extensions import TypedDict
 
 import outlines_phi
-from benchmarks.report import RESULTS, Report
+from benchmarks import report
 from outlines_phi.errors import BudgetError, FidelityWarning
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
@@ -220,6 +221,7 @@ def row(model: PhiTransformers, case: Case, seeds: int) -> list[Any]:
 def publish(kept: dict[str, Any]) -> None:
     """Write the table between the markers of the page, and what all of it comes to."""
     rows = [dict(zip(kept["columns"], row, strict=True)) for row in kept["rows"]]
+    seeds, machine = kept["settings"]["seeds"], kept["machine"]
     lines = [
         "| | " + " | ".join(SHOWN[1:]) + " | " + " | ".join(SHOWN[1:]) + " |",
         "|---" + "|---:" * 2 * len(SHOWN[1:]) + "|",
@@ -233,9 +235,8 @@ def publish(kept: dict[str, Any]) -> None:
         ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     worst = max(row["ratio"] for row in rows)
-    cheaper = [row for row in rows if isinstance(row["exact"], float) and row["exact"] < row["weighted"]]
-    least = min(int(row["EXACT"].split()[0]) for row in cheaper)
-    seeds, machine = kept["settings"]["seeds"], kept["machine"]
+    cheaper = [row for row in rows if row["exact"] != "dearer" and row["exact"] < row["weighted"]]
+    least = min((int(row["EXACT"].split()[0]) for row in cheaper), default=seeds)
     versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
     lines += [
         "",
@@ -249,7 +250,7 @@ def publish(kept: dict[str, Any]) -> None:
 
 def main(
     seeds: Annotated[int, typer.Option(help="Draws of each kind.")] = 10,
-    only: Annotated[str, typer.Option(help="Some languages; nothing is kept.")] = "",
+    only: Annotated[str, typer.Option(help="Some of the languages, separated by commas.")] = "",
     rewrite: Annotated[bool, typer.Option(help="Measure nothing.")] = False,
 ) -> None:
     """Measure, write ``auto_calls.json`` and the table of the page."""
@@ -257,15 +258,13 @@ def main(
         torch.set_num_threads(1)
         warnings.simplefilter("ignore", FidelityWarning)
         model = outlines_phi.from_transformers(*bundled.load())
-        report = Report("auto_calls", "Model calls of one cold draw: exact, weighted, and by `auto`", list(COLUMNS))
-        for case in cases(model):
-            if not only or case.name in only.split(","):
-                report.add(*row(model, case, seeds))
-                print(*report.rows[-1], flush=True)
-        if only:
-            return
-        report.write(seeds=seeds)
-    publish(json.loads((RESULTS / "auto_calls.json").read_text()))
+        table = report.Report(
+            "auto_calls", "Model calls of one cold draw: exact, weighted, and by `auto`", list(COLUMNS)
+        )
+        for case in track([case for case in cases(model) if not only or case.name in only.split(",")]):
+            table.add(*row(model, case, seeds))
+        table.write(seeds=seeds)
+    publish(json.loads((report.RESULTS / "auto_calls.json").read_text()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from ..phi.tree import Node
 from .adaptive import AdaptiveTrajectories, Trajectory, doubling
 from .attempts import Attempts
 
-
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
 
@@ -24,9 +23,10 @@ TRIAL_STREAM = 2**40
 class TwoStages:
     """The walks of one prompt: attempts for as many model calls as weighted draws would take, then candidates for what is missing.
 
-    What weighted draws would take is the calls of their rounds, each as many as the longest walk so far has tokens. It is looked
-    at before every launch, and where it is used up the second stage begins for good, in the same calls as the attempts that are
-    still under way. If these draw what was missing, the candidates are dropped, all of them.
+    Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What that is, is learned from
+    the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal, which are used for nothing
+    else. It is looked at before every launch. Where it is used up the second stage begins for good, in the same calls as the
+    attempts that are still under way. If these draw what was missing, the candidates are dropped, all of them.
 
     Candidates and attempts may walk side by side because neither can tell the other apart. By the coin, an attempt succeeds with
     the probability that it had when the candidates began, whatever these expand; and the candidates keep the values of their
