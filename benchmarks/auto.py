@@ -20,9 +20,6 @@ from rich.progress import track
 import outlines_phi
 from benchmarks.report import Report
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.options import CallOptions
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.settings import SamplingSettings
 
 PROMPT = "Person: Nora is a teacher. JSON: "
 
@@ -51,18 +48,6 @@ def masked(generator: Any, tokens: int, seed: int) -> outlines_phi.Draws:
     return draws
 
 
-def exact_part(generator: Any, n: int, seed: int) -> int:
-    """Return the model tokens that a call with ``AutoPhi()`` spends on exact draws: those of an exact call of that effort."""
-    model, table = generator.model, generator.logits_processor.table
-    request = model._request([PROMPT], table, CallOptions(SamplingSettings(seed=seed), n))
-    try:
-        return generator.sample(
-            PROMPT, n, phi=AutoSampler(outlines_phi.AutoPhi())._exact(request), seed=seed
-        ).counts.tokens
-    except outlines_phi.BudgetError as error:
-        return error.draws[0].counts.tokens
-
-
 def main(
     seeds: Annotated[int, typer.Option(help="Calls of each kind.")] = 4,
     draws: Annotated[str, typer.Option(help="Draws of a call, one row for each.")] = "1 4 16",
@@ -79,12 +64,12 @@ def main(
             "Phi",
             "n",
             "exact draws",
+            "calls",
+            "ratio to share=0",
             "tokens",
-            "of them weighted",
-            "ratio",
-            "tokens with share=0",
-            "ratio to that",
+            "tokens, ratio to share=0",
             "ESS of a draw's candidates",
+            "the same, share=0",
             "masking at equal tokens, ESS per draw",
         ],
     )
@@ -95,25 +80,23 @@ def main(
             for seed in track(range(seeds), description=f"{name}, {n}"):
                 auto = generator.sample(PROMPT, n, phi=outlines_phi.AutoPhi(), seed=seed)
                 weighted = generator.sample(PROMPT, n, phi=outlines_phi.AutoPhi(share=0), seed=seed)
-                exact = sum(draw.guarantee == outlines_phi.Guarantee.EXACT for draw in auto)
-                ess = [draw.ess for draw in auto if draw.guarantee != outlines_phi.Guarantee.EXACT]
                 plain = masked(generator, auto.counts.tokens, seed)
-                own = auto.counts.tokens - exact_part(generator, n, seed)
-                rows.append((auto.counts.tokens, own, weighted.counts.tokens, exact, ess, plain.ess / n, plain.log_z))
-            tokens, own, alone, exact, ess, plain_ess, log_z = zip(*rows, strict=True)
-            found = [one for call in ess for one in call]
+                rows.append((auto, weighted, plain))
+            both, alone, plain = zip(*rows, strict=True)
+            calls, tokens = (sum(getattr(one.counts, unit) for one in both) for unit in ("calls", "tokens"))
+            ess = [draw.ess for one in both for draw in one if draw.guarantee != outlines_phi.Guarantee.EXACT]
             report.add(
                 name,
-                math.exp(statistics.median(log_z)),
+                math.exp(statistics.median(one.log_z for one in plain)),
                 n,
-                f"{sum(exact)} of {n * seeds}",
-                round(statistics.mean(tokens)),
-                round(statistics.mean(own)),
-                sum(tokens) / sum(own) if any(own) else "exact",
-                round(statistics.mean(alone)),
-                sum(tokens) / sum(alone),
-                statistics.mean(found) if found else "exact",
-                statistics.mean(plain_ess),
+                f"{n * seeds - len(ess)} of {n * seeds}",
+                calls / seeds,
+                calls / sum(one.counts.calls for one in alone),
+                round(tokens / seeds),
+                tokens / sum(one.counts.tokens for one in alone),
+                statistics.mean(ess) if ess else "exact",
+                statistics.mean(draw.ess for one in alone for draw in one),
+                statistics.mean(one.ess / n for one in plain),
             )
     auto_phi = outlines_phi.AutoPhi()
     report.write(seeds=seeds, candidates=auto_phi.candidates, share=auto_phi.share, prompt=PROMPT)

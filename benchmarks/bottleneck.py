@@ -44,7 +44,7 @@ from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.store import TreeStore
-from outlines_phi.sampling.adaptive import MASK, AdaptiveTrajectories
+from outlines_phi.sampling.adaptive import MASK, AdaptiveTrajectories, doubling
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.exact import prepare
 from outlines_phi.sampling.sampler import Request
@@ -102,7 +102,7 @@ def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adap
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
     with TreeStore().lend(*request.law, request.prompts, request.budgets, None, frontier) as trees:
         evaluator = prepare(request, trees, frontier)
-        found = AdaptiveTrajectories(trees[0], total, partial(request.stream, 0), max_bytes=2**30)
+        found = AdaptiveTrajectories(trees[0], doubling(total), partial(request.stream, 0), max_bytes=2**30)
         grow([found], evaluator)
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
         log_w = np.array([walk.log_w for walk, _ in walks])

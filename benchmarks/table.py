@@ -13,7 +13,7 @@ from benchmarks.report import RESULTS
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
-ELSEWHERE = {"fidelity", "ban_laws", "ban_random_laws"}
+ELSEWHERE = {"auto_calls", "ban_laws", "ban_random_laws", "fidelity"}
 """Results that have a page of their own."""
 
 

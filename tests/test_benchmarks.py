@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import ban_laws, ban_page, control, report, table
+from benchmarks import auto_calls, ban_laws, ban_page, control, report, table
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
@@ -24,6 +24,7 @@ GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
 
 RUNS: tuple[Any, ...] = (
     ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
+    ("auto_calls", {"seeds": 1, "only": "answer,int"}, ["auto_calls"]),
     ("ban_laws", {"n": 20, "laws": 2, "top_k": 2}, ["ban_laws", "ban_random_laws"]),
     ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
     ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
@@ -54,6 +55,9 @@ RUNS: tuple[Any, ...] = (
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
+    page = tmp_path / "auto.md"
+    page.write_text(f"before\n{auto_calls.START}\nold\n{auto_calls.END}\nafter\n")
+    monkeypatch.setattr(auto_calls, "PAGE", page)
     return tmp_path
 
 
@@ -70,6 +74,13 @@ def test_every_benchmark_runs(name: str, options: dict[str, Any], expected: list
     for result in kept(results).values():
         assert result["rows"] and all(len(row) == len(result["columns"]) for row in result["rows"])
         assert result["title"] in table.markdown(result)
+
+
+def test_the_page_of_auto_shows_what_was_kept(results: Path) -> None:
+    auto_calls.main(seeds=1, only="answer")
+    text = (results / "auto.md").read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "| answer | 1 | 1 | 1 | 1 | 1 of 1 | 1 | 1 | 1 | 1 | 1 of 1 |" in text and "largest ratio is 1." in text
 
 
 def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

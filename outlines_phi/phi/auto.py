@@ -25,8 +25,8 @@ class AutoPhi(Phi):
     candidates
         Candidates of a weighted draw; a single one has twice as many.
     share
-        Model tokens that a call may spend on exact draws before it turns to weighted ones, as a share of the fewest that the
-        candidates of all its draws would cost. 0 makes every draw weighted.
+        Model calls in which a call may launch attempts at exact draws before it turns to weighted ones, as a share of those that
+        its weighted draws would take alone. 0 makes every draw weighted.
     width
         Attempts in flight at once, per prompt.
     frontier
@@ -35,7 +35,7 @@ class AutoPhi(Phi):
     """
 
     candidates: int = 16
-    share: float = 0.3
+    share: float = 1.0
     width: int = 32
     frontier: ProposalPhi | None = None
     name: ClassVar[str] = "auto"

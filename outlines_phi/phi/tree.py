@@ -159,6 +159,10 @@ class BoundsTree:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
         return self._moves(node).target(token)
 
+    def fewest_tokens(self, node: Node) -> int:
+        """Return the fewest tokens of a text that begins with ``node``, the end of sequence included."""
+        return self.budget - node.remaining + self.table.guide.min_tokens(node.state)
+
     def visit(self, node: Node) -> None:
         """Take note that a walk stands at ``node``."""
         self.expansions += node.touched == AHEAD

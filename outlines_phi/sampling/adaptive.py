@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import final
 
 import numpy as np
@@ -22,7 +22,15 @@ some prefixes says little of all others, where each context has a Phi of its own
 """
 
 ROUND = 16
-"""Trajectories of the first round; every later one has as many as all before it, and the proposal learns between them."""
+"""Trajectories of the first round, where there are several."""
+
+
+def doubling(total: int) -> list[int]:
+    """Return the sizes of the rounds of ``total`` trajectories, between which the proposal learns: each as large as all before."""
+    rounds: list[int] = []
+    while (done := sum(rounds)) < total:
+        rounds.append(min(max(ROUND, done), total - done))
+    return rounds
 
 
 @final
@@ -68,19 +76,27 @@ class AdaptiveTrajectories:
     ----------
     tree
         The bounds; every trajectory expands its path.
-    total
-        How many.
+    rounds
+        How many there are in each round.
     stream
         The random stream of each trajectory, by its number.
     max_bytes
         Memory that the tree may take, give or take one round.
+    others
+        Where other walks on the tree stand: a new round forgets nothing on the way there.
     """
 
     def __init__(
-        self, tree: BoundsTree, total: int, stream: Callable[[int], np.random.Generator], *, max_bytes: int
+        self,
+        tree: BoundsTree,
+        rounds: Sequence[int],
+        stream: Callable[[int], np.random.Generator],
+        *,
+        max_bytes: int,
+        others: Callable[[], Iterable[Node]] = tuple,
     ) -> None:
-        self.tree, self.total = tree, total
-        self._stream, self._max_bytes = stream, max_bytes
+        self.tree = tree
+        self._rounds, self._stream, self._max_bytes, self._others = list(rounds), stream, max_bytes, others
         self._values = BackedUpValues(tree)
         self._walking: list[Trajectory] = []
         self.trajectories: list[Trajectory] = []
@@ -90,22 +106,31 @@ class AdaptiveTrajectories:
         """How many trajectories have ended."""
         return len(self.trajectories) - len(self._walking)
 
+    @property
+    def total(self) -> int:
+        """How many there will be."""
+        return len(self.trajectories) + sum(self._rounds)
+
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that trajectories wait for."""
+        return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
+
     def advance(self) -> list[Node]:
         """Take every trajectory as far as it goes without the model and return the nodes they wait for, none at the end."""
         while True:
             self._walking = [trajectory for trajectory in self._walking if not self._walk(trajectory)]
             if self._walking:
                 self.tree.drop_laws(self._max_bytes)
-                return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
-            if len(self.trajectories) == self.total:
+                return self.waiting
+            if not self._rounds:
                 return []
-            self._begin_round()
+            self._begin_round(self._rounds.pop(0))
 
-    def _begin_round(self) -> None:
-        self.tree.evict(self._max_bytes)
+    def _begin_round(self, size: int) -> None:
+        self.tree.evict(self._max_bytes, pinned=self._others())
         self._values.refresh()
         first = len(self.trajectories)
-        size = min(max(ROUND, first), self.total - first)
         self._walking = [Trajectory(self.tree.root, self._stream(first + i)) for i in range(size)]
         self.trajectories += self._walking
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import final
 
 import numpy as np
@@ -68,6 +68,12 @@ class Attempts(ABC):
         Walks read so far, and the members that they found.
     turns
         How often the walks that found these have waited for the model, all together.
+    longest
+        The fewest tokens of a text that begins as the longest walk so far.
+    stopped
+        Whether nothing is launched any more, see :meth:`stop`.
+    others
+        Where other walks on the tree stand: nothing on the way there is forgotten.
     """
 
     def __init__(
@@ -91,6 +97,9 @@ class Attempts(ABC):
         self._successes = 0
         self.read = self.turns = 0
         self.accepted: list[Node] = []
+        self.longest = tree.fewest_tokens(tree.root)
+        self.stopped = False
+        self.others: Callable[[], Iterable[Node]] = tuple
 
     @property
     def satisfied(self) -> bool:
@@ -101,6 +110,15 @@ class Attempts(ABC):
     def impossible(self) -> bool:
         """Whether the tree knows by now that nothing in the language has any probability."""
         return self.tree.root.upper <= 0
+
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that walks wait for."""
+        return [attempt.node for attempt in self._waiting]
+
+    def stop(self) -> None:
+        """Launch nothing any more; what was launched is finished. Others walk on the tree from now on, and see to its memory."""
+        self.stopped = True
 
     def advance(self) -> list[Node]:
         """Launch walks, take every walk as far as it goes without the model, and return the nodes they wait for.
@@ -121,12 +139,13 @@ class Attempts(ABC):
             self._read_in_order()
         if self.satisfied:
             self._waiting = []
-        self._evict()
-        return [attempt.node for attempt in self._waiting]
+        if not self.stopped:
+            self._evict()
+        return self.waiting
 
     def _may_launch(self, in_flight: int) -> bool:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
-        if self.satisfied or self.impossible or in_flight >= self._width:
+        if self.stopped or self.satisfied or self.impossible or in_flight >= self._width:
             return False
         if (
             self._launched >= self._effort.attempts * self._wanted
@@ -158,6 +177,7 @@ class Attempts(ABC):
 
     def _wait(self, attempt: Attempt) -> None:
         attempt.turns += 1
+        self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
         self._waiting.append(attempt)
 
     def _finish(self, attempt: Attempt, *, success: bool) -> None:

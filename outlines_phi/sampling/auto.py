@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
@@ -14,20 +14,20 @@ from ..errors import warn_of_fidelity
 from ..lm.watch import Progress, follow
 from ..phi.auto import AutoPhi
 from ..phi.evaluator import Evaluator
-from ..phi.exact import Effort, ExactPhi
+from ..phi.exact import ExactPhi
 from ..phi.frontier import grow
 from ..phi.possibility import refuse_impossible
 from ..phi.stale import afresh
 from ..phi.store import TreeStore
-from ..phi.tree import BoundsTree, Node
-from .adaptive import ROUND, AdaptiveTrajectories, Trajectory, draw
-from .attempts import Attempts
+from ..phi.tree import Node
+from .adaptive import Trajectory, draw
 from .certificate import EXACT
 from .draws import Draw, DrawCounts, Draws, Guarantee
-from .exact import foresight_of, handing_over, launch, logs, prepare, progress_of
+from .exact import foresight_of, handing_over, launch, logs, prepare
 from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .sampler import Request, Sampler
+from .two_stages import TwoStages
 
 CANDIDATE_STREAM = 2**41
 """Candidates take their random streams from here on, out of the reach of attempts and residual attempts."""
@@ -78,57 +78,39 @@ class AutoSampler(Sampler):
         with self.store.lend(*law, self.phi.frontier, request.starts) as trees:
             evaluator = prepare(request, trees, self.phi.frontier)
             foresight = foresight_of(self.draft, request, trees)
-            rows = launch(RejectionAttempts, self._exact(request), request, trees, self.store)
-            follow(lambda: progress_of(request, trees, rows, evaluator))
+            max_bytes = self.store.share(len(trees))
+            rows = [
+                TwoStages(attempts, request.n, self.phi, partial(_stream, request, index), max_bytes=max_bytes)
+                for index, attempts in enumerate(
+                    launch(RejectionAttempts, ExactPhi(width=self.phi.width), request, trees, self.store)
+                )
+            ]
+            follow(lambda: _progress(request, rows, evaluator))
 
             def accepted() -> list[Draws]:
-                return [self._draws(request, i, tree, rows[i], (), evaluator) for i, tree in enumerate(trees)]
+                return [self._draws(request, index, row, (), evaluator) for index, row in enumerate(rows)]
 
             with handing_over(accepted, request.n):
-                if self.phi.share > 0:
-                    grow(rows, evaluator, foresight)
+                grow(rows, evaluator, foresight)
+            if not all(row.attempts.satisfied or row.trajectories for row in rows):
                 refuse_impossible(trees, request.settings)
-                candidates = [
-                    AdaptiveTrajectories(
-                        tree,
-                        self._candidates(request.n - len(row.accepted)),
-                        partial(_stream, request, index),
-                        max_bytes=self.store.share(len(trees)),
-                    )
-                    for index, (tree, row) in enumerate(zip(trees, rows, strict=True))
-                ]
-                follow(lambda: _progress(progress_of(request, trees, rows, evaluator), candidates))
-                grow(candidates, evaluator, foresight)
-            results = [
-                self._draws(request, index, tree, row, found.trajectories, evaluator)
-                for index, (tree, row, found) in enumerate(zip(trees, rows, candidates, strict=True))
-            ]
+            results = [self._draws(request, index, row, row.trajectories, evaluator) for index, row in enumerate(rows)]
         if self.phi.share > 0:  # else weights are what was asked for
             _warn(request, results)
         return results
-
-    def _candidates(self, missing: int) -> int:
-        """Return how many candidates that many missing draws have together."""
-        return missing * self.phi.candidates * (2 if missing == 1 else 1)
-
-    def _exact(self, request: Request) -> ExactPhi:
-        # Candidates share prefixes: half of the tokens of those after the first round are counted as another's.
-        least, candidates = max(map(request.table.guide.min_tokens, request.starts)), self._candidates(request.n)
-        cost = least * min(candidates, (candidates + ROUND * 2) / 2)
-        return ExactPhi(effort=Effort(tokens=max(1, int(self.phi.share * cost / request.n))), width=self.phi.width)
 
     def _draws(
         self,
         request: Request,
         index: int,
-        tree: BoundsTree,
-        row: Attempts,
+        row: TwoStages,
         trajectories: Sequence[Trajectory],
         evaluator: Evaluator,
     ) -> Draws:
+        attempts, tree = row.attempts, row.tree
         # Without candidates there are the draws that were accepted, and no others.
-        vocabulary, missing = request.table.vocabulary, request.n - len(row.accepted) if trajectories else 0
-        picked, turns = [], row.turns
+        vocabulary, missing = request.table.vocabulary, request.n - len(attempts.accepted) if trajectories else 0
+        picked, turns = [], attempts.turns
         for i in range(missing):  # strided, so that every draw has candidates of every round
             pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
             if pick is not None:
@@ -141,7 +123,7 @@ class AutoSampler(Sampler):
         log_z = _log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
         exact = [
             Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
-            for node in row.accepted
+            for node in attempts.accepted
         ]
         items = (*exact, *picked)
         written = sum(len(item.token_ids) for item in items)
@@ -149,20 +131,24 @@ class AutoSampler(Sampler):
         return Draws(
             items=items,
             counts=DrawCounts(
-                **vars(evaluator.counts), **ahead, attempts=row.read + len(trajectories), accepted=len(items)
+                **vars(evaluator.counts), **ahead, attempts=attempts.read + len(trajectories), accepted=len(items)
             ),
             budget=tree.budget,
-            failures=len(row.accepted) + missing - len(items),
+            failures=len(attempts.accepted) + missing - len(items),
             log_z_bounds=logs(tree.bounds),
             certificate=EXACT if not missing else None,
         )
 
 
-def _progress(exact: Progress, candidates: Sequence[AdaptiveTrajectories]) -> Progress:
-    """Return how far a call has come that had made the ``exact`` draws when it turned to ``candidates``."""
-    finished, total = sum(each.finished for each in candidates), sum(each.total for each in candidates)
-    missing = (exact.wanted - exact.draws) * finished // max(1, total)
-    return replace(exact, draws=exact.draws + missing, attempts=exact.attempts + finished)
+def _progress(request: Request, rows: Sequence[TwoStages], evaluator: Evaluator) -> Progress:
+    draws, attempts = map(sum, zip(*(row.finished for row in rows), strict=True))
+    return Progress.of(
+        evaluator.counts,
+        draws=draws,
+        wanted=request.n * len(rows),
+        attempts=attempts,
+        bounds=[row.tree.bounds for row in rows],
+    )
 
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:

@@ -20,7 +20,7 @@ class RejectionAttempts(Attempts):
 
     def _evict(self) -> None:
         """Drop laws and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
-        self.tree.evict(self._max_bytes, pinned=[attempt.node for attempt in self._waiting])
+        self.tree.evict(self._max_bytes, pinned=[*self.waiting, *self.others()])
 
     def _walk(self, attempt: Attempt) -> None:
         arrived = descend(self.tree, attempt)

@@ -79,7 +79,7 @@ class TestAuto:
 
     @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
     def test_exact_draws_of_a_mixed_set_are_exact(self, name: str) -> None:
-        results = AutoSampler(AutoPhi(share=0.12, width=8), draft=ahead(WORDS, name)).sample(
+        results = AutoSampler(AutoPhi(share=0.4, width=8), draft=ahead(WORDS, name)).sample(
             WORDS.request(3, seed=8, rows=300)
         )
         assert len({draw.guarantee for draws in results for draw in draws}) == 2
