@@ -122,7 +122,7 @@ def test_options(option: Any) -> None:
 TYPES = [bool, Paid, Taken, Pair, list[bool], Literal["yes", 3], asked, outlines.types.regex("a|b"), tuple[bool, bool]]
 
 
-@pytest.mark.parametrize("output_type", TYPES, ids=str)
+@pytest.mark.parametrize("output_type", TYPES, ids=lambda kind: getattr(kind, "__name__", str(kind)))
 @pytest.mark.parametrize(
     "options", [{"phi": "exact"}, {"phi": "local", "sampler": SMC(particles=3)}], ids=["exact", "smc"]
 )

@@ -66,7 +66,7 @@ class TwoStages:
 
     @property
     def finished(self) -> tuple[int, int]:
-        """How many draws there are, those whose candidates have ended among them, and how many attempts and candidates have ended."""
+        """How many draws there are, with those whose candidates have ended, and how many attempts and candidates have ended."""
         accepted, read = len(self.attempts.accepted), self.attempts.read
         if self._candidates is None:
             return accepted, read

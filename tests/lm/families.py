@@ -66,7 +66,7 @@ MIXED = {
     "layer_types": ["sliding_attention", "full_attention"] * 2,
 }
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
-DOTS3 = {"per_layer_config": {}, "head_dim": 12, "index_head_dim": 8}
+DOTS3 = {"pad_token_id": None, "per_layer_config": {}, "head_dim": 12, "index_head_dim": 8}
 QWEN4_INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_compress_ratio": 2}
 OVERRIDES: dict[str, dict[str, Any]] = {
     # The padding token is all zeros: its keys tie, and which of them sparse attention chooses is arbitrary.

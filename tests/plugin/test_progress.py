@@ -195,7 +195,7 @@ class TestSlowCalls:
             {"phi": "exact", "progress": lambda progress: None},
             {"phi": ExactPhi(effort=Effort(seconds=10_000))},
         ],
-        ids=str,
+        ids=["auto", "local", "no progress", "progress", "seconds"],
     )
     def test_others_do_not(
         self, options: dict[str, Any], model: PhiTransformers, caplog: pytest.LogCaptureFixture
