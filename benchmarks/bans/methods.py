@@ -129,7 +129,8 @@ def resampled(law: Law, weight: Law, draws: int, *, repeats: int = 4_000, seed: 
     """
     q, w = np.array(list(law.values())), np.array([weight[ids] for ids in law])
     levels, place = np.unique(w, return_inverse=True)
-    others = np.random.default_rng(seed).multinomial(draws - 1, np.bincount(place, q) / q.sum(), size=repeats) @ levels
+    shares = np.bincount(place, q)
+    others = np.random.default_rng(seed).multinomial(draws - 1, shares / shares.sum(), size=repeats) @ levels
     inverse = np.array([np.mean(1 / (level + others)) for level in levels])
     picked = q * w * inverse[place]
     return dict(zip(law, (picked / picked.sum()).tolist(), strict=True))

@@ -174,9 +174,12 @@ class Evaluator:
 
     def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
-        first = self._forest.next_node
-        self._handles.update((node, first + i) for i, node in enumerate(new))
-        parents = [self._handles[node.parent] for node in new if node.parent is not None]
+        first, parents = self._forest.next_node, list[int]()
+        for place, node in enumerate(new):
+            # A node that only lost its law may stand behind a child of it, which has the handle from before for its parent.
+            assert node.parent is not None
+            parents.append(self._handles[node.parent])
+            self._handles[node] = first + place
         tokens = [node.token for node in new]
         evaluation = self._forest.extend(parents, tokens) if self._planted else self._forest.roots(parents, tokens)
         evaluated = new if self._planted else [*self._row, *new]

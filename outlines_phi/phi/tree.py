@@ -313,7 +313,7 @@ class BoundsTree:
         self.drop_laws(max_bytes)
         if self.bytes <= max_bytes:
             return
-        kept = {self.root} | {above for node in pinned for above in (node, *node.path())}
+        kept = {self.root} | {above for node in pinned for above in (*self.walk(node), *node.path())}
         inner = (node for node in self.walk() if node.children and node not in kept)
         for node in sorted(inner, key=_last_visit):
             if self.bytes <= max_bytes:

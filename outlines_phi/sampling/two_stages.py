@@ -60,7 +60,7 @@ class TwoStages:
         self.tree, self.attempts = attempts.tree, attempts
         self._wanted, self._phi, self._stream, self._max_bytes = wanted, phi, stream, max_bytes
         self._calls = 0
-        self._longest = 0
+        self._longest = 1  # the end of sequence; open formats ask for no token at all
         self._trial: AdaptiveTrajectories | None = None
         self._candidates: AdaptiveTrajectories | None = None
 

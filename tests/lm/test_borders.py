@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from outlines_phi.errors import ModelError
+from outlines_phi.lm.transformers import regions
 from outlines_phi.lm.transformers.borders import Borders
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.lm.transformers.regions import RegionTrees
@@ -113,6 +114,18 @@ def test_windows_by_slot_are_found_out_by_short_prompts(caplog: pytest.LogCaptur
     assert lm.road == "rows" and "off by" in caplog.text
     gardener.live()
     assert worst(gardener, hf_model) < 1e-3
+
+
+def test_a_border_whose_trial_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hf_model, (prompt,) = build("longrope"), prompts(10)
+    trees = TransformersModel(hf_model, VOCABULARY).trees([prompt])
+    trees.roots()
+    with monkeypatch.context() as patch:
+        patch.setattr(regions, "road", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+        with pytest.raises(torch.OutOfMemoryError):
+            trees.extend([0], [5])
+    found = trees.extend([0], [5]).logits[0].double()
+    torch.testing.assert_close(found, evaluate(hf_model, [*prompt, 5]), atol=1e-3, rtol=0)
 
 
 def test_what_a_model_raises_has_a_type() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +79,76 @@ def test_hooks_that_come_and_go() -> None:
         handle.remove()
     assert len(versions) == 21
     assert not model.opaque and model.version() in versions
+
+
+def test_settings_that_hash_alike() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model, versions = TransformersModel(hf_model, VOCABULARY), set()
+    for scaling in (-1.0, -2.0):
+        attention(hf_model).scaling = scaling
+        versions.add(model.version())
+    assert len(versions) == 2
+
+
+class Steered(torch.nn.Module):
+    """A layer with a vector of the application's own: nothing tells when it changes."""
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer, self.vector = layer, [torch.zeros(32)]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.layer(*args, **kwargs) + self.vector[0]
+
+
+def test_modules_of_the_application_are_opaque() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model = TransformersModel(hf_model, VOCABULARY)
+    assert not model.opaque
+    decoder = hf_model.get_decoder()
+    decoder.layers[0] = Steered(decoder.layers[0])
+    assert model.opaque
+
+
+def test_weights_that_are_held_elsewhere() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model = TransformersModel(hf_model, VOCABULARY)
+    attention(hf_model).q_proj.to("meta")
+    assert model.version() == model.version()
+    assert model.fingerprint()
+
+
+def test_nothing_of_the_weights_is_kept() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    model = TransformersModel(hf_model, VOCABULARY)
+    model.version()
+    old = weakref.ref(hf_model.get_output_embeddings().weight.data.untyped_storage())
+    hf_model.to(torch.float64)
+    gc.collect()
+    assert old() is None
+
+
+def test_modules_that_count_their_calls_are_tried_twice_at_most() -> None:
+    hf_model = copy.deepcopy(build("qwen3"))
+    decoder = hf_model.get_decoder()
+    decoder.layers[0] = counting = Counting(decoder.layers[0])
+    model = TransformersModel(hf_model, VOCABULARY)
+    model.trees([SENTENCE])
+    model.trees([SENTENCE])
+    counting.calls = 0
+    for _ in range(3):
+        model.trees([SENTENCE])
+    assert counting.calls == 0
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer, self.calls = layer, 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.layer(*args, **kwargs)
 
 
 def adapted() -> tuple[Any, TransformersModel]:

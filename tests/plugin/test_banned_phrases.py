@@ -467,7 +467,7 @@ class TestKept:
         generator.sample(PROMPT, 20)
         with Gate(fresh.model) as gate:
             fresh(PROMPT, ANSWER, phi="exact", banned_phrases=["now"])
-            assert gate.calls == 0
+            assert gate.calls == 1  # the prompt alone, as a hook may have changed the law
 
     def test_they_are_few_and_can_be_forgotten(self, fresh: PhiTransformers) -> None:
         for i in range(compiled.KEPT + 5):

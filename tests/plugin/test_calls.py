@@ -197,7 +197,7 @@ class TestOverhead:
         generator.sample_batch([f"Question {i}: " for i in range(200)])
         assert len(fresh._trees) == 201
         assert _steps(call) < alone + 100
-        assert alone < 2_500
+        assert alone < 4_000  # about a third of it to read what the law of the model depends on
 
 
 class TestMemory:

@@ -260,7 +260,7 @@ def silent(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> PhiTransf
     def forward(*args: Any, **keywords: Any) -> None:
         raise AssertionError("the model was asked")
 
-    monkeypatch.setattr(fresh.model, "forward", forward)
+    monkeypatch.setattr(type(fresh.model), "forward", forward)
     return fresh
 
 

@@ -7,6 +7,7 @@ import math
 import statistics
 import warnings
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,10 @@ from pydantic import BaseModel, Field
 import outlines_phi
 from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, total_variation
+from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.auto import AutoPhi
@@ -30,7 +34,10 @@ from outlines_phi.sampling.adaptive import STATE, AdaptiveTrajectories
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.two_stages import TwoStages
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary import Vocabulary
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -368,3 +375,17 @@ def test_a_stalled_language_costs_at_most_twice_its_weighted_part() -> None:
     assert both.counts.tokens <= 2 * weighted.counts.tokens
     for draw in both:
         Stalled.model_validate_json(draw.text)
+
+
+def test_walks_of_all_depths_may_wait_where_laws_were_dropped() -> None:
+    """A walk at a prefix whose law was dropped, and another at a child of it, ask for both in one call."""
+    letters = "abcdefgh"
+    pairs, triples = (list(map("".join, product(letters, repeat=length))) for length in (2, 3))
+    vocabulary = Vocabulary.from_tokens(["<eos>", *letters, *pairs, *triples, "!", "?", "1"], 0)
+    table = Table(FSMGuide.from_automaton(compile_regex(r"[a-h]{4,20}(!|\?)1"), vocabulary))
+    lm, memory = TableModel.random(vocabulary, seed=1, scale=3.0), 2 * 8 * len(vocabulary)
+    for seed in range(8):
+        settings = SamplingSettings(max_new_tokens=12, seed=seed)
+        request = Request(lm=lm, table=table, prompts=[(1, 2), (3, 4), (5,), (6, 7)], settings=settings)
+        draws = AutoSampler(AutoPhi(), TreeStore(len(request.prompts) * memory)).sample(request)
+        assert [len(of_prompt) for of_prompt in draws] == [1] * 4

@@ -63,7 +63,7 @@ def test_the_same_test_fails_for_wrong_variants(name: str, monkeypatch: pytest.M
     assert p_value(drawn, mu) < ALPHA
 
 
-@pytest.mark.parametrize("max_bytes", [3_000, 6_000])
+@pytest.mark.parametrize("max_bytes", [0, 3_000, 6_000])
 def test_eviction_keeps_the_law(max_bytes: int) -> None:
     """A tree that forgets all the time still gives mu*, at more model tokens."""
     mu = WORDS.reference().mu

@@ -108,7 +108,13 @@ class Forward:
             output = self.hf_model(**arguments)
         except (torch.OutOfMemoryError, OutlinesPhiError):
             raise
-        except Exception as error:  # of any architecture, about what its code does not foresee
+        except (
+            RuntimeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # what its code does not foresee
             raise ModelError(
                 f"Try shorter inputs, torch.float32, attn_implementation='eager', or the model without its wrappers: "
                 f"{type(self.hf_model).__name__} raised {type(error).__name__} ({(str(error).splitlines() or [''])[0]}) in a call "

@@ -15,7 +15,7 @@ from ..model import LanguageModel, TokenTrees
 from .forward import Forward
 from .regions import RegionTrees
 from .selfcheck import ROADS, road, tolerance
-from .version import Weights, hooks, opaque, saved, structure
+from .version import hooks, opaque, saved, structure, weights
 
 SPREAD = 4.0
 """The standard deviation of a language model's logits, in nats: about that of trained ones."""
@@ -63,7 +63,6 @@ class TransformersModel(LanguageModel):
         self.max_length = next((length for length in contexts if length), None)
         self.device = hf_model.device
         self._forward = Forward(hf_model, len(vocabulary), max_length=self.max_length, memory=memory)
-        self._weights = Weights(hf_model)
         self._fingerprint: tuple[Hashable, str] | None = None
         self._check_mode()
 
@@ -98,7 +97,7 @@ class TransformersModel(LanguageModel):
 
         What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """
-        return structure(self.hf_model), hooks(self.hf_model), self._weights.version()
+        return structure(self.hf_model), hooks(self.hf_model), weights(self.hf_model)
 
     @property
     def opaque(self) -> bool:
@@ -142,7 +141,7 @@ def _digest(model: Any) -> str:
     samples: dict[torch.device, list[Tensor]] = {}
     for tensor in saved(model):
         digest.update(str(tuple(tensor.shape)).encode())
-        if tensor.numel():
+        if tensor.numel() and tensor.device.type != "meta":  # what is held elsewhere is not here to be read
             row = tensor.detach()[(0,) * max(0, tensor.ndim - 1)]
             samples.setdefault(row.device, []).append(row.reshape(-1)[:8].to(torch.bfloat16))
     for rows in samples.values():  # one transfer per device

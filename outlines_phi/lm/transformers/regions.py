@@ -102,9 +102,8 @@ class RegionTrees(TokenTrees):
             before = replace(trees.counts)
             pairs = self._inner[forest.parent[new]].tolist(), forest.token[new].tolist()
             answer = (trees.roots(*pairs) if index >= old else trees.extend(*pairs)).logits
-            written = int(
-                forest.depth[prompts.get(index, [])].sum()
-            )  # generated tokens that are evaluated as a prompt's
+            # Generated tokens that are evaluated as those of a prompt count as generated.
+            written = int(forest.depth[prompts.get(index, [])].sum())
             self.counts.calls += trees.counts.calls - before.calls
             self.counts.prompt_tokens += trees.counts.prompt_tokens - before.prompt_tokens - written
             self.counts.tokens += trees.counts.tokens - before.tokens + written
@@ -120,8 +119,9 @@ class RegionTrees(TokenTrees):
     def _regions(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the region of sequences of ``lengths`` tokens, after trials at the borders that are crossed for the first time."""
         while self._ahead and lengths.max() > self._ahead[0]:
-            border = self._ahead.pop(0)
+            border = self._ahead[0]
             behind = road(self._forward, border + 1)
+            self._ahead.pop(0)
             if border in self._forward.borders.separate or behind != self._roads[-1]:
                 self._ends.append(border)
                 self._roads.append(behind)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple, final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
@@ -40,7 +40,11 @@ COARSE = {"high": 5e-3, "medium": 5e-2}  # float32 products that PyTorch was all
 LEAST_LOG_P = -50.0
 """Tokens below are none that a model writes: padding of the vocabulary, at whatever logit marks it."""
 
+KEPT = 64
+"""Verdicts of one model that are kept, the newest: a model that is switched to and fro is not tried again each time."""
+
 _VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = WeakKeyDictionary()
+_RESTLESS: WeakSet[Any] = WeakSet()  # models whose structure is another one after each call
 
 
 class Call(NamedTuple):
@@ -64,8 +68,6 @@ WALKS = (
 )
 # The same with fewer leaves, as prompts are long. The third call writes the last tokens before the border, in one length.
 CROSSING = (Call((0, 0, 1)), Call((2, 2, 3, 4)), Call((6, 5, 5)), Call((10, 9, 9)), Call((13, 4), keep=(13, 4)))
-DEPTH = 7
-"""Tokens behind a prompt that a trial evaluates at most."""
 
 
 def tolerance(forward: Forward) -> float:
@@ -89,12 +91,18 @@ def road(forward: Forward, length: int) -> str:
     """
     tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons, new = dict[str, str](), False
-    verdicts, structure = _VERDICTS.setdefault(forward.hf_model, {}), forward.structure()
+    verdicts = _VERDICTS.setdefault(forward.hf_model, {})
+    structure = 0 if forward.hf_model in _RESTLESS else forward.structure()
     for name in ROADS:
         for border in tried:
             key = (structure, name, border)
             if key not in verdicts:
-                verdicts[key], new = Example(forward, border).fault(name), True
+                example = Example(forward, border)
+                verdicts[key], new = example.fault(name), True
+                if example.restless:
+                    _RESTLESS.add(forward.hf_model)
+                while len(verdicts) > KEPT:
+                    del verdicts[next(iter(verdicts))]
             if (reason := verdicts[key]) is not None:
                 reasons[name] = reason
                 break
@@ -127,17 +135,25 @@ class Example:
     border
         The length that the tree crosses, a long prompt beside a short one; behind a separating one both prompts are beyond it.
         With 0 prompts are short.
+
+    Attributes
+    ----------
+    restless
+        Whether calls of the trial have changed the model's structure: its modules count calls, say.
     """
+
+    restless = False
 
     def __init__(self, forward: Forward, border: int = 0) -> None:
         self.forward, random = forward, np.random.default_rng(border)
         self.calls = CROSSING if border else WALKS
-        longest = (forward.max_length or border + 20) - DEPTH
+        depth = 5 if border else 7  # tokens behind a prompt, at most
+        longest = (forward.max_length or border + 20) - depth
         if border in forward.borders.separate:
             lengths = (border + 3, border + 1)
         else:
             lengths = (border - 3, 2) if border else (12, 2)
-            longest = min([longest, *(end - DEPTH for end in forward.borders.separate if end > border)])
+            longest = min([longest, *(end - depth for end in forward.borders.separate if end > border)])
         self.gap = 0 if border else forward.borders.slots
 
         def draw(count: int) -> list[int]:
@@ -150,12 +166,14 @@ class Example:
     def fault(self, name: str) -> str | None:
         """Return what is wrong with the model on a road, ``None`` when nothing is. A trial that raised is made twice."""
         plain = self.plain  # first: a model that gives NaN by itself says so, and no road is blamed for it
+        before = self.forward.structure()
         trials: list[dict[str, int]] = [{}] if name != "packed" or not self.gap else [{}, {"gap": self.gap}]
         for options in trials:
-            reason = self._fault(plain, partial(ROADS[name], **options)) or None
+            reason = self._fault(plain, partial(ROADS[name], **options))
             if reason is not None:
-                return reason
-        return None
+                break
+        self.restless = self.forward.structure() != before
+        return reason
 
     def _fault(self, plain: Tensor, trees: Trees, *, again: bool = True) -> str | None:
         try:

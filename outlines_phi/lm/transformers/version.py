@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import marshal
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
 from itertools import chain, compress
 from operator import not_
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,9 @@ TENSORS = frozenset({Tensor, nn.Parameter})
 """Types that settings do not have; forward passes set such attributes."""
 
 DICTS, LISTS = frozenset({dict}), frozenset({list, tuple})
+
+KNOWN = frozenset({"builtins", "outlines_phi", "peft", "torch", "transformers"})
+"""Packages whose modules keep all that they compute by in settings, parameters and buffers."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -33,95 +38,94 @@ def structure(model: Any) -> int:
     Adapters that are switched on and off, merged or scaled keep all that in attributes of their modules. Every call pays for this,
     so no function is called for each of them.
     """
-    states = [*[module.__dict__ for module in modules(model)], model.config.__dict__]
+    states = [*map(vars, modules(model)), vars(model.config)]
     values = [value for state in states for name, value in state.items() if name not in INTERNAL]
     kinds = list(map(type, values))
     dicts = list(compress(values, map(DICTS.__contains__, kinds)))
     lists = compress(values, map(LISTS.__contains__, kinds))
     within = chain(chain.from_iterable(dicts), chain.from_iterable(map(dict.values, dicts)), chain.from_iterable(lists))
-    return hash((model.dtype, model.device, *_told(values), *_told(list(within))))
+    # Written out, because -1 and -2 have one hash.
+    return hash(marshal.dumps((str(model.dtype), str(model.device), *_told(values), *_told(list(within))), 2))
 
 
 def hooks(model: Any) -> tuple[int, ...]:
     """Return the numbers of the hooks of all modules; PyTorch never gives one twice."""
-    states = [module.__dict__ for module in modules(model)]
+    states = map(vars, modules(model))
     return tuple([key for state in states for name in HOOKS if state[name] for key in state[name]])
 
 
 def opaque(model: Any) -> bool:
-    """Whether a forward pass runs code that nothing is known of: hooks, and methods that were replaced."""
-    return bool(hooks(model)) or any(["forward" in module.__dict__ for module in modules(model)])
+    """Whether a forward pass may depend on what nothing is told of.
+
+    That is hooks, methods that were replaced, modules and settings of classes that are nobody's here, and weights that were made
+    under inference mode, whose writes are not counted.
+    """
+    found = modules(model)
+    states = list(map(vars, found))
+    kinds = set(map(type, chain(found, *[state.values() for state in states]))) - {OrderedDict}
+    return (
+        bool(hooks(model))
+        or any(["forward" in state for state in states])
+        or not KNOWN.issuperset([kind.__module__.partition(".")[0] for kind in kinds])
+        or any(map(Tensor.is_inference, saved(model)))
+    )
 
 
-def _told(values: Sequence[Any]) -> tuple[Hashable, ...]:
+def _told(values: Sequence[Any]) -> tuple[Any, ...]:
     kinds = list(map(type, values))
     plain = list(map(PLAIN.__contains__, kinds))
     others = map(not_, map((PLAIN | TENSORS).__contains__, kinds))
     return (*compress(values, plain), *map(id, compress(values, others)))
 
 
-@final
-class Weights:
-    """The numbers of a model, as far as they are told from others without reading all of them.
+def weights(model: Any) -> Hashable:
+    """Return the write counters of all tensors, where they lie, and some of their numbers.
 
-    Parameters
-    ----------
-    model
-        Its parameters, and the buffers of its ``state_dict``; forward passes write the other buffers.
+    The tensors are the parameters, and the buffers of the ``state_dict``; forward passes write the other buffers. Those that were
+    made under inference mode keep no counter, and writes through ``.data`` are not counted: such writes are seen where they change
+    a number that is read, as those of all numbers are. Nothing of the model is kept.
     """
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._places: tuple[int, ...] = ()
-        self._counted: list[Tensor] = []
-        self._samples: list[list[Tensor]] = []  # views, those that can be read together
-
-    def version(self) -> Hashable:
-        """Return the write counters of all tensors, where they lie, and some of their numbers.
-
-        Tensors that were made under inference mode keep no counter, and writes through ``.data`` are not counted: such writes are
-        seen where they change a number that is read, as those of all numbers are.
-        """
-        tensors = list(saved(self._model))
-        places = (*map(id, tensors), *map(Tensor.data_ptr, tensors))
-        if places != self._places:
-            self._places, self._samples = places, _samples(tensors)
-            self._counted = [tensor for tensor in tensors if not tensor.is_inference()]
-        counters = sum([tensor._version for tensor in self._counted])
-        with torch.no_grad():
-            numbers = b"".join([torch.cat(s).view(torch.uint8).cpu().numpy().tobytes() for s in self._samples])
-        return counters, hash(places), hash(numbers)
-
-
-def _samples(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return views of a few numbers of every tensor, spread over it, by dtype and device."""
+    tensors = saved(model)
+    counted = compress(tensors, map(not_, map(Tensor.is_inference, tensors)))
+    counters = sum([tensor._version for tensor in counted])
+    places = (*map(id, tensors), *map(Tensor.data_ptr, tensors))
     together: dict[Hashable, list[Tensor]] = {}
-    for tensor in tensors:
-        if type(tensor) in TENSORS and tensor.layout == torch.strided and tensor.numel():
-            flat = (
-                tensor.detach().flatten()
-                if tensor.is_contiguous()
-                else tensor.detach()[(0,) * (tensor.ndim - 1)].flatten()
-            )
-            together.setdefault((tensor.dtype, tensor.device), []).append(flat[:: -(-flat.numel() // ENTRIES)])
-    return list(together.values())
+    with torch.no_grad():
+        for tensor in tensors:
+            # What is held elsewhere (offloaded, sharded, packed) is not here to be read.
+            if type(tensor) in TENSORS and tensor.layout == torch.strided and not tensor.is_meta:
+                together.setdefault((tensor.dtype, tensor.device), []).append(_some(tensor))
+        numbers = [torch.cat(group).view(torch.uint8).cpu().numpy().tobytes() for group in together.values()]
+    return counters, hash(places), hash(tuple(numbers))
 
 
-def saved(model: Any) -> Iterator[Tensor]:
-    """Yield the parameters of a model and the buffers of its ``state_dict``."""
-    for module in modules(model):
-        state = module.__dict__
-        if state["_parameters"]:
-            yield from [parameter for parameter in state["_parameters"].values() if parameter is not None]
-        if state["_buffers"]:
-            passing = state["_non_persistent_buffers_set"]
-            yield from [b for name, b in state["_buffers"].items() if b is not None and name not in passing]
+def _some(tensor: Tensor) -> Tensor:
+    """Return a few numbers of a tensor, spread over it."""
+    count = min(ENTRIES, tensor.numel())
+    if count and tensor.is_contiguous():
+        return tensor.as_strided((count,), (tensor.numel() // count,))
+    return tensor.reshape(-1)[:count]
+
+
+def saved(model: Any) -> list[Tensor]:
+    """Return the parameters of a model and the buffers of its ``state_dict``."""
+    states = list(map(vars, modules(model)))
+    parameters = list(chain.from_iterable([state["_parameters"].values() for state in states if state["_parameters"]]))
+    buffers = [
+        state["_buffers"][name]
+        for state in states
+        if state["_buffers"]
+        for name in state["_buffers"]
+        if name not in state["_non_persistent_buffers_set"]
+    ]
+    return [tensor for tensor in parameters + buffers if tensor is not None]
 
 
 def modules(model: Any) -> list[Any]:
-    """Return a module and all below it: ``model.modules()`` in a third of the time."""
-    found = [model]
-    for module in found:  # the list grows meanwhile
-        if below := module.__dict__["_modules"]:
-            found += [child for child in below.values() if child is not None]
+    """Return a module and all below it, level by level: ``model.modules()`` without a call for each, which all calls pay for."""
+    found, level = list[Any](), [model]
+    while level:
+        found += level
+        below = chain.from_iterable([state["_modules"].values() for state in map(vars, level) if state["_modules"]])
+        level = [module for module in below if module is not None]
     return found
