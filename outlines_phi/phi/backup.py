@@ -43,14 +43,14 @@ class FreeMass(NamedTuple):
 class BackedUpValues:
     """An estimate ``V`` of Phi at every prefix of a tree, and beyond it.
 
-    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has
-    ``V = h c(s)``: what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide
-    state, in the mean (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise
-    too much for all others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least
-    solution of its recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large
-    tree only the likeliest prefixes are backed up, so that a tree kept from many calls costs no more than one of a few. The
-    numbers stand still between two calls of :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs
-    a part that does not.
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
+    what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
+    (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too much for all
+    others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least solution of its
+    recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large tree only the
+    prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than one
+    of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
+    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
 
     Parameters
     ----------
@@ -75,7 +75,8 @@ class BackedUpValues:
     def refresh(self) -> None:
         """Back up all values from what the tree knows by now."""
         known = (node for node in self._tree.walk() if node.expanded and node.state != DONE)
-        nodes = heapq.nlargest(self.NODES, known, key=lambda node: node.log_p)  # with a node all nodes above it
+        latest = heapq.nlargest(self.NODES, known, key=lambda node: node.touched)
+        nodes = list(dict.fromkeys([self._tree.root, *(above for node in latest for above in node.path())]))
         nodes.sort(key=lambda node: node.remaining)  # children first
         self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
         self._observe(nodes)
@@ -91,12 +92,7 @@ class BackedUpValues:
         self._laws.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
-            free = self.free(node)
-            mass = free.mass.copy()
-            for child in node.children.values():
-                if child.state != DEAD:
-                    mass[free.states.searchsorted(child.state)] += child.p
-            observed.append(Observed(node.state, free.states, torch.from_numpy(mass)))
+            observed.append(Observed(node.state, self.free(node).states, torch.from_numpy(self._mass(node))))
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
@@ -149,9 +145,12 @@ class BackedUpValues:
         return child.h * float(self.beyond(node)[self.free(node).states.searchsorted(target)])
 
     def beyond(self, node: Node) -> NDArray[np.float64]:
-        """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`."""
+        """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
+
+        The siblings of a target that nobody has visited are all others, the expanded ones too.
+        """
         if node not in self._beyond:
-            states, mass = self.free(node).states.tolist(), self.free(node).hope
+            states, mass = self.free(node).states.tolist(), self._mass(node)
             known = np.array([1.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
             live = known > 0  # not nan
             shared = mass[live].sum()
@@ -159,6 +158,15 @@ class BackedUpValues:
             known[np.isnan(known) if shared > 0 else ~live] = average
             self._beyond[node] = known
         return self._beyond[node]
+
+    def _mass(self, node: Node) -> NDArray[np.float64]:
+        """Return the probability of each target of an evaluated node, in the order of :meth:`free`."""
+        free = self.free(node)
+        mass = free.mass.copy()
+        for child in node.children.values():
+            if child.state != DEAD:
+                mass[free.states.searchsorted(child.state)] += child.p
+        return mass
 
     def free(self, node: Node) -> FreeMass:
         """Return the free part of an evaluated node by target."""

@@ -23,10 +23,11 @@ TRIAL_STREAM = 2**40
 class TwoStages:
     """The walks of one prompt: attempts for as many model calls as weighted draws would take, then candidates for what is missing.
 
-    Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What that is, is learned from
-    the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal, which are used for nothing
-    else. It is looked at before every launch. Where it is used up the second stage begins for good, in the same calls as the
-    attempts that are still under way. If these draw what was missing, the candidates are dropped, all of them.
+    Until an attempt has succeeded, that is as many as a single weighted draw would take: where none does, many draws wait no longer
+    than one. Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What that is, is
+    learned from the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal, which are used
+    for nothing else. It is looked at before every launch. Where it is used up the second stage begins for good, in the same calls
+    as the attempts that are still under way. If these draw what was missing, the candidates are dropped, all of them.
 
     Candidates and attempts may walk side by side because neither can tell the other apart. By the coin, an attempt succeeds with
     the probability that it had when the candidates began, whatever these expand; and the candidates keep the values of their
@@ -99,12 +100,12 @@ class TwoStages:
         return waiting
 
     def _worth(self) -> float:
-        """Return the calls that exact draws may take.
+        """Return the calls that exact draws may take: those of one weighted draw until one is accepted, then those of all.
 
         A call with more than ``2 width`` walks counts as several, as attempts have ``width``; candidates share about half of
         their prefixes.
         """
-        rounds = doubling(self._count(self._wanted))
+        rounds = doubling(self._count(self._wanted if self.attempts.accepted else 1))
         calls = sum(max(1.0, size / (2 * self._phi.width)) for size in rounds)
         return self._phi.share * calls * max(self._longest, self.attempts.longest)
 
