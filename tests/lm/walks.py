@@ -20,8 +20,10 @@ from .families import SIZE
 
 DEEPEST = 7  # tokens that a walk adds to a prompt
 # The largest error of a log-probability, over the standard deviation of the log-probabilities (at least one).
-# Rounding gives 3e-5 (6e-4 in chunked recurrences), 0.01 and 0.06; a wrong mask or wrong positions give more than 0.1 in float32.
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.6}
+# Rounding gives 3e-5, 0.01 and 0.06; a wrong mask or wrong positions give more than 0.1 in float32.
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.1, torch.bfloat16: 0.6}
+# Their recurrence in chunks rounds otherwise behind padding: 6e-4 on the random weights of these tests.
+CHUNKED = frozenset({"qwen3_next", "qwen3_5_moe", "qwen3_5_moe_text"})
 IMPOSSIBLE = -80.0  # in nats: below it, only that the tree says so too is asked for
 
 
@@ -148,7 +150,8 @@ def walk(hf_model: Any, prompts: Sequence[Sequence[int]], truth: Truth | None = 
         torch.stack([walked.laws[node] for node in nodes]),
         torch.stack([truth(walked.sequences[node]) for node in nodes]),
     )
-    if not fault and not error <= TOLERANCE[hf_model.dtype]:
+    chunked = hf_model.config.model_type in CHUNKED
+    if not fault and not error <= TOLERANCE[hf_model.dtype] * (10 if chunked else 1):
         fault = f"off by {error:.2g}"
     return Outcome(error, refusal, fault, road)
 
