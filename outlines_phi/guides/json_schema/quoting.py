@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from ...automaton import ByteAutomaton
 from .code_automaton import CodeAutomaton
-from .code_points import FIRST_SURROGATE
 from .spelled import Spelling, spelled
 from .strings import StringSet
 
@@ -20,6 +19,9 @@ SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "
 
 HEX = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
 """The bytes of each hexadecimal digit, in either case."""
+
+AFTER_HIGH = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
+"""What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
 @lru_cache(maxsize=1024)
@@ -41,23 +43,12 @@ def quoted(strings: StringSet) -> ByteAutomaton:
 def _in_json(automaton: CodeAutomaton) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
     spelling = Spelling(automaton)
-    second = ord("D") - ord("A") + 10  # digit of a surrogate
-    before_low = FIRST_SURROGATE >> 8 & 0xF
-    # The first two digits of a surrogate are d8 to db for the high ones, dc to df for the low ones.
-    low_digits = [HEX[before_low + 4 : before_low + 8], HEX, HEX]
-
-    def low(base: int) -> int:
-        place = spelling.digits(base, low_digits)
-        for byte in (HEX[second], (U,), (BACKSLASH,)):
-            place = spelling.fork([byte], [place])
-        return place
-
-    def high(digit: int) -> int:
-        bases = [0x10000 + (digit << 18) + (rest << 10) for rest in range(256)]
-        return spelling.fork(HEX, [spelling.fork(HEX, [low(base) for base in bases[i : i + 16]]) for i in range(0, 256, 16)])
-
-    surrogate = spelling.fork(HEX[: before_low + 4], [spelling.digits(0xD000 + (d << 8), [HEX, HEX]) for d in range(8)] + [high(d) for d in range(4)])
-    firsts = [spelling.digits(first << 12, [HEX] * 3) if first != second else surrogate for first in range(16)]
+    surrogate = spelling.fork(
+        HEX[:12],
+        [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]
+        + [spelling.digits(0x10000 + (digit << 18), AFTER_HIGH) for digit in range(4)],
+    )
+    firsts = [spelling.digits(first << 12, [HEX] * 3) if first != 0xD else surrogate for first in range(16)]
     escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
     escapes.append((U, U, spelling.fork(HEX, firsts)))
     escape = spelling.place(sorted(escapes))

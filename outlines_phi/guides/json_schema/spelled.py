@@ -31,24 +31,18 @@ class Spelling:
     to places before it, so that places are in the order in which they can be worked off.
     """
 
-    def __init__(self, automaton: CodeAutomaton, *, without: Iterable[int] = ()) -> None:
+    def __init__(self, automaton: CodeAutomaton) -> None:
         self.classes = automaton.targets.shape[1]
         self.edges: list[tuple[Edge, ...]] = []
         self.below: list[int] = [1 << number for number in range(self.classes)]
         """The classes that each place leads to, as bits."""
         self._places: dict[tuple[Edge, ...], int] = {}
-        self._even: dict[tuple[str, int, int], int] = {}
         self._class_of = dict(zip(automaton.bounds.tolist(), automaton.classes.tolist(), strict=True))
-        # Surrogates and what lies beyond Unicode belong to no class.
-        self._leave_out(FIRST_SURROGATE, AFTER_SURROGATES)
-        self._class_of[CODE_POINTS] = NOWHERE
+        # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
+        before = max(first for first in self._class_of if first < FIRST_SURROGATE)
+        self._class_of.setdefault(AFTER_SURROGATES, self._class_of[before])
+        self._class_of |= {FIRST_SURROGATE: NOWHERE, CODE_POINTS: NOWHERE}
         self._bounds = sorted(self._class_of)
-
-    def _leave_out(self, first: int, after: int) -> None:
-        bounds = sorted(self._class_of)
-        for place in (first, after):
-            self._class_of.setdefault(place, self._class_of[bounds[bisect_right(bounds, place) - 1]])
-        self._class_of[first] = NOWHERE
 
     def place(self, edges: Iterable[Edge]) -> int:
         """Return the place with these edges, in the order of their bytes."""
