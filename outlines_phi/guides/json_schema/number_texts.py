@@ -105,9 +105,10 @@ class _Texts:
         """Return the automaton of the texts."""
         positive, negative = (tuple(self._state(node) for node in self._first(side)) for side in (0, 1))
         minus = self._merged(False, (DEAD, *negative))
-        start = len(self._rows)
-        rows = [(DEAD, *row) for row in self._rows] + [(minus, DEAD, *positive)]
-        return _automaton(rows, start, [*self._accepting, False])
+        rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
+        if not minus and not any(positive):
+            return _automaton(rows, DEAD, accepting)
+        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False])
 
     def _state(self, root: Node | None) -> int:
         """Return the state of a node, made when those that follow are, without recursion."""
@@ -147,10 +148,15 @@ class _Texts:
                 return self._equal[accepting, row]
             if not accepting and set(row) <= {DEAD, _SELF}:
                 return DEAD
+            if _SELF in row:
+                # It may do what one of its own followers does, if it is taken for that one.
+                for other in set(row) - {DEAD, _SELF}:
+                    if self._equal.get((accepting, _with_self(row, other))) == other:
+                        return other
             state = self._new()
         self._equal.setdefault((accepting, row), state)
         if _SELF in row:
-            row = tuple(state if target == _SELF else target for target in row)
+            row = _with_self(row, state)
             self._equal.setdefault((accepting, row), state)
         self._rows[state], self._accepting[state] = row, accepting
         return state
@@ -231,6 +237,10 @@ class _Texts:
         terms = self._terms[piece]
         divides = (n for n, (k, r) in remainders if not r and n in terms and (behind or k == self._divisors[n].e))
         return bool(self._pieces[piece].rest + sum(terms[n] for n in divides))
+
+
+def _with_self(row: Row, state: int) -> Row:
+    return tuple(state if target == _SELF else target for target in row)
 
 
 def _kept(remainders: Remainders, wanted: Container[int]) -> Remainders:
