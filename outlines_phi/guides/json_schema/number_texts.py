@@ -186,7 +186,9 @@ class _Texts:
         divided = tuple((n, s) for n, r in remainders if (s := self._divisors[n].point(r)) is not None)
         if isinstance(place, Decimals):
             return [self._behind(side, place, divided, ends=False), *[None] * 10]
-        blind = not (isinstance(place, Whole) and place.equal) and all(self._divisors[n].is_blind for n, _ in remainders)
+        blind = not (isinstance(place, Whole) and place.equal) and all(
+            self._divisors[n].is_blind for n, _ in remainders
+        )
         digits = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
         if isinstance(place, Whole):
             line = self._sides[side]
@@ -302,7 +304,9 @@ def _any_number() -> ByteAutomaton:
     for state in (zero, whole, fraction):
         rows[state][12] = exponent
     rows[exponent][0] = rows[exponent][13] = exponent_sign
-    return _automaton([tuple(row) for row in rows], start, [state in (zero, whole, fraction, power) for state in range(10)])
+    return _automaton(
+        [tuple(row) for row in rows], start, [state in (zero, whole, fraction, power) for state in range(10)]
+    )
 
 
 ANY_NUMBER = _any_number()
