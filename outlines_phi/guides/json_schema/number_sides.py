@@ -30,7 +30,7 @@ class Whole(NamedTuple):
 
 
 class Decimals(NamedTuple):
-    """The same after the point: cuts before ``low`` are below the number, cuts from ``high`` on above it, and others are equal so far.
+    """The same after the point: cuts before ``low`` are below the number, cuts from ``high`` on above it, others equal so far.
 
     Attributes
     ----------

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
+from operator import or_
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -92,10 +93,10 @@ class _Texts:
         number = {piece: n for n, piece in enumerate(self._pieces)}
         self._outer = [[number[piece] for piece in side.after] for side in sides]
         # For each side and piece: the divisors that matter there or further away from 0.
-        self._beyond = []
+        self._beyond: list[list[frozenset[int]]] = []
         for outer in self._outer:
             divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
-            self._beyond.append(list(accumulate(divisors_of, frozenset.union))[::-1])
+            self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
         self._number: dict[Node, int] = {}
         self._rows: list[Row] = [(DEAD,) * 11]
         self._accepting = [False]
@@ -180,6 +181,7 @@ class _Texts:
             if isinstance(place, Decimals):
                 places = self._sides[side].decimals(place)
                 return [None, *(self._behind(side, places[d], self._divided(remainders, d, True)) for d in range(10))]
+            assert isinstance(place, int)
             if not remainders:  # and yet not dead, so every digit will do
                 return [None, *[node._replace(ends=True)] * 10]
             return [None, *(self._settled(place, self._divided(remainders, d, True), True) for d in range(10))]
@@ -195,6 +197,7 @@ class _Texts:
             point = self._behind(side, line.point(place), divided, ends=False)
             after = [self._whole(side, line.whole(place, d), r) for d, r in digits]
         else:
+            assert isinstance(place, int)
             point = self._settled(place, divided, True, ends=False)
             after = [self._settled(place, r, False) for _, r in digits]
         return [point, *after * (10 if blind else 1)]
