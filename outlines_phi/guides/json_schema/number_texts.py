@@ -18,8 +18,8 @@ from ...errors import UnsupportedError
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples
 from .number_sides import Decimals, Side, Whole
 
-MAX_STATES = 20_000
-"""The most states that are made for one set."""
+MAX_STATES = 6_000
+"""The most states that are made for one set; they take half a second."""
 
 LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""

@@ -18,8 +18,8 @@ from .number_texts import ANY_NUMBER, spell
 
 Number: TypeAlias = int | float | Decimal | Fraction
 
-MAX_DIGITS = 4_000
-"""The most digits of a bound, a divisor or a value; Python itself reads whole numbers of up to 4,300."""
+MAX_DIGITS = 2_000
+"""The most digits of a bound, a divisor or a value; each takes about two states."""
 
 
 @final
