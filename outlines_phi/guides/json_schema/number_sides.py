@@ -30,7 +30,7 @@ class Whole(NamedTuple):
 
 
 class Decimals(NamedTuple):
-    """The same after the point: cuts before ``low`` are below the number, cuts from ``high`` on above it, and others are equal so far.
+    """The same after the point: cuts before ``low`` are below the number, cuts from ``high`` on above it, others equal so far.
 
     Attributes
     ----------
@@ -63,7 +63,8 @@ class Side:
         self._wholes = [(len(digits), digits) for digits in wholes]  # ordered as the numbers are
         self._decimals = [_decimal_digits(x) for x in cuts]
         self._prefixes = [
-            sorted({digits[:length] for digits in wholes if len(digits) >= length}) for length in range(len(wholes[-1]) + 1)
+            sorted({digits[:length] for digits in wholes if len(digits) >= length})
+            for length in range(len(wholes[-1]) + 1)
         ]
 
     @classmethod

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 from math import prod
+from operator import or_
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -17,8 +18,8 @@ from ...errors import UnsupportedError
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples
 from .number_sides import Decimals, Side, Whole
 
-MAX_STATES = 20_000
-"""The most states that are made for one set."""
+MAX_STATES = 6_000
+"""The most states that are made for one set; they take half a second."""
 
 LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""
@@ -92,10 +93,10 @@ class _Texts:
         number = {piece: n for n, piece in enumerate(self._pieces)}
         self._outer = [[number[piece] for piece in side.after] for side in sides]
         # For each side and piece: the divisors that matter there or further away from 0.
-        self._beyond = []
+        self._beyond: list[list[frozenset[int]]] = []
         for outer in self._outer:
             divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
-            self._beyond.append(list(accumulate(divisors_of, frozenset.union))[::-1])
+            self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
         self._number: dict[Node, int] = {}
         self._rows: list[Row] = [(DEAD,) * 11]
         self._accepting = [False]
@@ -105,9 +106,10 @@ class _Texts:
         """Return the automaton of the texts."""
         positive, negative = (tuple(self._state(node) for node in self._first(side)) for side in (0, 1))
         minus = self._merged(False, (DEAD, *negative))
-        start = len(self._rows)
-        rows = [(DEAD, *row) for row in self._rows] + [(minus, DEAD, *positive)]
-        return _automaton(rows, start, [*self._accepting, False])
+        rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
+        if not minus and not any(positive):
+            return _automaton(rows, DEAD, accepting)
+        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False])
 
     def _state(self, root: Node | None) -> int:
         """Return the state of a node, made when those that follow are, without recursion."""
@@ -147,10 +149,15 @@ class _Texts:
                 return self._equal[accepting, row]
             if not accepting and set(row) <= {DEAD, _SELF}:
                 return DEAD
+            if _SELF in row:
+                # It may do what one of its own followers does, if it is taken for that one.
+                for other in set(row) - {DEAD, _SELF}:
+                    if self._equal.get((accepting, _with_self(row, other))) == other:
+                        return other
             state = self._new()
         self._equal.setdefault((accepting, row), state)
         if _SELF in row:
-            row = tuple(state if target == _SELF else target for target in row)
+            row = _with_self(row, state)
             self._equal.setdefault((accepting, row), state)
         self._rows[state], self._accepting[state] = row, accepting
         return state
@@ -174,19 +181,23 @@ class _Texts:
             if isinstance(place, Decimals):
                 places = self._sides[side].decimals(place)
                 return [None, *(self._behind(side, places[d], self._divided(remainders, d, True)) for d in range(10))]
+            assert isinstance(place, int)
             if not remainders:  # and yet not dead, so every digit will do
                 return [None, *[node._replace(ends=True)] * 10]
             return [None, *(self._settled(place, self._divided(remainders, d, True), True) for d in range(10))]
         divided = tuple((n, s) for n, r in remainders if (s := self._divisors[n].point(r)) is not None)
         if isinstance(place, Decimals):
             return [self._behind(side, place, divided, ends=False), *[None] * 10]
-        blind = not (isinstance(place, Whole) and place.equal) and all(self._divisors[n].is_blind for n, _ in remainders)
+        blind = not (isinstance(place, Whole) and place.equal) and all(
+            self._divisors[n].is_blind for n, _ in remainders
+        )
         digits = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
         if isinstance(place, Whole):
             line = self._sides[side]
             point = self._behind(side, line.point(place), divided, ends=False)
             after = [self._whole(side, line.whole(place, d), r) for d, r in digits]
         else:
+            assert isinstance(place, int)
             point = self._settled(place, divided, True, ends=False)
             after = [self._settled(place, r, False) for _, r in digits]
         return [point, *after * (10 if blind else 1)]
@@ -231,6 +242,10 @@ class _Texts:
         terms = self._terms[piece]
         divides = (n for n, (k, r) in remainders if not r and n in terms and (behind or k == self._divisors[n].e))
         return bool(self._pieces[piece].rest + sum(terms[n] for n in divides))
+
+
+def _with_self(row: Row, state: int) -> Row:
+    return tuple(state if target == _SELF else target for target in row)
 
 
 def _kept(remainders: Remainders, wanted: Container[int]) -> Remainders:
@@ -292,7 +307,9 @@ def _any_number() -> ByteAutomaton:
     for state in (zero, whole, fraction):
         rows[state][12] = exponent
     rows[exponent][0] = rows[exponent][13] = exponent_sign
-    return _automaton([tuple(row) for row in rows], start, [state in (zero, whole, fraction, power) for state in range(10)])
+    return _automaton(
+        [tuple(row) for row in rows], start, [state in (zero, whole, fraction, power) for state in range(10)]
+    )
 
 
 ANY_NUMBER = _any_number()

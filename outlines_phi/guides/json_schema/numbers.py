@@ -18,8 +18,8 @@ from .number_texts import ANY_NUMBER, spell
 
 Number: TypeAlias = int | float | Decimal | Fraction
 
-MAX_DIGITS = 4_000
-"""The most digits of a bound, a divisor or a value; Python itself reads whole numbers of up to 4,300."""
+MAX_DIGITS = 2_000
+"""The most digits of a bound, a divisor or a value; each takes about two states."""
 
 
 @final
@@ -104,11 +104,11 @@ class NumberSet:
             i += i < len(self.cuts) and self.cuts[i] == x
             j += j < len(other.cuts) and other.cuts[j] == x
             between.append(self.between[i] & other.between[j])
-        needed = [
-            k for k, x in enumerate(cuts) if between[k] != between[k + 1] or at[k] != between[k].contains(x)
-        ]
+        needed = [k for k, x in enumerate(cuts) if between[k] != between[k + 1] or at[k] != between[k].contains(x)]
         return NumberSet(
-            tuple(cuts[k] for k in needed), tuple(at[k] for k in needed), (between[0], *(between[k + 1] for k in needed))
+            tuple(cuts[k] for k in needed),
+            tuple(at[k] for k in needed),
+            (between[0], *(between[k + 1] for k in needed)),
         )
 
     def __invert__(self) -> NumberSet:
@@ -211,7 +211,9 @@ def exact(value: Number) -> Fraction:
             raise UnsupportedError(f"Give numbers that decimals can write. {_shown(value)} has no end in decimals.")
         digits = max(value.numerator.bit_length() * 3 // 10, value.denominator.bit_length() * 3 // 10)
     if digits > MAX_DIGITS:
-        raise UnsupportedError(f"Give numbers of at most {MAX_DIGITS:,} digits. One of the schema has about {digits:,}.")
+        raise UnsupportedError(
+            f"Give numbers of at most {MAX_DIGITS:,} digits. One of the schema has about {digits:,}."
+        )
     return Fraction(value)
 
 
