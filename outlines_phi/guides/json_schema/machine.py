@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -107,6 +107,7 @@ class Machine:
                 f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
             )
         self._states: dict[Hashable, State] = {}
+        self.end = End()
         if self.sizes.of(schema.formula) >= NEVER:
             raise EmptyLanguageError("Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another.")
         self.start = Configuration(self.value((schema.formula,)), None)
@@ -124,7 +125,7 @@ class Machine:
         if edge.target is not None:
             return Configuration(edge.target, stack)
         if stack is None:
-            return Configuration(self._one(END, End), None)
+            return Configuration(self.end, None)
         return Configuration(stack[0][edge.outcome], stack[1])
 
     def read(self, text: bytes) -> Configuration | None:
@@ -158,6 +159,10 @@ class Machine:
         at = self._blanks.start if place is None else place
         return self._one((Blank, core, at), lambda: Blank(self, core, self._blanks, at))
 
+    def blanks_in(self, state: Array | Object, begun: bool) -> State:
+        """Return the state before blanks within brackets: before the first item, and before the closing one."""
+        return self.blank(self._one((Close, state), lambda: Close(state)) if begun else state)
+
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
         by_formula: dict[Formula, list[tuple[int, Any]]] = {}
@@ -187,16 +192,39 @@ class Machine:
             self._states[key] = make()
         return self._states[key]
 
+    def text(self, spelled: tuple[Spelled | None, ...]) -> State:
+        """Return the state within a string."""
+        return self._one((Text, spelled), lambda: Text(self, spelled))
+
+    def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
+        """Return the state within a number, or before it."""
+        return self._one((Number, automata, at), lambda: Number(self, automata, at))
+
+    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
+        """Return the state before the rest of true, false or null."""
+        return self._one((Literal, rest, outcome, outcomes), lambda: Literal(self, rest, outcome, outcomes))
+
     def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool) -> State:
         """Return the state after the opening bracket, or after an item."""
         return self._one((Array, goals, begun), lambda: Array(self, goals, begun))
 
     def object(self, members: Members) -> State:
         """Return the state after the opening brace, or after a member."""
-        return self._one(members, lambda: Object(self, members))
+        return self._one((Object, members), lambda: Object(self, members))
 
+    def quote(self, key: State) -> State:
+        """Return the state before the opening quote of a name."""
+        return self._one((Quote, key), lambda: Quote(key))
 
-END = "end"
+    def key(self, members: Object, text: bytes, names: tuple[Named, ...]) -> State:
+        """Return the state within a name."""
+        return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
+
+    def colon(self, members: Object, name: str) -> State:
+        """Return the state after a name."""
+        found = members.after(name)
+        assert found is not None
+        return self._one((Colon, members, name), lambda: Colon(self, *found))
 
 
 @final
@@ -223,9 +251,10 @@ class Blank(State):
 
     def _edge(self, byte: int) -> Edge | None:
         target = int(self._blanks.targets[self._at, self._blanks.byte_class[byte]])
-        if target != DEAD:
+        if target != DEAD and min(self._core.sizes) < NEVER:
             return Edge(self._machine.blank(self._core, target))
-        return self._core.edge(byte) if self._blanks.accepting[self._at] else None
+        # Blanks come once: what comes after them may begin with none.
+        return self._core.edge(byte) if self._blanks.accepting[self._at] and byte not in WHITE else None
 
 
 @final
@@ -244,8 +273,9 @@ class Value(State):
         machine, kinds = self._machine, self._machine.kinds
         match byte:
             case 0x22:
-                text = Text.of([kinds.strings(goal) for goal in self._goals])
-                return None if text is None else Edge(text)
+                sets = [kinds.strings(goal) for goal in self._goals]
+                spelled = tuple(None if strings.is_empty else Spelled.of(strings) for strings in sets)
+                return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
                     tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, begun=False) < NEVER)
@@ -259,17 +289,19 @@ class Value(State):
                 kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
                 for place, goal in enumerate(self._goals):
                     if kinds.literal(kind, goal):
-                        return Edge(Literal(LITERALS[kind][1:], place, len(self._goals)))
+                        return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        return Number.of([kinds.numbers(goal).spellings for goal in self._goals]).edge(byte)
+        automata = tuple(kinds.numbers(goal).spellings for goal in self._goals)
+        return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
 
 
 @final
 class Literal(State):
     """Within true, false or null."""
 
-    def __init__(self, rest: bytes, outcome: int, outcomes: int) -> None:
+    def __init__(self, machine: Machine, rest: bytes, outcome: int, outcomes: int) -> None:
         super().__init__()
+        self._machine = machine
         self._rest, self._outcome, self._outcomes = rest, outcome, outcomes
 
     @property
@@ -280,21 +312,16 @@ class Literal(State):
         if byte != self._rest[0]:
             return None
         rest = self._rest[1:]
-        return Edge(Literal(rest, self._outcome, self._outcomes)) if rest else Edge(None, self._outcome)
+        return Edge(self._machine.literal(rest, self._outcome, self._outcomes)) if rest else Edge(None, self._outcome)
 
 
 @final
 class Number(State):
     """Within a number, or before it."""
 
-    def __init__(self, automata: Sequence[ByteAutomaton], at: Sequence[int]) -> None:
+    def __init__(self, machine: Machine, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> None:
         super().__init__()
-        self._automata, self._at = automata, at
-
-    @classmethod
-    def of(cls, automata: Sequence[ByteAutomaton]) -> Number:
-        """Return the state before a number."""
-        return cls(automata, [automaton.start for automaton in automata])
+        self._machine, self._automata, self._at = machine, automata, at
 
     @property
     def ends(self) -> int | None:
@@ -310,8 +337,8 @@ class Number(State):
 
     def _edge(self, byte: int) -> Edge | None:
         pairs = zip(self._automata, self._at, strict=True)
-        at = [int(automaton.targets[at, automaton.byte_class[byte]]) for automaton, at in pairs]
-        return Edge(Number(self._automata, at)) if any(at) else None
+        at = tuple(int(automaton.targets[at, automaton.byte_class[byte]]) for automaton, at in pairs)
+        return Edge(self._machine.number(self._automata, at)) if any(at) else None
 
 
 class Spelled(NamedTuple):
@@ -335,7 +362,10 @@ class Spelled(NamedTuple):
             return None
         if self.strings.lengths is None:
             return self._replace(at=at)
-        found = self._replace(at=at, count=self.count + (at == self.automaton.start))
+        # Beyond the last bound characters need not be counted, so free strings have one state.
+        low, high = self.strings.lengths[-1]
+        count = min(self.count + (at == self.automaton.start), low if high is None else high + 1)
+        found = self._replace(at=at, count=count)
         return found if found.size < NEVER else None
 
     @property
@@ -350,6 +380,21 @@ class Spelled(NamedTuple):
         return size + min(fits) if fits else NEVER
 
     @property
+    def ended(self) -> bool:
+        """Whether the closing quote was read."""
+        return bool(self.automaton.accepting[self.at])
+
+    @property
+    def shortest(self) -> bytes:
+        """The first of the shortest ways to the closing quote, itself included."""
+        text, one = bytearray(), self
+        while not one.ended:
+            ways = ((byte, one.after(byte)) for byte in range(256))
+            byte, one = next((byte, after) for byte, after in ways if after is not None and after.size < one.size)
+            text.append(byte)
+        return bytes(text)
+
+    @property
     def _fits(self) -> bool:
         return any(low <= self.count and (high is None or self.count <= high) for low, high in self.strings.lengths or ())
 
@@ -358,31 +403,27 @@ class Spelled(NamedTuple):
 class Text(State):
     """Within a string."""
 
-    def __init__(self, spelled: Sequence[Spelled | None]) -> None:
+    def __init__(self, machine: Machine, spelled: tuple[Spelled | None, ...]) -> None:
         super().__init__()
-        self._spelled = spelled
-
-    @classmethod
-    def of(cls, sets: Sequence[StringSet]) -> Text | None:
-        """Return the state after the opening quote; ``None`` where there is no string."""
-        spelled = [None if strings.is_empty else Spelled.of(strings) for strings in sets]
-        return cls(spelled) if any(spelled) else None
+        self._machine, self.spelled = machine, spelled
 
     @property
     def sizes(self) -> Sequence[int]:
-        return [NEVER if one is None else one.size for one in self._spelled]
+        return [NEVER if one is None else one.size for one in self.spelled]
 
     def _edge(self, byte: int) -> Edge | None:
-        spelled = [None if one is None else one.after(byte) for one in self._spelled]
+        spelled = tuple(None if one is None else one.after(byte) for one in self.spelled)
         for place, one in enumerate(spelled):
-            if one is not None and one.automaton.accepting[one.at]:
+            if one is not None and one.ended:
                 return Edge(None, place)
-        return Edge(Text(spelled)) if any(spelled) else None
+        return Edge(self._machine.text(spelled)) if any(spelled) else None
 
 
 @final
 class Array(State):
     """After the opening bracket, or after an item."""
+
+    close = 0x5D
 
     def __init__(self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool) -> None:
         super().__init__()
@@ -405,17 +446,17 @@ class Array(State):
         cells = machine.cells(steps)
         if not cells:
             return None
-        after = [machine.array(_by_goal(held, len(self._goals)), begun=True) for _, held in cells]
+        after = tuple(machine.array(_by_goal(held, len(self._goals)), begun=True) for _, held in cells)
         return machine.value(tuple(cell for cell, _ in cells)), after
 
     def _edge(self, byte: int) -> Edge | None:
-        if byte == 0x5D:
+        if byte == self.close:
             for place, goal in enumerate(self._goals):
                 if any(shape.closed for shape in goal):
                     return Edge(None, place)
             return None
         if byte in WHITE:
-            return self._machine.blank(self).edge(byte) if self._may_blank(byte) else None
+            return self._machine.blanks_in(self, self._begun).edge(byte)
         if self._item is None:
             return None
         value, after = self._item
@@ -424,8 +465,22 @@ class Array(State):
         edge = value.edge(byte)
         return None if edge is None else edge._replace(after=after)
 
-    def _may_blank(self, byte: int) -> bool:
-        return True
+
+@final
+class Close(State):
+    """Before a closing bracket."""
+
+    def __init__(self, around: Array | Object) -> None:
+        super().__init__()
+        self._around = around
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        closing = self._around.edge(self._around.close)
+        return [1 if closing is not None and closing.outcome == i else NEVER for i in range(len(self._around.sizes))]
+
+    def _edge(self, byte: int) -> Edge | None:
+        return self._around.edge(byte) if byte == self._around.close else None
 
 
 class Members(NamedTuple):
@@ -464,6 +519,8 @@ class Members(NamedTuple):
 class Object(State):
     """After the opening brace, or after a member."""
 
+    close = 0x7D
+
     def __init__(self, machine: Machine, members: Members) -> None:
         super().__init__()
         self._machine, self._members = machine, members
@@ -491,7 +548,7 @@ class Object(State):
             gone, ahead = (), tuple(other for other in members.ahead if other != name)
         else:
             gone, ahead = members.ahead, ()
-        taken = members.taken | {name}
+        taken = members.taken | {name} if self.counts else members.taken
         steps = [
             (place, value, after)
             for place, goal in enumerate(members.goals)
@@ -502,44 +559,65 @@ class Object(State):
         cells = machine.cells(steps)
         if not cells:
             return None
-        after = [
+        after = tuple(
             machine.object(Members(_by_goal(held, len(members.goals)), ahead, taken, begun=True)) for _, held in cells
-        ]
+        )
         return machine.value(tuple(cell for cell, _ in cells)), after
 
+    def is_ahead(self, name: str) -> bool:
+        """Whether a name is told apart and may come."""
+        return name in self._members.ahead
+
     @cached_property
-    def _names(self) -> Sequence[Spelled]:
+    def counts(self) -> bool:
+        """Whether something is asked of how many members there are, so that names must not come twice."""
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        return any(shape.least or shape.most is not None or shape.some for shape in shapes)
+
+    @cached_property
+    def _names(self) -> tuple[Named, ...]:
         """The names that may come: each of those ahead, and sets of others of which the same is asked."""
         members = self._members
-        found = [Spelled.of(StringSet.of_values([name])) for name in members.ahead if self.after(name) is not None]
+        found = [
+            Named(name, Spelled.of(StringSet.of_values([name]))) for name in members.ahead if self.after(name) is not None
+        ]
         cells = [~StringSet.of_values(members.taken)]
         for strings in dict.fromkeys(
             one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
         ):
             cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
         for cell in cells:
-            if self.after(_member(cell)) is not None:
-                found.append(Spelled.of(cell))
-        return found
+            spelled = Spelled.of(cell)
+            member = json.loads(b'"' + spelled.shortest)
+            if self.after(member) is not None:
+                found.append(Named(member, spelled))
+        return tuple(found)
 
     @cached_property
     def _key(self) -> State | None:
         """The state after the opening quote of a name."""
         names = self._names
-        return Key(self._machine, self, b"", names) if names else None
+        return self._machine.key(self, b"", names) if names else None
 
     def _edge(self, byte: int) -> Edge | None:
         machine, members = self._machine, self._members
-        if byte == 0x7D:
+        if byte == self.close:
             for place, goal in enumerate(members.goals):
                 if any(shape.closed for shape in goal):
                     return Edge(None, place)
             return None
         if byte in WHITE:
-            return machine.blank(self).edge(byte)
+            return machine.blanks_in(self, members.begun).edge(byte)
         if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
-            return Edge(machine.blank(Quote(self._key)) if members.begun else self._key)
+            return Edge(machine.blank(machine.quote(self._key)) if members.begun else self._key)
         return None
+
+
+class Named(NamedTuple):
+    """A set of names of which the same is asked, one of them, and how far it is spelled."""
+
+    member: str
+    spelled: Spelled
 
 
 @final
@@ -562,37 +640,50 @@ class Quote(State):
 class Key(State):
     """Within a name."""
 
-    def __init__(self, machine: Machine, members: Object, text: bytes, spelled: Sequence[Spelled]) -> None:
+    def __init__(self, machine: Machine, members: Object, text: bytes, names: tuple[Named, ...]) -> None:
         super().__init__()
-        self._machine, self._members, self._text, self._spelled = machine, members, text, spelled
+        self._machine, self._members, self._text, self.names = machine, members, text, names
 
     @cached_property
     def sizes(self) -> Sequence[int]:
         found: list[int] = []
-        for one in self._spelled:
-            colon = Colon(self._machine, self._members, json.loads(b'"' + self._text + _shortest(one)))
-            sizes = [one.size + size for size in colon.sizes]
+        for member, spelled in self.names:
+            sizes = [spelled.size + size for size in self._machine.colon(self._members, member).sizes]
             found = sizes if not found else list(map(min, found, sizes))
         return found
 
     def _edge(self, byte: int) -> Edge | None:
-        spelled = [after for one in self._spelled if (after := one.after(byte)) is not None]
-        text = self._text + bytes([byte])
-        if any(one.automaton.accepting[one.at] for one in spelled):
-            return Edge(Colon(self._machine, self._members, json.loads(b'"' + text)))
-        return Edge(Key(self._machine, self._members, text, spelled)) if spelled else None
+        names = tuple(
+            Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
+        )
+        text = self._text + bytes([byte]) if self._members.counts else b""
+        for member, spelled in names:
+            if spelled.ended:
+                return self.ended(json.loads(b'"' + text) if text else member)
+        return Edge(self._machine.key(self._members, text, names)) if names else None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether it is a name of none of those that are told apart, and need not be known."""
+        return not self._members.counts and not any(self._members.is_ahead(named.member) for named in self.names)
+
+    def ended(self, name: str) -> Edge:
+        """Return where the closing quote of a name leads."""
+        return Edge(self._machine.colon(self._members, name))
+
+    def later(self, spelled: Mapping[Spelled, Spelled | None]) -> State:
+        """Return the state in which the names are spelled further."""
+        names = ((member, spelled[before]) for member, before in self.names)
+        return self._machine.key(self._members, b"", tuple(Named(name, now) for name, now in names if now is not None))
 
 
 @final
 class Colon(State):
     """After a name."""
 
-    def __init__(self, machine: Machine, members: Object, name: str) -> None:
+    def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
         super().__init__()
-        self._machine = machine
-        found = members.after(name)
-        assert found is not None
-        self._value, self._after = found
+        self._machine, self._value, self._after = machine, value, after
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -609,27 +700,6 @@ def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ..
     for place, shape in held:
         found[place][shape] = None
     return tuple(map(tuple, found))
-
-
-def _member(strings: StringSet) -> str:
-    """Return a string of a set."""
-    return json.loads(b'"' + _shortest(Spelled.of(strings)))
-
-
-def _shortest(one: Spelled) -> bytes:
-    """Return the shortest way to the closing quote, itself included."""
-    text = bytearray()
-    while not one.automaton.accepting[one.at]:
-        size = one.size
-        for byte in range(256):
-            after = one.after(byte)
-            if after is not None and after.size < size:
-                text.append(byte)
-                one = after
-                break
-        else:
-            raise AssertionError("no byte leads to the end of the string")
-    return bytes(text)
 
 
 def _bytes_of(automaton: ByteAutomaton) -> set[int]:
