@@ -19,7 +19,7 @@ from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, Vocabul
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
 from ..guides.engine import Stopped
-from ..guides.foreign.engine import Engine, Source
+from ..guides.foreign.engine import Engine, Kind, Source
 from ..guides.foreign.engines import ENGINES
 from ..guides.foreign.guide import EngineGuide
 from ..guides.fsm import FSMGuide
@@ -34,7 +34,7 @@ from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
 from .backends import engine_name, to_source
-from .core_schema import what_is_dropped
+from .core_schema.forms import what_is_dropped
 from .output_types import GrammarText, dropped, patterns, to_language
 from .processor import TableLogitsProcessor
 
@@ -141,12 +141,11 @@ class CompiledTypes:
         engine = engine_name(backend)
         with self._compiling:
             if engine is not None:
-                return self._of_engine(engine, to_source(output_type, engine))
+                return self._of_engine(engine, to_source(output_type, engine), output_type)
             language, left_out = asked = self._language(output_type)
             if asked not in self._by_language:
                 self._by_language[asked] = self._table(language, output_type)
-                if left_out:
-                    warn_of_schema(what_is_dropped(left_out))
+                _warn(left_out)
             return _touch(self._by_language, asked)
 
     def of_processor(self, processor: Any) -> Table:
@@ -186,7 +185,7 @@ class CompiledTypes:
             self._by_source.clear()
             self._by_processor.clear()
 
-    def _of_engine(self, name: str, source: Source) -> Table:
+    def _of_engine(self, name: str, source: Source, output_type: Any) -> Table:
         if name not in self._engines:
             if not any(self._vocabulary.tokens):
                 raise UnsupportedError(
@@ -195,6 +194,8 @@ class CompiledTypes:
             self._engines[name] = ENGINES[name](self._vocabulary)
         if (name, source) not in self._by_source:
             self._by_source[name, source] = Table(EngineGuide(self._engines[name], source, self._vocabulary))
+            if source.kind is Kind.REGEX:  # a schema in it was written as one here, not by the engine
+                _warn(dropped(output_type))
         return _touch(self._by_source, (name, source))
 
     def _readable(self, language: Any) -> Table:
@@ -255,6 +256,11 @@ class CompiledTypes:
         if key not in self._by_content:
             self._by_content[key] = Table(guide())
         return _touch(self._by_content, key)
+
+
+def _warn(left_out: tuple[str, ...]) -> None:
+    if left_out:
+        warn_of_schema(what_is_dropped(left_out))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

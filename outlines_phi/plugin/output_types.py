@@ -13,7 +13,7 @@ from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from .core_schema import to_core
+from .core_schema.forms import to_core
 from .mistakes import no_format, too_deep
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
@@ -21,9 +21,9 @@ COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 
 
 def to_pattern(output_type: Any) -> str:
-    """Return the regular expression of an output type: the one that Outlines compiles for it, and in it JSON schemas as they are meant.
+    """Return the regular expression of an output type: the one that Outlines compiles for it, with JSON schemas read right.
 
-    What a JSON schema says and its regular expression does not is in :func:`dropped`; nothing here warns of it.
+    What a JSON schema says and its regular expression does not is in :func:`dropped`. Nothing here warns of it.
 
     Parameters
     ----------

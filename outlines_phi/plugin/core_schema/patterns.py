@@ -32,7 +32,7 @@ _DAY = (
     "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     "|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
 )
-_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+\-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+\-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,}"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?\^_`{|}~\-]+"
 _URI = r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})"
@@ -167,7 +167,11 @@ def _class(body: str, *, outside: bool = False) -> str:
     for place, piece in enumerate(pieces):
         if _is_class(piece):
             parts.append(_shorthand(piece, negated))
-        elif piece == "-" and 0 < place < len(pieces) - 1 and not (_is_class(pieces[place - 1]) or _is_class(pieces[place + 1])):
+        elif (
+            piece == "-"
+            and 0 < place < len(pieces) - 1
+            and not (_is_class(pieces[place - 1]) or _is_class(pieces[place + 1]))
+        ):
             parts.append("-")
         else:
             parts.append(f"\\x{{{ord(_character(piece, outside=False)):X}}}")
