@@ -102,7 +102,8 @@ def dropped(output_type: Any) -> tuple[str, ...]:
 
     Errors are those of :func:`to_pattern`.
     """
-    return tuple(pointer for schema in _schemas(to_term(output_type)) for pointer in to_core(schema.schema).dropped)
+    schemas = (schema.schema for schema in _schemas(to_term(output_type)))
+    return tuple(dict.fromkeys(pointer for schema in schemas for pointer in to_core(schema).dropped))
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:

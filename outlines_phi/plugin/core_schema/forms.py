@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 from ...errors import GrammarError, UnsupportedError
 from .document import token
 from .parts import Nothing, Parts, Reader, kinds_of, matches
-from .patterns import FORMATS, PatternError, to_json_pattern
+from .patterns import FORMATS, PatternError, literal, to_json_pattern
 from .table import DIGITS, TYPES
 
 _ANY: dict[str, Any] = {"anyOf": [{}]}  # in parentheses, which {} alone lacks
@@ -322,14 +322,15 @@ def _common(some: list[Any], others: list[Any]) -> bool:
 
 
 def _inside(name: str) -> str:
-    """Return a key as it stands between quotation marks; outlines_core does not escape it."""
+    """Return a key as it stands between quotation marks, which outlines_core makes a regular expression of."""
     return json.dumps(name, ensure_ascii=False)[1:-1]
 
 
 def _spelled(value: Any, pointer: str) -> Any:
     match value:
         case dict():
-            return {_inside(key): _spelled(item, pointer) for key, item in value.items()}
+            # outlines_core puts the keys of a value into the regular expression as they are.
+            return {literal(key): _spelled(item, pointer) for key, item in value.items()}
         case list():
             return [_spelled(item, pointer) for item in value]
         case bool():

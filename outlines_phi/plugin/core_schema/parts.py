@@ -199,8 +199,8 @@ class Reader:
         by_place = any("prefixItems" in one or isinstance(one.get("items"), list) for one in items)
         if by_place and all(items) and items[0] != items[1]:
             raise UnsupportedError(
-                f"Write the items in one place: those of {left.pointer or '/'} and {right.pointer or '/'} hold at once, and some are "
-                "listed by place. Outlines' front end cannot honour both."
+                f"Write the items in one place: those of {left.pointer or '/'} and {right.pointer or '/'} hold at once, and some "
+                "are listed by place. Outlines' front end cannot honour both."
             )
 
     def _conjunction(self, keyword: str, left: Parts, right: Parts) -> Any:

@@ -25,6 +25,7 @@ _NARROW = {"d": "0-9", "w": "0-9A-Za-z_", "s": rf"\t-\r{_BLANKS}"}
 _WIDE = {"d": r"\d", "w": r"\w", "s": rf"\s{_BLANKS}"}
 """Their complements are taken of these, such that no reader of the schema finds a character that it does not allow."""
 
+_SPECIAL = r"\.+*?()|[]{}^$#&-~"
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
 _QUANTIFIER = re.compile(r"[*+?]\??|\{\d+(?:,\d*)?\}\??")
 
@@ -216,6 +217,11 @@ def _character(piece: str, *, outside: bool) -> str:
 
 def _literal(character: str) -> str:
     """Return the regular expression of the JSON spelling of a character."""
-    spelled = json.dumps(character, ensure_ascii=False)[1:-1]
-    escaped = "".join(f"\\{c}" if c in r"\.+*?()|[]{}^$#&-~" else c for c in spelled)
-    return f"(?:{escaped})" if len(spelled) > 1 else escaped
+    spelled = literal(character)
+    return f"(?:{spelled})" if len(character) < len(json.dumps(character, ensure_ascii=False)) - 2 else spelled
+
+
+def literal(text: str) -> str:
+    """Return the regular expression of the JSON spelling of a text, without quotation marks."""
+    spelled = json.dumps(text, ensure_ascii=False)[1:-1]
+    return "".join(f"\\{character}" if character in _SPECIAL else character for character in spelled)
