@@ -130,7 +130,12 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         r"assertion is not offered .* the word boundary out\n.*column 4",
     ),
     ("too large", regex("a{99999999}"), UnsupportedError, "the automaton of the pattern"),
-    ("look-ahead in a schema", Ahead, UnsupportedError, r"at /properties/name/pattern differently: `\(\?=` is not offered"),
+    (
+        "look-ahead in a schema",
+        Ahead,
+        UnsupportedError,
+        r"at /properties/name/pattern differently: `\(\?=` is not offered",
+    ),
     ("impossible bounds", Bounds, EmptyLanguageError, "at /properties/name: minLength is more than maxLength"),
     (
         "impossible items",

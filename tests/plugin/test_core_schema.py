@@ -135,6 +135,7 @@ RIGHT: list[tuple[str, Any, list[str], list[str]]] = [
     ("anyOf", {**record(a=NULL, b=NULL), "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, ['{"b":null}'], ["{}"]),
     ("anyOf", {"type": "string", "anyOf": [{"maxLength": 1}, {"minLength": 3}]}, ['"a"', '"abc"'], ['"ab"', "3"]),
     ("oneOf", {"oneOf": [STRING, INTEGER]}, ['"a"', "3"], ["null"]),
+    ("oneOf", {"oneOf": [A, {"type": "array", "items": NULL}]}, ['"a"', "[null]"], ["null"]),
     ("oneOf", {"oneOf": [A, B]}, ['"a"', '"b"'], ['"c"']),
     (
         "oneOf",

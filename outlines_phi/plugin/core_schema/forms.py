@@ -18,6 +18,15 @@ from .table import DIGITS, TYPES
 
 _ANY: dict[str, Any] = {"anyOf": [{}]}  # in parentheses, which {} alone lacks
 _MOST_VALUES = 256
+_SHAPES = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
 
 
 class CoreSchema(NamedTuple):
@@ -83,6 +92,8 @@ class _Writer:
             return self._values(flat, given)
         if flat.choices:
             return self._alternatives(flat)
+        if flat.get("not") in ({}, True):
+            raise self._reader.empty(flat.at["not"], "every value fits it")
         if flat.get("not", False) is not False:
             self._reader.drop(flat, "not")
         if "then" in flat.keywords or "else" in flat.keywords:
@@ -144,13 +155,9 @@ class _Writer:
         )
 
     def _apart(self, one: Parts, other: Parts, kind: Any = None, deep: int = 2) -> bool:
-        if one.get("type") and other.get("type"):
-            kinds = [
-                {"number" if kind == "integer" else kind for kind in kinds_of(part.get("type"))}
-                for part in (one, other)
-            ]
-            if not kinds[0] & kinds[1]:
-                return True
+        kinds = [_shapes(part) for part in (one, other)]
+        if kinds[0] and kinds[1] and not kinds[0] & kinds[1]:
+            return True
         values = [part.get("enum", [part.get("const")] if "const" in part.keywords else None) for part in (one, other)]
         if values[0] is not None and values[1] is not None and not _common(*values):
             return True
@@ -310,6 +317,14 @@ class _Writer:
 
 def _one_of(forms: list[dict[str, Any]]) -> dict[str, Any]:
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+
+def _shapes(part: Parts) -> set[str]:
+    """Return the types that a value can have, by what is said of it; none where nothing is."""
+    if "type" in part.keywords:
+        return {"number" if kind == "integer" else kind for kind in kinds_of(part.keywords["type"])}
+    values = part.get("enum", [part.keywords["const"]] if "const" in part.keywords else [])
+    return {_SHAPES[type(value)] for value in values}
 
 
 def _common(some: list[Any], others: list[Any]) -> bool:
