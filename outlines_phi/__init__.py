@@ -27,6 +27,7 @@ from .errors import GrammarWarning as GrammarWarning
 from .errors import InterruptedDraws as InterruptedDraws
 from .errors import ModelError as ModelError
 from .errors import OutlinesPhiError as OutlinesPhiError
+from .errors import SchemaWarning as SchemaWarning
 from .errors import UnsupportedError as UnsupportedError
 from .errors import ValueReadError as ValueReadError
 from .errors import VocabularyError as VocabularyError
@@ -136,6 +137,7 @@ __all__ = [
     "RolloutPhi",
     "SMC",
     "SamplingSettings",
+    "SchemaWarning",
     "Site",
     "StateValues",
     "Table",
