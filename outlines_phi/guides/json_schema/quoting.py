@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...automaton import ByteAutomaton
-from .code_automaton import CodeAutomaton
 from .spelled import Spelling, spelled
 from .strings import StringSet
 
@@ -36,13 +35,13 @@ def quoted(strings: StringSet) -> ByteAutomaton:
     UnsupportedError
         A length is greater than an automaton can count.
     """
-    automaton = strings.code_automaton
-    return spelled(automaton, _in_json(automaton), closing=QUOTE)
+    return spelled(strings.code_automaton, _in_json, closing=QUOTE)
 
 
-def _in_json(automaton: CodeAutomaton) -> tuple[Spelling, int]:
+@lru_cache(maxsize=256)
+def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
-    spelling = Spelling(automaton)
+    spelling = Spelling(bounds, classes)
     surrogate = spelling.fork(
         HEX[:12],
         [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]
