@@ -3,7 +3,7 @@
 Soundness comes first: what a format accepts here is accepted by the usual validators, and so some of what the standards
 allow is left out. These are the places:
 
-- no leap seconds, no year 0000, no more than six digits of a second's fraction: Python's `datetime` has none of them;
+- no leap seconds and no year 0000: Python's `datetime` has neither;
 - no numbers of more than six digits in a duration: Python's `timedelta` ends at a thousand million days;
 - no quoted name and no address in brackets in an e-mail, and a domain of two labels or more;
 - no label of a host name whose third and fourth character are both `-`: such a label must be decoded to be judged.
@@ -54,7 +54,7 @@ _DATE = (
     r"(?:(?!0000)[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
     rf"02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
 )
-_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:[Zz]|[+\-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+\-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 
 
 def _parts_of(units: str) -> str:
