@@ -217,7 +217,12 @@ def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDA
     to_accept, to_refuse = (
         distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, ~accepting)
     )
-    rows = [to_accept, to_refuse, _heights(targets, to_accept != UNREACHABLE), _heights(targets, to_refuse != UNREACHABLE)]
+    rows = [
+        to_accept,
+        to_refuse,
+        _heights(targets, to_accept != UNREACHABLE),
+        _heights(targets, to_refuse != UNREACHABLE),
+    ]
     block, blocks = _numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:
         block, found = _numbered(np.concatenate([block[:, None], block[targets]], axis=1))

@@ -60,10 +60,16 @@ _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:[Zz]|[+\-](?
 def _parts_of(units: str) -> str:
     """Return the pattern of one or more of these units that follow each other, each with its number."""
     number = "[0-9]{1,6}"
-    return "(?:" + "|".join(
-        f"{number}{unit}" + "".join(f"(?:{number}{later}" for later in units[at + 1 :]) + ")?" * (len(units) - at - 1)
-        for at, unit in enumerate(units)
-    ) + ")"
+    return (
+        "(?:"
+        + "|".join(
+            f"{number}{unit}"
+            + "".join(f"(?:{number}{later}" for later in units[at + 1 :])
+            + ")?" * (len(units) - at - 1)
+            for at, unit in enumerate(units)
+        )
+        + ")"
+    )
 
 
 _DURATION = rf"P(?:{_parts_of('YMD')}(?:T{_parts_of('HMS')})?|T{_parts_of('HMS')}|[0-9]{{1,6}}W)"
@@ -81,14 +87,18 @@ _BYTE = "(?:[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5])"
 _IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
 _H = "[0-9A-Fa-f]{1,4}"
 _LAST = f"(?:{_H}:{_H}|{_IPV4})"  # 32 bits
-_IPV6 = "(?:" + "|".join(
-    [f"(?:{_H}:){{6}}{_LAST}"]
-    + [
-        (f"(?:(?:{_H}:){{0,{before - 1}}}{_H})?" if before else "") + "::" + f"(?:{_H}:){{{5 - before}}}{_LAST}"
-        for before in range(6)
-    ]
-    + [f"(?:(?:{_H}:){{0,4}}{_H})?::{_H}", f"(?:(?:{_H}:){{0,5}}{_H})?::"]
-) + ")"
+_IPV6 = (
+    "(?:"
+    + "|".join(
+        [f"(?:{_H}:){{6}}{_LAST}"]
+        + [
+            (f"(?:(?:{_H}:){{0,{before - 1}}}{_H})?" if before else "") + "::" + f"(?:{_H}:){{{5 - before}}}{_LAST}"
+            for before in range(6)
+        ]
+        + [f"(?:(?:{_H}:){{0,4}}{_H})?::{_H}", f"(?:(?:{_H}:){{0,5}}{_H})?::"]
+    )
+    + ")"
+)
 
 # E-mail: the dot-atoms of RFC 5321. The names that RFC 2606 and its like keep from the network are left out.
 _ATOM = r"A-Za-z0-9!#$%&'*+\-/=?^_`{|}~"
@@ -100,7 +110,10 @@ def _email(local: str) -> Callable[[], StringSet]:
     def build() -> StringSet:
         strings = matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
         strings &= matching("^[^@]{1,64}@") & ~matching(_NO_TAG)
-        kept = "|".join("".join(f"[{c}{c.upper()}]" for c in name) for name in ("arpa", "invalid", "local", "localhost", "onion", "test"))
+        kept = "|".join(
+            "".join(f"[{c}{c.upper()}]" for c in name)
+            for name in ("arpa", "invalid", "local", "localhost", "onion", "test")
+        )
         return strings & ~matching(f"\\.(?:{kept})$")
 
     return build
@@ -146,7 +159,9 @@ _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 
 def _uuid(version: str = "[0-9A-Fa-f]") -> Callable[[], StringSet]:
     variant = "[0-9A-Fa-f]" if len(version) > 1 else "[89ABab]"
-    return _whole(f"[0-9A-Fa-f]{{8}}-[0-9A-Fa-f]{{4}}-{version}[0-9A-Fa-f]{{3}}-{variant}[0-9A-Fa-f]{{3}}-[0-9A-Fa-f]{{12}}")
+    return _whole(
+        f"[0-9A-Fa-f]{{8}}-[0-9A-Fa-f]{{4}}-{version}[0-9A-Fa-f]{{3}}-{variant}[0-9A-Fa-f]{{3}}-[0-9A-Fa-f]{{12}}"
+    )
 
 
 FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(

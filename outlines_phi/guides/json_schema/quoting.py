@@ -16,10 +16,10 @@ NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """What the letter after a backslash stands for."""
 
-HEX = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
+HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
 """The bytes of each hexadecimal digit, in either case."""
 
-AFTER_HIGH = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
+AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
 """What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 

@@ -109,7 +109,11 @@ class Spelling:
     def in_utf8(self, without: str = "") -> list[Edge]:
         """Return the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
         edges = [(byte, byte, self.digits(byte, ())) for byte in range(0x80) if chr(byte) not in without]
-        for leads, length, least in ((range(0xC2, 0xE0), 1, 0x80), (range(0xE0, 0xF0), 2, 0x800), (range(0xF0, 0xF5), 3, 0x10000)):
+        for leads, length, least in (
+            (range(0xC2, 0xE0), 1, 0x80),
+            (range(0xE0, 0xF0), 2, 0x800),
+            (range(0xF0, 0xF5), 3, 0x10000),
+        ):
             for lead in leads:
                 base = (lead & (0x3F >> length)) << 6 * length
                 edges.append((lead, lead, self.digits(base, [CONTINUATION] * length, least)))
@@ -123,7 +127,9 @@ def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, i
     return spelling, spelling.place(spelling.in_utf8())
 
 
-def spelled(automaton: CodeAutomaton, in_bytes: Callable[..., tuple[Spelling, int]], *, closing: int | None = None) -> ByteAutomaton:
+def spelled(
+    automaton: CodeAutomaton, in_bytes: Callable[..., tuple[Spelling, int]], *, closing: int | None = None
+) -> ByteAutomaton:
     """Return the automaton of the spellings of the members.
 
     Parameters

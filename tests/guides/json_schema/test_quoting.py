@@ -24,7 +24,20 @@ SETS = [
 ]
 
 PIECES = ["a", "é", "😀", "\uffff", '"', "\\", "\n", "/", "0", "\x7f", "\\x", "\\u12", "\\ud83d", "\\uDE00"]
-ESCAPES = ['\\"', "\\\\", "\\/", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0061", "\\u00E9", "\\ud83d\\ude00", "\\uD83D\\uDe01"]
+ESCAPES = [
+    '\\"',
+    "\\\\",
+    "\\/",
+    "\\b",
+    "\\f",
+    "\\n",
+    "\\r",
+    "\\t",
+    "\\u0061",
+    "\\u00E9",
+    "\\ud83d\\ude00",
+    "\\uD83D\\uDe01",
+]
 PIECES += [*ESCAPES, *ESCAPES, "\\u0000", "\\ud7ff", "\\uE000", "\\udbff\\udfff", "\\uFFFF"]
 
 
@@ -62,9 +75,7 @@ def test_every_character_may_be_spelled_by_its_code(text: str, is_member: bool, 
 
 def test_all_spellings_of_a_string_are_there() -> None:
     spellings = quoted(StringSet.of_values(["/"])).members_up_to(100, 100)
-    assert spellings is not None and sorted(spellings) == sorted(
-        [b'/"', b'\\/"', b'\\u002f"', b'\\u002F"']
-    )
+    assert spellings is not None and sorted(spellings) == sorted([b'/"', b'\\/"', b'\\u002f"', b'\\u002F"'])
 
 
 def test_lone_and_crossed_surrogates_are_no_characters() -> None:
