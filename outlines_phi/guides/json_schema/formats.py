@@ -6,7 +6,9 @@ allow is left out. These are the places:
 - no leap seconds and no year 0000: Python's `datetime` has neither;
 - no numbers of more than six digits in a duration: Python's `timedelta` ends at a thousand million days;
 - no quoted name and no address in brackets in an e-mail, and a domain of two labels or more;
-- no label of a host name whose third and fourth character are both `-`: such a label must be decoded to be judged.
+- no label of a host name whose third and fourth character are both `-`: such a label must be decoded to be judged;
+- no digit behind a zero in the number of a relative JSON pointer, no prefix of four digits and no variable that begins
+  with `%` in a URI template: validators in wide use stumble over these.
 """
 
 from __future__ import annotations
@@ -149,8 +151,8 @@ _URI, _RELATIVE = _uri()
 _IRI, _IRI_RELATIVE = _uri(_UCS, _PRIVATE)
 
 # URI templates: RFC 6570.
-_VARNAME = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*"
-_VARSPEC = rf"{_VARNAME}(?::[1-9][0-9]{{0,3}}|\*)?"
+_VARNAME = r"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*"
+_VARSPEC = rf"{_VARNAME}(?::[1-9][0-9]{{0,2}}|\*)?"
 _LITERAL = rf"[!#$&-;=?-\[\]_a-z~{_UCS}{_PRIVATE}]|%[0-9A-Fa-f]{{2}}"
 _TEMPLATE = rf"(?:{_LITERAL}|\{{[+#./;?&]?{_VARSPEC}(?:,{_VARSPEC})*\}})*"
 
@@ -183,7 +185,7 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
         "uuid": _uuid(),
         **{f"uuid{version}": _uuid(str(version)) for version in range(1, 9)},
         "json-pointer": _whole(_POINTER),
-        "relative-json-pointer": _whole(rf"(?:0|[1-9][0-9]*)(?:#|{_POINTER})"),
+        "relative-json-pointer": _whole(rf"(?:0|[1-9]+0?)(?:#|{_POINTER})"),
     }
 )
 """What builds the strings of each format."""
