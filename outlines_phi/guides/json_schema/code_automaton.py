@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -190,14 +191,18 @@ class CodeAutomaton:
         height = _heights(self.targets, self.distances != UNREACHABLE)
         return None if height[0] == UNREACHABLE else int(height[0])
 
+    @cached_property
+    def _runs(self) -> tuple[list[int], list[int]]:
+        return self.bounds.tolist(), self.classes.tolist()
+
     def contains(self, text: str) -> bool:
         """Return whether ``text`` is a member; no text with a lone surrogate is."""
-        state = 0
+        bounds, classes, state = *self._runs, 0
         for character in text:
             point = ord(character)
             if FIRST_SURROGATE <= point < AFTER_SURROGATES:
                 return False
-            state = int(self.targets[state, self.classes[np.searchsorted(self.bounds, point, side="right") - 1]])
+            state = self.targets[state, classes[bisect_right(bounds, point) - 1]]
         return bool(self.accepting[state])
 
 
@@ -212,7 +217,12 @@ def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDA
     to_accept, to_refuse = (
         distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, ~accepting)
     )
-    rows = [to_accept, to_refuse, _heights(targets, to_accept != UNREACHABLE), _heights(targets, to_refuse != UNREACHABLE)]
+    rows = [
+        to_accept,
+        to_refuse,
+        _heights(targets, to_accept != UNREACHABLE),
+        _heights(targets, to_refuse != UNREACHABLE),
+    ]
     block, blocks = _numbered(np.stack(rows, axis=1).astype(np.int32))
     while True:
         block, found = _numbered(np.concatenate([block[:, None], block[targets]], axis=1))

@@ -15,7 +15,7 @@ from ...errors import UnsupportedError
 from ..regex import compile_regex
 
 CodePoints = tuple[int, ...]
-"""An inversion list: the first code point of a run inside the set, of the run outside that follows, of the next inside, and so on."""
+"""An inversion list: the first code point of a run inside the set, then of the run outside that follows, and so on."""
 
 FIRST_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
 """Surrogates are no characters. A set may hold them, but no string does."""
@@ -42,7 +42,9 @@ def characters(text: str) -> CodePoints:
 
 def union(sets: Iterable[CodePoints]) -> CodePoints:
     """Return what is in any of ``sets``."""
-    return ranges(*((first, after - 1) for points in sets for first, after in zip(points[::2], points[1::2], strict=True)))
+    return ranges(
+        *((first, after - 1) for points in sets for first, after in zip(points[::2], points[1::2], strict=True))
+    )
 
 
 def others(points: CodePoints) -> CodePoints:
@@ -73,7 +75,9 @@ def cut(sets: list[CodePoints]) -> tuple[NDArray[np.int32], NDArray[np.int32], l
 
 def skip_surrogates(bounds: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return ``bounds`` with each place inside the surrogates moved to the end of them."""
-    return np.where((bounds >= FIRST_SURROGATE) & (bounds < AFTER_SURROGATES), AFTER_SURROGATES, bounds).astype(np.int32)
+    return np.where((bounds >= FIRST_SURROGATE) & (bounds < AFTER_SURROGATES), AFTER_SURROGATES, bounds).astype(
+        np.int32
+    )
 
 
 @lru_cache(maxsize=64)
@@ -111,4 +115,3 @@ def _places(automaton: ByteAutomaton) -> list[int]:
     breaks = np.flatnonzero(np.diff(points) != 1)
     firsts, lasts = points[np.concatenate([[0], breaks + 1])], points[np.concatenate([breaks, [len(points) - 1]])]
     return np.stack([firsts, lasts + 1], axis=1).reshape(-1).tolist()
-

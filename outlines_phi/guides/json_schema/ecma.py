@@ -142,7 +142,9 @@ class _Reader:
         raise GrammarError(problem, self.text, self.at)
 
     def refuse(self, remedy: str, feature: str) -> NoReturn:
-        raise UnsupportedError(f"{remedy}. The pattern {self.text!r} has {feature} at offset {self.at}, which is not offered.")
+        raise UnsupportedError(
+            f"{remedy}. The pattern {self.text!r} has {feature} at offset {self.at}, which is not offered."
+        )
 
     def found(self, expression: re.Pattern[str]) -> re.Match[str] | None:
         """Return the match at this place, and go behind it."""
@@ -301,8 +303,6 @@ class _Reader:
 def _is_single(points: CodePoints) -> bool:
     """Return whether the set has one member."""
     return len(points) == 2 and points[1] == points[0] + 1
-
-
 
 
 ANYTHING = Repeat(Chars(EVERYTHING), 0, None)

@@ -120,8 +120,8 @@ class _Builder:
             else:
                 if any(isinstance(inner, (Ahead, End)) for inner in _parts(part.part)):
                     raise UnsupportedError(
-                        f"Put the look-ahead behind the look-behind. The pattern {_short(self.pattern)} has a look-ahead or `$` inside a "
-                        "look-behind, which is not offered."
+                        f"Put the look-ahead behind the look-behind. The pattern {_short(self.pattern)} has a "
+                        "look-ahead or `$` inside a look-behind, which is not offered."
                     )
                 rest = self.rest(ecma.ANYTHING, self.rest(part.part, FINISHED))
                 targets, accepting = self.subsets(rest, (0,) * len(self.behinds))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...automaton import ByteAutomaton
-from .code_automaton import CodeAutomaton
 from .spelled import Spelling, spelled
 from .strings import StringSet
 
@@ -17,10 +16,10 @@ NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """What the letter after a backslash stands for."""
 
-HEX = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
+HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
 """The bytes of each hexadecimal digit, in either case."""
 
-AFTER_HIGH = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
+AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
 """What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
 
 
@@ -36,13 +35,13 @@ def quoted(strings: StringSet) -> ByteAutomaton:
     UnsupportedError
         A length is greater than an automaton can count.
     """
-    automaton = strings.code_automaton
-    return spelled(automaton, _in_json(automaton), closing=QUOTE)
+    return spelled(strings.code_automaton, _in_json, closing=QUOTE)
 
 
-def _in_json(automaton: CodeAutomaton) -> tuple[Spelling, int]:
+@lru_cache(maxsize=256)
+def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
-    spelling = Spelling(automaton)
+    spelling = Spelling(bounds, classes)
     surrogate = spelling.fork(
         HEX[:12],
         [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]

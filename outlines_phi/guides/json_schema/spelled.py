@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,13 +32,14 @@ class Spelling:
     to places before it, so that places are in the order in which they can be worked off.
     """
 
-    def __init__(self, automaton: CodeAutomaton) -> None:
-        self.classes = automaton.targets.shape[1]
+    def __init__(self, bounds: tuple[int, ...], classes: tuple[int, ...]) -> None:
+        self.classes = max(classes) + 1
         self.edges: list[tuple[Edge, ...]] = []
         self.below: list[int] = [1 << number for number in range(self.classes)]
         """The classes that each place leads to, as bits."""
         self._places: dict[tuple[Edge, ...], int] = {}
-        self._class_of = dict(zip(automaton.bounds.tolist(), automaton.classes.tolist(), strict=True))
+        self._even: dict[tuple[int, ...], int] = {}
+        self._class_of = dict(zip(bounds, classes, strict=True))
         # Surrogates and what lies beyond Unicode belong to no class; no run begins among surrogates.
         before = max(first for first in self._class_of if first < FIRST_SURROGATE)
         self._class_of.setdefault(AFTER_SURROGATES, self._class_of[before])
@@ -96,43 +98,55 @@ class Spelling:
 
     def _evenly(self, number: int, radices: Sequence[Sequence[Sequence[int]]]) -> int:
         """Return the place from which any digits lead to the class ``number``."""
-        for digit in reversed(radices if number != NOWHERE else ()):
-            number = self.fork(digit, [number] * len(digit))
-        return number
+        if number == NOWHERE or not radices:
+            return number
+        key = (number, *map(id, radices))  # digits are constants
+        if key not in self._even:
+            below = self._evenly(number, radices[1:])
+            self._even[key] = self.fork(radices[0], [below] * len(radices[0]))
+        return self._even[key]
 
     def in_utf8(self, without: str = "") -> list[Edge]:
         """Return the edges by which characters are spelled in UTF-8, but for those ASCII ones in ``without``."""
         edges = [(byte, byte, self.digits(byte, ())) for byte in range(0x80) if chr(byte) not in without]
-        for leads, length, least in ((range(0xC2, 0xE0), 1, 0x80), (range(0xE0, 0xF0), 2, 0x800), (range(0xF0, 0xF5), 3, 0x10000)):
+        for leads, length, least in (
+            (range(0xC2, 0xE0), 1, 0x80),
+            (range(0xE0, 0xF0), 2, 0x800),
+            (range(0xF0, 0xF5), 3, 0x10000),
+        ):
             for lead in leads:
                 base = (lead & (0x3F >> length)) << 6 * length
                 edges.append((lead, lead, self.digits(base, [CONTINUATION] * length, least)))
         return edges
 
 
-def utf8(automaton: CodeAutomaton) -> tuple[Spelling, int]:
+@lru_cache(maxsize=64)
+def utf8(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters in UTF-8, and where it begins."""
-    spelling = Spelling(automaton)
+    spelling = Spelling(bounds, classes)
     return spelling, spelling.place(spelling.in_utf8())
 
 
-def spelled(automaton: CodeAutomaton, spelling: tuple[Spelling, int], *, closing: int | None = None) -> ByteAutomaton:
+def spelled(
+    automaton: CodeAutomaton, in_bytes: Callable[..., tuple[Spelling, int]], *, closing: int | None = None
+) -> ByteAutomaton:
     """Return the automaton of the spellings of the members.
 
     Parameters
     ----------
     automaton
         The members.
-    spelling
-        How a character is spelled: the decision graph, and the place where it begins.
+    in_bytes
+        How characters are spelled, by the first of each run of them and its class: the decision graph, and where it begins.
     closing
         A byte that ends a member; ``None`` if members end by themselves.
     """
-    graph, root = spelling
+    graph, root = in_bytes(tuple(automaton.bounds.tolist()), tuple(automaton.classes.tolist()))
     alive = np.flatnonzero(automaton.distances != UNREACHABLE).tolist()
     number = {state: place for place, state in enumerate(alive, 1)}
     states = len(alive) + 1  # with DEAD
-    end = states if closing is not None else DEAD
+    closing = closing if alive else None
+    end = states
     states += closing is not None
     places: dict[tuple[Edge, ...], int] = {}
     sources: list[int] = []
@@ -159,7 +173,7 @@ def spelled(automaton: CodeAutomaton, spelling: tuple[Spelling, int], *, closing
     accepting = np.zeros(states, dtype=bool)
     if closing is None:
         accepting[1 : len(alive) + 1] = automaton.accepting[alive]
-    elif alive:
+    else:
         accepting[end] = True
     table = np.array(edges, dtype=np.int64).reshape(-1, 3)
     counts = table[:, 1] - table[:, 0] + 1

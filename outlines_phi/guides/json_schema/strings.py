@@ -82,7 +82,7 @@ class StringSet:
     @cached_property
     def byte_automaton(self) -> ByteAutomaton:
         """The automaton over the bytes of the strings in UTF-8."""
-        return spelled(self.code_automaton, utf8(self.code_automaton))
+        return spelled(self.code_automaton, utf8)
 
     @property
     def is_empty(self) -> bool:
@@ -136,8 +136,11 @@ class StringSet:
                 return self
             if not needed:
                 return StringSet.none()
-            beyond = needed[-1][1] if needed[-1][1] != self.longest else None
-            other = StringSet((*needed[:-1], (needed[-1][0], beyond)), None)
+            if needed[0][0] == self.shortest:
+                needed = ((0, needed[0][1]), *needed[1:])
+            if needed[-1][1] == self.longest:
+                needed = (*needed[:-1], (needed[-1][0], None))
+            other = StringSet(needed, None)
         return StringSet.of_automaton(self.code_automaton & other.code_automaton)
 
     def __or__(self, other: StringSet) -> StringSet:
