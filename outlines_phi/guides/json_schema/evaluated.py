@@ -71,13 +71,13 @@ def _cases(place: Place, keyword: str) -> Iterator[tuple[Formula, list[Evaluated
             sometimes.setdefault(one.condition, []).append(one)
     if len(sometimes) > BRANCHES:
         raise UnsupportedError(
-            f"Use {keyword} beside at most {BRANCHES} branches of anyOf, oneOf, if and dependentSchemas. There are {len(sometimes)} "
-            f"at {place.pointer} of the JSON schema."
+            f"Use {keyword} beside at most {BRANCHES} branches of anyOf, oneOf, if and dependentSchemas. There are "
+            f"{len(sometimes)} at {place.pointer} of the JSON schema."
         )
     for truths in product([True, False], repeat=len(sometimes)):
         chosen = list(zip(sometimes, truths, strict=True))
         condition = both(*(one if true else negated(one) for one, true in chosen))
-        yield condition, always + [one for one, true in chosen if true for one in sometimes[one]]
+        yield condition, always + [spoken for one, true in chosen if true for spoken in sometimes[one]]
 
 
 def _of(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
@@ -254,7 +253,11 @@ def equal_to(values: Iterable[Any]) -> Formula:
                 items = Items(tuple(equal_to([item]) for item in value), TRUE)
                 others.append(both(kind(["array"]), Length(len(value), len(value)), items))
             case "object":
-                members = [formula for name, item in value.items() for formula in (Required(name), Member(name, equal_to([item])))]
+                members = [
+                    formula
+                    for name, item in value.items()
+                    for formula in (Required(name), Member(name, equal_to([item])))
+                ]
                 others.append(both(kind(["object"]), Size(len(value), len(value)), *members))
             case literal:
                 kinds.add(literal)
@@ -294,9 +297,9 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
                 true(formula.rest, item) for item in value[len(formula.first) :]
             )
         case Contains(), "array":
-            return _within(sum(true(formula.item, item) for item in value), formula)
+            return _within(sum(true(formula.item, item) for item in value), formula.least, formula.most)
         case (Length(), "array") | (Size(), "object"):
-            return _within(len(value), formula)
+            return _within(len(value), formula.least, formula.most)
         case Unique(), "array":
             return len(set(map(identity, value))) == len(value)
         case Required(), "object":
@@ -314,5 +317,5 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
     return True
 
 
-def _within(count: int, formula: Contains | Length | Size) -> bool:
-    return formula.least <= count and (formula.most is None or count <= formula.most)
+def _within(count: int, least: int, most: int | None) -> bool:
+    return least <= count and (most is None or count <= most)

@@ -16,9 +16,12 @@ from ...partition import EOS, NEVER, Partition
 from ...trie import Trie
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .machine import BLANKS, Configuration, Edge, End, Key, Machine, Spelled, Stack, State, Text
+from .containers import Key
+from .machine import BLANKS, Configuration, Machine, Stack
+from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
+from .states import Edge, State
 
 _FIRST = DONE + 1
 
@@ -76,7 +79,9 @@ class JSONGuide(Guide):
     shortest = False
 
     def __init__(self, machine: Machine, vocabulary: Vocabulary) -> None:
-        check_kind("JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it")
+        check_kind(
+            "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
+        )
         self.machine, self.vocabulary = machine, vocabulary
         self._trie = Trie.of(vocabulary)
         missing = set(range(0x20, 0x7F)) - {token[0] for token in vocabulary.tokens if len(token) == 1}
@@ -251,7 +256,7 @@ class JSONGuide(Guide):
             return False
         nodes = np.array([node])
         at = np.array([[one.at] for one in parts])
-        count = np.array([[one.count] for one in parts])
+        count = np.array([[one.written] for one in parts])
         stays: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         while len(nodes):
             children, per_node = self._trie.below(nodes)
@@ -284,7 +289,7 @@ class JSONGuide(Guide):
         """Return a later state of the same string."""
         half = len(parts)
         later = {
-            part: part._replace(at=at, count=count) if at else None
+            part: part._replace(at=at, written=count) if at else None
             for part, at, count in zip(parts, code[:half], code[half:], strict=True)
         }
         if isinstance(state, Text):

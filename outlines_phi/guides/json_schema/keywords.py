@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 from .evaluated import unevaluated_items, unevaluated_members
-from .formats import FORMATS
+from .formats import format_strings
 from .formula import (
     TRUE,
     Contains,
@@ -102,8 +102,9 @@ def _pattern(place: Place) -> Formula:
 
 def _format(place: Place) -> Formula:
     name = place.text("format")
-    if name in FORMATS:
-        return Textual(FORMATS[name]())
+    strings = format_strings(name)
+    if strings is not None:
+        return Textual(strings)
     place.leave_out("format", f"the format {name!r} is not known")
     return TRUE
 
@@ -178,7 +179,9 @@ def _without(name: str) -> Formula:
 
 def _one_of(place: Place) -> Formula:
     each = place.each("oneOf")
-    return either(*(both(one, *(negated(other) for j, other in enumerate(each) if j != i)) for i, one in enumerate(each)))
+    return either(
+        *(both(one, *(negated(other) for j, other in enumerate(each) if j != i)) for i, one in enumerate(each))
+    )
 
 
 def _if(place: Place) -> Formula:

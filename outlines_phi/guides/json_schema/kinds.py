@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TypeVar, final
 
@@ -38,6 +38,7 @@ MOST_SHAPES = 512
 """Alternatives of one array or object."""
 
 AShape = TypeVar("AShape", ArrayShape, ObjectShape)
+ASet = TypeVar("ASet", NumberSet, StringSet)
 
 
 @final
@@ -76,56 +77,57 @@ class Kinds:
     def numbers(self, formula: Formula) -> NumberSet:
         """Return the numbers that a formula is true of."""
         if formula not in self._numbers:
-            self._numbers[formula] = self._set(formula, "number", NumberSet)
+            self._numbers[formula] = self._set(formula, "number", NumberSet.all(), NumberSet.none())
         return self._numbers[formula]
 
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""
         if formula not in self._strings:
-            self._strings[formula] = self._set(formula, "string", StringSet)
+            self._strings[formula] = self._set(formula, "string", StringSet.all(), StringSet.none())
         return self._strings[formula]
 
-    def _set(self, formula: Formula, kind: str, sets: type[NumberSet] | type[StringSet]) -> NumberSet | StringSet:
+    def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
         match formula:
-            case Numeric() if kind == "number":
-                return formula.numbers
-            case Textual() if kind == "string":
-                return formula.strings
+            case Numeric() | Textual():
+                found = formula.numbers if isinstance(formula, Numeric) else formula.strings
+                return found if isinstance(found, type(every)) else every
             case Not(formula=Numeric() | Textual() as atom):
-                found = self._set(atom, kind, sets)
-                return sets.none() if found == sets.all() else ~found
+                inside = self._set(atom, kind, every, none)
+                return none if inside is every else ~inside
             case And():
-                found = sets.all()
+                inside = every
                 for part in formula.formulas:
-                    found &= self._set(part, kind, sets)
-                return found
+                    inside = inside & self._set(part, kind, every, none)
+                return inside
             case Or():
-                found = sets.none()
+                inside = none
                 for part in formula.formulas:
-                    found |= self._set(part, kind, sets)
-                return found
+                    inside = inside | self._set(part, kind, every, none)
+                return inside
             case Reference() | Not(formula=Reference()):
-                return self._set(self._meant(formula), kind, sets)
-        return sets.all() if self.literal(kind, formula) else sets.none()
+                return self._set(self._meant(formula), kind, every, none)
+        return every if self.literal(kind, formula) else none
 
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
         if formula not in self._arrays:
-            self._arrays[formula] = self._shapes(formula, "array", ArrayShape())
+            self._arrays[formula] = self._shapes(formula, ArrayShape(), self._of_array)
         return self._arrays[formula]
 
     def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
         """Return the shapes of the objects that a formula is true of: each has one at least."""
         if formula not in self._objects:
-            self._objects[formula] = self._shapes(formula, "object", ObjectShape())
+            self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object)
         return self._objects[formula]
 
-    def _shapes(self, formula: Formula, kind: str, free: AShape) -> tuple[AShape, ...]:
+    def _shapes(
+        self, formula: Formula, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
+    ) -> tuple[AShape, ...]:
         match formula:
             case And():
                 found: tuple[AShape, ...] = (free,)
                 for part in formula.formulas:
-                    parts = self._shapes(part, kind, free)
+                    parts = self._shapes(part, free, of_atom)
                     if len(found) * len(parts) > MOST_SHAPES:
                         raise UnsupportedError(
                             "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
@@ -134,20 +136,22 @@ class Kinds:
                     found = tuple(dict.fromkeys(left & right for left, right in product(found, parts)))
                 return found
             case Or():
-                return tuple(dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, kind, free)))
-            case Reference() | Not(formula=Reference()):
-                return self._shapes(self._meant(formula), kind, free)
-            case Unique() | Not(formula=Unique()) if kind == "array":
-                raise UnsupportedError(
-                    "Leave uniqueItems out of the JSON schema, and check the values that are drawn. It is not supported."
+                return tuple(
+                    dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, free, of_atom))
                 )
-        shapes = self._of_array(formula) if kind == "array" else self._of_object(formula)
+            case Reference() | Not(formula=Reference()):
+                return self._shapes(self._meant(formula), free, of_atom)
+        shapes = of_atom(formula)
         if shapes is None:
-            return (free,) if self.literal(kind, formula) else ()
+            return (free,) if self.literal("array" if isinstance(free, ArrayShape) else "object", formula) else ()
         return shapes
 
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:
+            case Unique() | Not(formula=Unique()):
+                raise UnsupportedError(
+                    "Leave uniqueItems out of the JSON schema, and check the values that are drawn. It is not supported."
+                )
             case Items():
                 return (ArrayShape(first=formula.first, rest=formula.rest),)
             case Length():
@@ -156,7 +160,8 @@ class Kinds:
                 return (ArrayShape(counted=(Counted(0, formula.item, formula.least, formula.most),)),)
             case Not(formula=Items() as items):
                 found = [
-                    ArrayShape(first=(*[TRUE] * place, negated(item)), least=place + 1) for place, item in enumerate(items.first)
+                    ArrayShape(first=(*[TRUE] * place, negated(item)), least=place + 1)
+                    for place, item in enumerate(items.first)
                 ]
                 found.append(ArrayShape(counted=(Counted(len(items.first), negated(items.rest), 1, None),)))
                 return tuple(found)
@@ -182,7 +187,9 @@ class Kinds:
             case Not(formula=Required() as required):
                 return (ObjectShape(absent=frozenset([required.name])),)
             case Not(formula=Member() as member):
-                return (ObjectShape(members=((member.name, negated(member.value)),), required=frozenset([member.name])),)
+                return (
+                    ObjectShape(members=((member.name, negated(member.value)),), required=frozenset([member.name])),
+                )
             case Not(formula=Members() as members):
                 return (ObjectShape(some=(Some(members.but, members.names, negated(members.value)),)),)
             case Not(formula=Names() as names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any, Protocol, final
 from referencing import Specification
 from referencing._core import Resolver
 
-from ...errors import UnsupportedError
+from ...errors import GrammarError, UnsupportedError
 from .formula import FALSE, TRUE, Formula
 from .patterns import matching
 from .strings import StringSet
@@ -92,7 +93,9 @@ class Place:
 
     def mapping(self, keyword: str) -> dict[str, Any]:
         """Return the object that a keyword holds; an empty one where it is not there."""
-        return self._checked(keyword, lambda value: isinstance(value, dict), "an object") if keyword in self.schema else {}
+        return (
+            self._checked(keyword, lambda value: isinstance(value, dict), "an object") if keyword in self.schema else {}
+        )
 
     def listed(self, keyword: str | None, kind: type) -> list[Any]:
         """Return the list that a keyword holds, or that stands here."""
@@ -129,7 +132,9 @@ class Place:
     def malformed(self, keyword: str | None, expected: str) -> UnsupportedError:
         """Return the error of a keyword that holds something else."""
         pointer = self.pointer if keyword is None else f"{self.pointer}/{keyword}"
-        return UnsupportedError(f"Write {expected} at {pointer} of the JSON schema. It holds {self.value(keyword)!r:.80}.")
+        return UnsupportedError(
+            f"Write {expected} at {pointer} of the JSON schema. It holds {self.value(keyword)!r:.80}."
+        )
 
     def matching(self, pattern: str, *steps: str) -> StringSet:
         """Return the strings that a pattern matches, which stands in a part of this part."""
@@ -145,10 +150,10 @@ class Place:
 
     @contextmanager
     def within(self, *steps: str) -> Iterator[None]:
-        """Say in every :class:`UnsupportedError` where it arose."""
+        """Say in every error of a part where it stands."""
         try:
             yield
-        except UnsupportedError as error:
+        except (UnsupportedError, GrammarError) as error:
             pointer = "/".join([self.pointer, *(step.replace("~", "~0").replace("/", "~1") for step in steps)])
             raise UnsupportedError(f"{error} It stands at {pointer} of the JSON schema.") from error
 
@@ -160,7 +165,7 @@ class Place:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and value == value and abs(value) != float("inf")
+    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def constant(contents: Any) -> Formula | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
-import jsonschema_specifications
+from jsonschema_specifications import REGISTRY as SPECIFICATIONS
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from ...errors import UnsupportedError
-from .formula import TRUE, And, Formula, Not, Or, Reference, both, holds
+from .formula import And, Formula, Not, Or, Reference, both, holds
 from .keywords import KEYWORDS, says
 from .place import Place, constant
 
@@ -61,7 +61,9 @@ class Schema:
         try:
             formula = reader.read()
         except RecursionError:
-            raise UnsupportedError("Give a JSON schema with fewer schemas inside each other. This one is too deep.") from None
+            raise UnsupportedError(
+                "Give a JSON schema with fewer schemas inside each other. This one is too deep."
+            ) from None
         return cls(formula, reader.definitions, tuple(reader.left_out))
 
     def holds(self, value: Any) -> bool:
@@ -75,7 +77,7 @@ class _Reader:
     def __init__(self, document: Any) -> None:
         specification = specification_with(_dialect(document) or "", default=DRAFT202012)
         resource = specification.create_resource(document)
-        registry: Registry[Any] = jsonschema_specifications.REGISTRY.with_resource("", resource)
+        registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)
         if resource.id():
             registry = registry.with_resource(resource.id() or "", resource)
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
@@ -119,8 +121,8 @@ class _Reader:
         reference = place.text(keyword)
         if keyword != "$ref" and not self._is_static(reference):
             raise UnsupportedError(
-                f"Write $ref for {keyword} at {place.pointer} of the JSON schema. It depends on the way that led there, which is not "
-                "supported."
+                f"Write $ref for {keyword} at {place.pointer} of the JSON schema. It depends on the way that led there, "
+                "which is not supported."
             )
         try:
             found = place.resolver.lookup(reference)
@@ -146,7 +148,9 @@ class _Reader:
         resource = specification.create_resource(place.contents)
         if resource.id() is None or place.pointer == "#":
             return replace(place, specification=specification, entered=True)
-        return replace(place, entered=True, specification=specification, resolver=place.resolver.in_subresource(resource))
+        return replace(
+            place, entered=True, specification=specification, resolver=place.resolver.in_subresource(resource)
+        )
 
     def _says(self, place: Place) -> Iterator[Formula]:
         if place.specification.name in OLD and "$ref" in place.schema:
@@ -182,8 +186,8 @@ class _Reader:
             def follow(key: str, path: dict[str, None] = path) -> None:
                 if key in path:
                     raise UnsupportedError(
-                        f"Let the references at {', '.join(path)} of the JSON schema lead to something else. They refer to one another "
-                        "without a keyword between them, so they say nothing of a value."
+                        f"Let the references at {', '.join(path)} of the JSON schema lead to something else. They refer to one "
+                        "another without a keyword between them, so they say nothing of a value."
                     )
                 if key not in settled:
                     path[key] = None

@@ -70,9 +70,8 @@ class ArrayShape:
             if one.skip:
                 ways.append([(TRUE, one._replace(skip=one.skip - 1))])
                 continue
-            passed = [] if one.most is not None else [(TRUE, one)]
-            if one.most is not None:
-                passed = [(negated(one.item), one)]
+            # Where there may be any number of them, none has to be known not to be one.
+            passed: list[tuple[Formula, Counted | None]] = [(TRUE if one.most is None else negated(one.item), one)]
             if one.most != 0:
                 left = one._replace(least=max(one.least - 1, 0), most=None if one.most is None else one.most - 1)
                 passed.append((one.item, left if left.least or left.most is not None else None))

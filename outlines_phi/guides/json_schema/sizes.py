@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import final
 
-from .formula import FALSE, TRUE, Formula, both
+from .formula import TRUE, Formula, both
 from .kinds import Kinds
 from .quoting import quoted
 from .shapes import ArrayShape, ObjectShape, Some
@@ -40,6 +40,7 @@ class Sizes:
         self._kinds = kinds
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
+        self._equations: dict[Hashable, Callable[[], int]] = {}
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -121,15 +122,23 @@ class Sizes:
             if shape.most is not None and shape.most < shape.least:
                 return NEVER
             first = shape.first[: shape.least]
-            items = sum(map(self.of, first)) + (shape.least - len(first)) * (self.of(shape.rest) if shape.least > len(first) else 0)
+            items = sum(map(self.of, first)) + (shape.least - len(first)) * (
+                self.of(shape.rest) if shape.least > len(first) else 0
+            )
             return min(NEVER, items + shape.least - (not begun) + 1)
         return min(
-            (begun + size + self.of_array(after, begun=True) for item, after in shape.steps() if (size := self.of(item)) < NEVER),
+            (
+                begun + size + self.of_array(after, begun=True)
+                for item, after in shape.steps()
+                if (size := self.of(item)) < NEVER
+            ),
             default=NEVER,
         )
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
-        if not shape.required.issubset(ahead) or (shape.most is not None and shape.most < max(shape.least, len(shape.required))):
+        if not shape.required.issubset(ahead) or (
+            shape.most is not None and shape.most < max(shape.least, len(shape.required))
+        ):
             return NEVER
         chosen = {name: shape.value(name) for name in shape.required}
         fresh = set(taken)
@@ -148,7 +157,9 @@ class Sizes:
             return NEVER
         return min(NEVER, total + count - (count > 0 and not begun) + 1)
 
-    def _add(self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]) -> int:
+    def _add(
+        self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
+    ) -> int:
         """Choose the member that is to be as ``one`` says; return its size if it has a name of its own."""
         options: list[tuple[int, str, Formula | None]] = []
         for name in ahead:
@@ -162,11 +173,11 @@ class Sizes:
         options = [option for option in options if option[0] < NEVER // 2]
         if not options:
             return NEVER
-        size, name, value = min(options, key=lambda option: option[:2])
-        if value is None:
+        size, name, chosen_value = min(options, key=lambda option: option[:2])
+        if chosen_value is None:
             fresh.add(name)
             return size
-        chosen[name] = value
+        chosen[name] = chosen_value
         return 0
 
     def _optional(
