@@ -39,6 +39,7 @@ from .guides.fsm import FSMGuide as FSMGuide
 from .guides.grammar.guide import CFGGuide as CFGGuide
 from .guides.grammar.reader import read_grammar as read_grammar
 from .guides.guide import Guide as Guide
+from .guides.json_schema.guide import JSONGuide as JSONGuide
 from .guides.table import Table as Table
 from .lm.model import LanguageModel as LanguageModel
 from .lm.table_model import TableModel as TableModel
@@ -91,6 +92,7 @@ __all__ = [
     "BigramDPPhi",
     "BudgetError",
     "CFGGuide",
+    "JSONGuide",
     "Certificate",
     "ConstraintError",
     "Draft",

@@ -298,7 +298,9 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
             )
         case Contains(), "array":
             return _within(sum(true(formula.item, item) for item in value), formula.least, formula.most)
-        case (Length(), "array") | (Size(), "object"):
+        case Length(), "array":
+            return _within(len(value), formula.least, formula.most)
+        case Size(), "object":
             return _within(len(value), formula.least, formula.most)
         case Unique(), "array":
             return len(set(map(identity, value))) == len(value)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checked import check_kind
-from ...errors import UnsupportedError
+from ...errors import UnsupportedError, warn_of_schema
 from ...partition import EOS, NEVER, Partition
 from ...trie import Trie
 from ...vocabulary import Vocabulary, check_vocabulary
@@ -27,6 +27,9 @@ _FIRST = DONE + 1
 
 _ROWS = 256
 """How many rows are kept."""
+
+MOST_SHOWN = 10
+"""Keywords that a warning names."""
 
 Afters = tuple[Sequence[State], ...]
 
@@ -120,7 +123,15 @@ class JSONGuide(Guide):
             The schema is true of no value.
         """
         check_vocabulary("JSONGuide.of", vocabulary)
-        return cls(Machine(Schema.read(schema), blanks=blanks, any_order=any_order), vocabulary)
+        read = Schema.read(schema)
+        if read.left_out:
+            shown = "; ".join(f"{pointer} ({why})" for pointer, why in read.left_out[:MOST_SHOWN])
+            more = f"; and {len(read.left_out) - MOST_SHOWN} more" if len(read.left_out) > MOST_SHOWN else ""
+            warn_of_schema(
+                f"Check the values that are drawn: {len(read.left_out)} keywords of the JSON schema are not asked of them. These "
+                f"are {shown}{more}."
+            )
+        return cls(Machine(read, blanks=blanks, any_order=any_order), vocabulary)
 
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""

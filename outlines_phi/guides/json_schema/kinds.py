@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TypeVar, final
 
+from ...automaton import ByteAutomaton
 from ...errors import UnsupportedError
+from ..regex import compile_regex
 from .formula import (
     FALSE,
     TRUE,
@@ -49,10 +51,12 @@ class Kinds:
     ----------
     definitions
         What references stand for.
+    plain_integers
+        Whether numbers that have to be whole are spelled without a fraction.
     """
 
-    def __init__(self, definitions: Mapping[str, Formula]) -> None:
-        self._definitions = definitions
+    def __init__(self, definitions: Mapping[str, Formula], *, plain_integers: bool = False) -> None:
+        self._definitions, self._plain_integers = definitions, plain_integers
         self._literals: dict[tuple[str, Formula], bool] = {}
         self._numbers: dict[Formula, NumberSet] = {}
         self._strings: dict[Formula, StringSet] = {}
@@ -79,6 +83,13 @@ class Kinds:
         if formula not in self._numbers:
             self._numbers[formula] = self._set(formula, "number", NumberSet.all(), NumberSet.none())
         return self._numbers[formula]
+
+    def spellings(self, formula: Formula) -> ByteAutomaton:
+        """Return the texts of the numbers that a formula is true of."""
+        numbers = self.numbers(formula)
+        if self._plain_integers and (numbers & ~NumberSet.integers()).is_empty:
+            return numbers.spellings & compile_regex("-?[0-9]+")
+        return numbers.spellings
 
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""

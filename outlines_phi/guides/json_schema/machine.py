@@ -62,7 +62,7 @@ class Machine:
     """
 
     def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False) -> None:
-        self.kinds = Kinds(schema.definitions)
+        self.kinds = Kinds(schema.definitions, plain_integers=schema.plain_integers)
         self.sizes = Sizes(self.kinds)
         self.any_order = any_order
         self._blanks = compile_regex(blanks)
@@ -247,7 +247,7 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        automata = tuple(kinds.numbers(goal).spellings for goal in self._goals)
+        automata = tuple(kinds.spellings(goal) for goal in self._goals)
         return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
 
 

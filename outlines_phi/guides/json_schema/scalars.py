@@ -62,7 +62,7 @@ class Number(State):
 
 
 class Spelled(NamedTuple):
-    """How far a string is spelled as a member of a set: a state of an automaton, and how many characters where these are counted."""
+    """How far a string is spelled as a member of a set: a state of an automaton, and how many characters if these are counted."""
 
     strings: StringSet
     automaton: ByteAutomaton

@@ -12,7 +12,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
-from ...errors import UnsupportedError
+from ...errors import OutlinesPhiError, UnsupportedError
 from .formula import And, Formula, Not, Or, Reference, both, holds
 from .keywords import KEYWORDS, says
 from .place import Place, constant
@@ -47,6 +47,8 @@ class Schema:
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
+    plain_integers: bool
+    """Whether 1.0 is no integer, as in draft 4."""
 
     @classmethod
     def read(cls, document: Any) -> Schema:
@@ -57,14 +59,21 @@ class Schema:
         UnsupportedError
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
-        reader = _Reader(document)
         try:
+            reader = _Reader(document)
             formula = reader.read()
+        except (AttributeError, TypeError, ValueError) as error:
+            # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
+            if isinstance(error, OutlinesPhiError):
+                raise
+            raise UnsupportedError(
+                f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
+            ) from error
         except RecursionError:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out))
+        return cls(formula, reader.definitions, tuple(reader.left_out), reader.root.specification.name == "draft-04")
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -75,6 +84,10 @@ class _Reader:
     """One document in the reading; see :class:`~outlines_phi.guides.json_schema.place.Reading`."""
 
     def __init__(self, document: Any) -> None:
+        if not isinstance(document, (dict, bool)):
+            raise UnsupportedError(
+                f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."
+            )
         specification = specification_with(_dialect(document) or "", default=DRAFT202012)
         resource = specification.create_resource(document)
         registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)

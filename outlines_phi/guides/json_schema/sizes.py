@@ -93,7 +93,7 @@ class Sizes:
         least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
         numbers = self._kinds.numbers(formula)
         if least > 1 and not numbers.is_empty:
-            spellings = numbers.spellings
+            spellings = self._kinds.spellings(formula)
             least = min(least, int(spellings.distances[spellings.start]))
         if least > 2:
             least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
