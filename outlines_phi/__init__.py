@@ -27,6 +27,7 @@ from .errors import GrammarWarning as GrammarWarning
 from .errors import InterruptedDraws as InterruptedDraws
 from .errors import ModelError as ModelError
 from .errors import OutlinesPhiError as OutlinesPhiError
+from .errors import SchemaWarning as SchemaWarning
 from .errors import UnsupportedError as UnsupportedError
 from .errors import ValueReadError as ValueReadError
 from .errors import VocabularyError as VocabularyError
@@ -38,6 +39,7 @@ from .guides.fsm import FSMGuide as FSMGuide
 from .guides.grammar.guide import CFGGuide as CFGGuide
 from .guides.grammar.reader import read_grammar as read_grammar
 from .guides.guide import Guide as Guide
+from .guides.json_schema.guide import JSONGuide as JSONGuide
 from .guides.table import Table as Table
 from .lm.model import LanguageModel as LanguageModel
 from .lm.table_model import TableModel as TableModel
@@ -90,6 +92,7 @@ __all__ = [
     "BigramDPPhi",
     "BudgetError",
     "CFGGuide",
+    "JSONGuide",
     "Certificate",
     "ConstraintError",
     "Draft",
@@ -136,6 +139,7 @@ __all__ = [
     "RolloutPhi",
     "SMC",
     "SamplingSettings",
+    "SchemaWarning",
     "Site",
     "StateValues",
     "Table",

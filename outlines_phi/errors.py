@@ -186,6 +186,10 @@ class FidelityWarning(UserWarning):
     """Some of what was returned is weighted or approximate, where exact was asked for as far as it is cheap."""
 
 
+class SchemaWarning(UserWarning):
+    """Texts may violate a JSON schema: keywords that its compiler cannot honour are named by JSON pointer, and left out."""
+
+
 class GrammarWarning(UserWarning):
     """A grammar has rules of no use; what they were is named, and they are left out."""
 
@@ -204,6 +208,11 @@ def warn_of_fidelity(message: str) -> None:
 def warn_of_grammar(message: str) -> None:
     """Give a :class:`GrammarWarning` at the line of the application that made the call."""
     _warn(message, GrammarWarning)
+
+
+def warn_of_schema(message: str) -> None:
+    """Give a :class:`SchemaWarning` at the line of the application that made the call."""
+    _warn(message, SchemaWarning)
 
 
 def _warn(message: str, category: type[Warning]) -> None:

@@ -66,6 +66,7 @@ PUBLIC = [
     "RolloutPhi",
     "SMC",
     "SamplingSettings",
+    "SchemaWarning",
     "Site",
     "StateValues",
     "Table",

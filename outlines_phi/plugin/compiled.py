@@ -15,11 +15,11 @@ from outlines.processors import OutlinesLogitsProcessor
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
-from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
+from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError, warn_of_schema
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
 from ..guides.engine import Stopped
-from ..guides.foreign.engine import Engine, Source
+from ..guides.foreign.engine import Engine, Kind, Source
 from ..guides.foreign.engines import ENGINES
 from ..guides.foreign.guide import EngineGuide
 from ..guides.fsm import FSMGuide
@@ -34,11 +34,15 @@ from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
 from .backends import engine_name, to_source
-from .output_types import GrammarText, patterns, to_language
+from .core_schema.forms import what_is_dropped
+from .output_types import GrammarText, dropped, patterns, to_language
 from .processor import TableLogitsProcessor
 
 KEPT = 32
 """Patterns, tables, and tables without banned phrases, kept per model."""
+
+Asked = tuple[str | GrammarText, tuple[str, ...]]
+"""A language, and what it leaves out of the JSON schemas that it was made from."""
 
 Kept = TypeVar("Kept")
 
@@ -64,8 +68,8 @@ class CompiledTypes:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
-        self._languages: OrderedDict[type, tuple[Any, str | GrammarText]] = OrderedDict()
-        self._by_language: OrderedDict[str | GrammarText, Table] = OrderedDict()
+        self._languages: OrderedDict[type, tuple[Any, Asked]] = OrderedDict()
+        self._by_language: OrderedDict[Asked, Table] = OrderedDict()
         self._by_content: OrderedDict[bytes, Table] = OrderedDict()
         self._by_ban: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
         self._by_source: OrderedDict[tuple[str, Source], Table] = OrderedDict()
@@ -124,6 +128,9 @@ class CompiledTypes:
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
         """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_language`.
 
+        A JSON schema that is compiled, and not at hand from an earlier call, gives one :class:`outlines_phi.SchemaWarning` if
+        the language does not honour it in full.
+
         Parameters
         ----------
         output_type
@@ -134,11 +141,12 @@ class CompiledTypes:
         engine = engine_name(backend)
         with self._compiling:
             if engine is not None:
-                return self._of_engine(engine, to_source(output_type, engine))
-            language = self._language(output_type)
-            if language not in self._by_language:
-                self._by_language[language] = self._table(language, output_type)
-            return _touch(self._by_language, language)
+                return self._of_engine(engine, to_source(output_type, engine), output_type)
+            language, left_out = asked = self._language(output_type)
+            if asked not in self._by_language:
+                self._by_language[asked] = self._table(language, output_type)
+                _warn(left_out)
+            return _touch(self._by_language, asked)
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows.
@@ -177,7 +185,7 @@ class CompiledTypes:
             self._by_source.clear()
             self._by_processor.clear()
 
-    def _of_engine(self, name: str, source: Source) -> Table:
+    def _of_engine(self, name: str, source: Source, output_type: Any) -> Table:
         if name not in self._engines:
             if not any(self._vocabulary.tokens):
                 raise UnsupportedError(
@@ -186,6 +194,8 @@ class CompiledTypes:
             self._engines[name] = ENGINES[name](self._vocabulary)
         if (name, source) not in self._by_source:
             self._by_source[name, source] = Table(EngineGuide(self._engines[name], source, self._vocabulary))
+            if source.kind is Kind.REGEX:  # a schema in it was written as one here, not by the engine
+                _warn(dropped(output_type))
         return _touch(self._by_source, (name, source))
 
     def _readable(self, language: Any) -> Table:
@@ -205,14 +215,14 @@ class CompiledTypes:
             return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
         return self._lifted(_automaton(language, output_type))
 
-    def _language(self, output_type: Any) -> str | GrammarText:
+    def _language(self, output_type: Any) -> Asked:
         # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
         # has another core schema.
         schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         if schema is None:
-            return to_language(output_type)
+            return to_language(output_type), dropped(output_type)
         if output_type not in self._languages or self._languages[output_type][0] is not schema:
-            self._languages[output_type] = (schema, to_language(output_type))
+            self._languages[output_type] = (schema, (to_language(output_type), dropped(output_type)))
         return _touch(self._languages, output_type)[1]
 
     def _checked(self, table: Table) -> Table:
@@ -246,6 +256,11 @@ class CompiledTypes:
         if key not in self._by_content:
             self._by_content[key] = Table(guide())
         return _touch(self._by_content, key)
+
+
+def _warn(left_out: tuple[str, ...]) -> None:
+    if left_out:
+        warn_of_schema(what_is_dropped(left_out))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
-from ..errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from .core_schema.forms import to_core
 from .mistakes import no_format, too_deep
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
@@ -19,7 +21,9 @@ COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 
 
 def to_pattern(output_type: Any) -> str:
-    """Return the regular expression of an output type: exactly the one that Outlines compiles for it.
+    """Return the regular expression of an output type: the one that Outlines compiles for it, with JSON schemas read right.
+
+    What a JSON schema says and its regular expression does not is in :func:`dropped`. Nothing here warns of it.
 
     Parameters
     ----------
@@ -66,13 +70,49 @@ def _to_regex(term: Term, output_type: Any) -> str:
     if any(not alternatives for alternatives in _choices(term)):
         raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
     try:
-        return to_regex(term)
+        return to_regex(_as_core(term))
+    except OutlinesPhiError:
+        raise
     except RecursionError:
         raise too_deep("output type") from None
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
         if isinstance(term, JsonSchema):
             raise _schema_error(term, error) from error
         raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
+
+
+def _as_core(term: Term) -> Term:
+    """Return the same term with its JSON schemas as outlines_core reads them right."""
+    if isinstance(term, JsonSchema):
+        read = copy(term)
+        read.schema = to_core(term.schema).text
+        return read
+    if isinstance(term, Choice):
+        return Choice([_as_core(python_types_to_terms(item)) for item in term.items])
+    changed = {
+        name: _as_core(part) if isinstance(part, Term) else [_as_core(one) for one in part]
+        for name in ("term", "terms")
+        if (part := getattr(term, name, None)) is not None
+    }
+    return replace(term, **changed) if changed else term
+
+
+def dropped(output_type: Any) -> tuple[str, ...]:
+    """Return the JSON pointers of the keywords that the regular expression of an output type does not honour.
+
+    Errors are those of :func:`to_pattern`.
+    """
+    schemas = (schema.schema for schema in _schemas(to_term(output_type)))
+    return tuple(dict.fromkeys(pointer for schema in schemas for pointer in to_core(schema).dropped))
+
+
+def _schemas(term: Term) -> Iterator[JsonSchema]:
+    for part in _parts(term):
+        if isinstance(part, JsonSchema):
+            yield part
+        if isinstance(part, Choice):
+            for item in part.items:
+                yield from _schemas(python_types_to_terms(item))
 
 
 def to_term(output_type: Any) -> Term:

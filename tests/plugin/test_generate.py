@@ -337,7 +337,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("json, empty Enum", lambda m: generate.json(m, Enum("E", [])), UnsupportedError, "has no JSON schema"),
     ("json, not JSON", lambda m: generate.json(m, "{"), GrammarError, "not JSON.*\n.*\n.*\\^"),
     ("json, no schema", lambda m: generate.json(m, {"type": "banana"}), GrammarError, "not valid.*banana"),
-    ("json, not offered", lambda m: generate.json(m, {"not": {}}), GrammarError, "cannot turn the JSON schema"),
+    ("json, not offered", lambda m: generate.json(m, {"not": {}}), EmptyLanguageError, "at /not: every value fits it"),
     ("json, a number", lambda m: generate.json(m, int), UnsupportedError, "does not stand for a JSON schema; expected"),
     ("json, nothing", lambda m: generate.json(m, None), UnsupportedError, "not an output type that Outlines reads"),
     ("whitespace", lambda m: generate.json(m, Answer, whitespace_pattern="("), GrammarError, "\\^"),

@@ -244,6 +244,9 @@ HANGS = {"types.credit_card"}
 LOSES = {"types.hex_color", "types.ipv6"}
 """What loses members in a stock generator: an alternative that comes after one of its own beginnings."""
 
+READ_RIGHT = {"pydantic with dates"}
+"""What outlines_core itself reads wrong in a JSON schema; tests/plugin/test_core_schema.py says how it is read here."""
+
 BYTES = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
 
 
@@ -294,9 +297,13 @@ class TestLanguage:
         assert [text for text in members if not automaton.accepts(text.encode())] == []
         assert [text for text in strangers if automaton.accepts(text.encode())] == []
 
-    def test_is_that_of_outlines_core(self, output_type: Any, members: list[str], strangers: list[str]) -> None:
-        reference = Reference(to_regex(python_types_to_terms(output_type)))
-        assert first_difference(compile_regex(to_pattern(output_type)), reference) is None
+
+@pytest.mark.parametrize(
+    "output_type", [c[1] for c in CASES if c[0] not in READ_RIGHT], ids=[c[0] for c in CASES if c[0] not in READ_RIGHT]
+)
+def test_the_language_is_that_of_outlines_core(output_type: Any) -> None:
+    reference = Reference(to_regex(python_types_to_terms(output_type)))
+    assert first_difference(compile_regex(to_pattern(output_type)), reference) is None
 
 
 @pytest.mark.parametrize(

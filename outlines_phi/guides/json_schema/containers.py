@@ -1,0 +1,304 @@
+"""Places within arrays and objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from .quoting import QUOTE
+from .scalars import Spelled
+from .shapes import ArrayShape, ObjectShape
+from .sizes import NEVER
+from .states import WHITE, Edge, State
+from .strings import StringSet
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+@final
+class Array(State):
+    """After the opening bracket, or after an item."""
+
+    close = 0x5D
+
+    def __init__(self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool) -> None:
+        super().__init__()
+        self._machine, self._goals, self._begun = machine, goals, begun
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        of = self._machine.sizes.of_array
+        return [min((of(shape, begun=self._begun) for shape in goal), default=NEVER) for goal in self._goals]
+
+    @cached_property
+    def _item(self) -> tuple[State, Sequence[State]] | None:
+        """The state before the next item, and those after it."""
+        machine, steps = self._machine, []
+        for place, goal in enumerate(self._goals):
+            for shape in goal:
+                for item, left in shape.steps():
+                    if machine.sizes.of(item) < NEVER and machine.sizes.of_array(left, begun=True) < NEVER:
+                        steps.append((place, item, left))
+        cells = machine.cells(steps)
+        if not cells:
+            return None
+        after = tuple(machine.array(_by_goal(held, len(self._goals)), begun=True) for _, held in cells)
+        return machine.value(tuple(cell for cell, _ in cells)), after
+
+    def _edge(self, byte: int) -> Edge | None:
+        if byte == self.close:
+            for place, goal in enumerate(self._goals):
+                if any(shape.closed for shape in goal):
+                    return Edge(None, place)
+            return None
+        if byte in WHITE:
+            return self._machine.blanks_in(self, self._begun).edge(byte)
+        if self._item is None:
+            return None
+        value, after = self._item
+        if self._begun:
+            return Edge(self._machine.blank(value), after=after) if byte == 0x2C else None
+        edge = value.edge(byte)
+        return None if edge is None else edge._replace(after=after)
+
+
+@final
+class Close(State):
+    """Before a closing bracket."""
+
+    def __init__(self, around: Array | Object) -> None:
+        super().__init__()
+        self._around = around
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        closing = self._around.edge(self._around.close)
+        return [1 if closing is not None and closing.outcome == i else NEVER for i in range(len(self._around.sizes))]
+
+    def _edge(self, byte: int) -> Edge | None:
+        return self._around.edge(byte) if byte == self._around.close else None
+
+
+class Members(NamedTuple):
+    """How far an object is written.
+
+    Attributes
+    ----------
+    goals
+        The shapes of the rest, for each outcome.
+    ahead
+        Names that are told apart and may come, in their order.
+    taken
+        All names that are told apart, and those that were written.
+    begun
+        Whether a member is there already.
+    """
+
+    goals: tuple[tuple[ObjectShape, ...], ...]
+    ahead: tuple[str, ...]
+    taken: frozenset[str]
+    begun: bool
+
+    @classmethod
+    def of(cls, machine: Machine, goals: Sequence[Sequence[ObjectShape]]) -> Members:
+        """Return an object that begins."""
+        valued = dict.fromkeys(name for goal in goals for shape in goal for name, _ in shape.members)
+        names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
+        taken = frozenset(names)
+        alive = tuple(
+            tuple(shape for shape in goal if machine.sizes.of_object(shape, names, taken, begun=False) < NEVER)
+            for goal in goals
+        )
+        return cls(alive, names, taken, begun=False)
+
+
+@final
+class Object(State):
+    """After the opening brace, or after a member."""
+
+    close = 0x7D
+
+    def __init__(self, machine: Machine, members: Members) -> None:
+        super().__init__()
+        self._machine, self._members = machine, members
+        self._after: dict[str, tuple[State, Sequence[State]] | None] = {}
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        goals, ahead, taken, begun = self._members
+        of = self._machine.sizes.of_object
+        return [min((of(shape, ahead, taken, begun=begun) for shape in goal), default=NEVER) for goal in goals]
+
+    def after(self, name: str) -> tuple[State, Sequence[State]] | None:
+        """Return the state before the value of a member of this name, and those after it; ``None`` where there is none."""
+        if name not in self._after:
+            self._after[name] = self._find_after(name)
+        return self._after[name]
+
+    def _find_after(self, name: str) -> tuple[State, Sequence[State]] | None:
+        machine, members = self._machine, self._members
+        own = name in members.ahead
+        if own and not machine.any_order:
+            place = members.ahead.index(name)
+            gone, ahead = members.ahead[:place], members.ahead[place + 1 :]
+        elif machine.any_order:
+            gone, ahead = (), tuple(other for other in members.ahead if other != name)
+        else:
+            gone, ahead = members.ahead, ()
+        taken = members.taken | {name} if self.counts else members.taken
+        steps = [
+            (place, value, left)
+            for place, goal in enumerate(members.goals)
+            for shape in goal
+            for value, left in shape.steps(name, gone)
+            if machine.sizes.of(value) < NEVER and machine.sizes.of_object(left, ahead, taken, begun=True) < NEVER
+        ]
+        cells = machine.cells(steps)
+        if not cells:
+            return None
+        after = tuple(
+            machine.object(Members(_by_goal(held, len(members.goals)), ahead, taken, begun=True)) for _, held in cells
+        )
+        return machine.value(tuple(cell for cell, _ in cells)), after
+
+    def is_ahead(self, name: str) -> bool:
+        """Whether a name is told apart and may come."""
+        return name in self._members.ahead
+
+    @cached_property
+    def counts(self) -> bool:
+        """Whether something is asked of how many members there are, so that names must not come twice."""
+        shapes = [shape for goal in self._members.goals for shape in goal]
+        return any(shape.least or shape.most is not None or shape.some for shape in shapes)
+
+    @cached_property
+    def _names(self) -> tuple[Named, ...]:
+        """The names that may come: each of those ahead, and sets of others of which the same is asked."""
+        members = self._members
+        found = [
+            Named(name, Spelled.of(StringSet.of_values([name])))
+            for name in members.ahead
+            if self.after(name) is not None
+        ]
+        cells = [~StringSet.of_values(members.taken)]
+        for strings in dict.fromkeys(
+            one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
+        ):
+            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        for cell in cells:
+            spelled = Spelled.of(cell)
+            member = json.loads(b'"' + spelled.shortest)
+            if self.after(member) is not None:
+                found.append(Named(member, spelled))
+        return tuple(found)
+
+    @cached_property
+    def _key(self) -> State | None:
+        """The state after the opening quote of a name."""
+        names = self._names
+        return self._machine.key(self, b"", names) if names else None
+
+    def _edge(self, byte: int) -> Edge | None:
+        machine, members = self._machine, self._members
+        if byte == self.close:
+            for place, goal in enumerate(members.goals):
+                if any(shape.closed for shape in goal):
+                    return Edge(None, place)
+            return None
+        if byte in WHITE:
+            return machine.blanks_in(self, members.begun).edge(byte)
+        if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
+            return Edge(machine.blank(machine.quote(self._key)) if members.begun else self._key)
+        return None
+
+
+class Named(NamedTuple):
+    """A set of names of which the same is asked, one of them, and how far it is spelled."""
+
+    member: str
+    spelled: Spelled
+
+
+@final
+class Quote(State):
+    """Before the opening quote of a name."""
+
+    def __init__(self, key: State) -> None:
+        super().__init__()
+        self._key = key
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [1 + size for size in self._key.sizes]
+
+    def _edge(self, byte: int) -> Edge | None:
+        return Edge(self._key) if byte == QUOTE else None
+
+
+@final
+class Key(State):
+    """Within a name."""
+
+    def __init__(self, machine: Machine, members: Object, text: bytes, names: tuple[Named, ...]) -> None:
+        super().__init__()
+        self._machine, self._members, self._text, self.names = machine, members, text, names
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        found: list[int] = []
+        for member, spelled in self.names:
+            sizes = [spelled.size + size for size in self._machine.colon(self._members, member).sizes]
+            found = sizes if not found else list(map(min, found, sizes))
+        return found
+
+    def _edge(self, byte: int) -> Edge | None:
+        names = tuple(
+            Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
+        )
+        text = self._text + bytes([byte]) if self._members.counts else b""
+        for member, spelled in names:
+            if spelled.ended:
+                return self.ended(json.loads(b'"' + text) if text else member)
+        return Edge(self._machine.key(self._members, text, names)) if names else None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether it is a name of none of those that are told apart, and need not be known."""
+        return not self._members.counts and not any(self._members.is_ahead(named.member) for named in self.names)
+
+    def ended(self, name: str) -> Edge:
+        """Return where the closing quote of a name leads."""
+        return Edge(self._machine.colon(self._members, name))
+
+    def later(self, spelled: Mapping[Spelled, Spelled | None]) -> State:
+        """Return the state in which the names are spelled further."""
+        names = ((member, spelled[before]) for member, before in self.names)
+        return self._machine.key(self._members, b"", tuple(Named(name, now) for name, now in names if now is not None))
+
+
+@final
+class Colon(State):
+    """After a name."""
+
+    def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
+        super().__init__()
+        self._machine, self._value, self._after = machine, value, after
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        ways = [(size, below.sizes) for size, below in zip(self._value.sizes, self._after, strict=True)]
+        return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
+
+    def _edge(self, byte: int) -> Edge | None:
+        return Edge(self._machine.blank(self._value), after=self._after) if byte == 0x3A else None
+
+
+def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:
+    """Return what holds, by place."""
+    found: list[dict[Any, None]] = [{} for _ in range(goals)]
+    for place, shape in held:
+        found[place][shape] = None
+    return tuple(map(tuple, found))

@@ -1,0 +1,323 @@
+"""Boolean formulas over what can be asked of a JSON value."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, final
+from weakref import WeakValueDictionary
+
+from .numbers import NumberSet
+from .strings import StringSet
+from .values import KINDS, identity, kind_of
+
+
+class Formula:
+    """What may be true of a JSON value. Equal formulas are one object, so they are compared and hashed by identity.
+
+    An atom asks something of values of one kind and is true of all others: ``{"minimum": 0}`` is true of a string. So its negation
+    says the kind, too.
+    """
+
+    __slots__ = ("__weakref__",)
+    _made: ClassVar[WeakValueDictionary[tuple[Any, ...], Formula]] = WeakValueDictionary()
+    _making: ClassVar[threading.Lock] = threading.Lock()
+
+    def __new__(cls, *parts: Any) -> Any:
+        """Return the formula of this class with these parts, one for each of its slots."""
+        key = (cls, *parts)
+        with Formula._making:
+            found = Formula._made.get(key)
+            if found is None:
+                found = Formula._made[key] = object.__new__(cls)
+                for name, part in zip(cls.__slots__, parts, strict=True):
+                    setattr(found, name, part)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.parts
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.parts))})"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What it is made of."""
+        return tuple(getattr(self, name) for name in type(self).__slots__)
+
+
+@final
+class Constant(Formula):
+    """True of every value, or of none."""
+
+    __slots__ = ("truth",)
+    truth: bool
+
+
+TRUE, FALSE = Constant(True), Constant(False)
+
+
+@final
+class Kind(Formula):
+    """The value is of one of these kinds, see :data:`KINDS`."""
+
+    __slots__ = ("kinds",)
+    kinds: frozenset[str]
+
+
+@final
+class Numeric(Formula):
+    """A number is in the set."""
+
+    __slots__ = ("numbers",)
+    numbers: NumberSet
+
+
+@final
+class Textual(Formula):
+    """A string is in the set."""
+
+    __slots__ = ("strings",)
+    strings: StringSet
+
+
+@final
+class Items(Formula):
+    """The first items of an array are as ``first`` says, one by one, as far as there are any, and all others as ``rest`` says."""
+
+    __slots__ = ("first", "rest")
+    first: tuple[Formula, ...]
+    rest: Formula
+
+
+@final
+class Contains(Formula):
+    """An array has at least ``least`` and at most ``most`` (``None``: any number of) items that are as ``item`` says."""
+
+    __slots__ = ("item", "least", "most")
+    item: Formula
+    least: int
+    most: int | None
+
+
+@final
+class Length(Formula):
+    """An array has at least ``least`` and at most ``most`` (``None``: any number of) items."""
+
+    __slots__ = ("least", "most")
+    least: int
+    most: int | None
+
+
+@final
+class Unique(Formula):
+    """No two items of an array are equal."""
+
+    __slots__ = ()
+
+
+@final
+class Required(Formula):
+    """An object has a member of this name."""
+
+    __slots__ = ("name",)
+    name: str
+
+
+@final
+class Member(Formula):
+    """If an object has a member of this name, its value is as ``value`` says."""
+
+    __slots__ = ("name", "value")
+    name: str
+    value: Formula
+
+
+@final
+class Members(Formula):
+    """The values of all members of an object whose names are in ``names`` and not among ``but`` are as ``value`` says."""
+
+    __slots__ = ("but", "names", "value")
+    but: frozenset[str]
+    names: StringSet
+    value: Formula
+
+
+@final
+class Names(Formula):
+    """The names of all members of an object are as ``name`` says."""
+
+    __slots__ = ("name",)
+    name: Formula
+
+
+@final
+class Size(Formula):
+    """An object has at least ``least`` and at most ``most`` (``None``: any number of) members."""
+
+    __slots__ = ("least", "most")
+    least: int
+    most: int | None
+
+
+@final
+class Reference(Formula):
+    """What another part of the document says of the same value; the key is that part's name in :class:`Schema`."""
+
+    __slots__ = ("key",)
+    key: str
+
+
+@final
+class Not(Formula):
+    """The atom, or the reference, is false."""
+
+    __slots__ = ("formula",)
+    formula: Formula
+
+
+@final
+class And(Formula):
+    """All of these are true; in the order in which they were met."""
+
+    __slots__ = ("formulas",)
+    formulas: tuple[Formula, ...]
+
+
+@final
+class Or(Formula):
+    """At least one of these is true; in the order in which they were met."""
+
+    __slots__ = ("formulas",)
+    formulas: tuple[Formula, ...]
+
+
+def both(*formulas: Formula) -> Formula:
+    """Return the conjunction, without what says nothing."""
+    return _joined(And, TRUE, FALSE, formulas)
+
+
+def either(*formulas: Formula) -> Formula:
+    """Return the disjunction, without what says nothing."""
+    return _joined(Or, FALSE, TRUE, formulas)
+
+
+def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, formulas: Iterable[Formula]) -> Formula:
+    found: dict[Formula, None] = {}
+    for formula in formulas:
+        found.update(dict.fromkeys(formula.formulas if isinstance(formula, join) else (formula,)))
+    kinds = [formula.kinds for formula in found if isinstance(formula, Kind)]
+    if len(kinds) > 1:
+        joint = kind(frozenset.intersection(*kinds) if join is And else frozenset.union(*kinds))
+        found = {joint: None} | {formula: None for formula in found if not isinstance(formula, Kind)}
+    found.pop(neutral, None)
+    if absorbing in found or any(isinstance(formula, Not) and formula.formula in found for formula in found):
+        return absorbing
+    if len(found) < 2:
+        return next(iter(found), neutral)
+    return join(tuple(found))
+
+
+def negated(formula: Formula) -> Formula:
+    """Return the negation, with negations moved down to the atoms (De Morgan)."""
+    match formula:
+        case Constant():
+            return FALSE if formula.truth else TRUE
+        case Kind():
+            return kind(KINDS - formula.kinds)
+        case And():
+            return either(*map(negated, formula.formulas))
+        case Or():
+            return both(*map(negated, formula.formulas))
+        case Not():
+            return formula.formula
+    return Not(formula)
+
+
+def kind(kinds: Iterable[str]) -> Formula:
+    """Return that a value is of one of these kinds."""
+    found = frozenset(kinds)
+    return TRUE if found == KINDS else Kind(found) if found else FALSE
+
+
+def equal_to(values: Iterable[Any]) -> Formula:
+    """Return that a value is one of these: the same value, however it is written."""
+    strings, numbers, kinds, others = list[str](), list[Any](), set[str](), list[Formula]()
+    for value in values:
+        match kind_of(value):
+            case "string":
+                strings.append(value)
+            case "number":
+                numbers.append(value)
+            case "array":
+                items = Items(tuple(equal_to([item]) for item in value), TRUE)
+                others.append(both(kind(["array"]), Length(len(value), len(value)), items))
+            case "object":
+                members = [
+                    formula
+                    for name, item in value.items()
+                    for formula in (Required(name), Member(name, equal_to([item])))
+                ]
+                others.append(both(kind(["object"]), Size(len(value), len(value)), *members))
+            case literal:
+                kinds.add(literal)
+    if strings:
+        others.append(both(kind(["string"]), Textual(StringSet.of_values(strings))))
+    if numbers:
+        others.append(both(kind(["number"]), Numeric(NumberSet.of_values(numbers))))
+    return either(kind(kinds), *others)
+
+
+def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> bool:
+    """Return whether a formula is true of a JSON value; ``definitions`` are what references stand for."""
+
+    def true(formula: Formula, value: Any) -> bool:
+        return holds(formula, value, definitions)
+
+    match formula:
+        case Constant():
+            return formula.truth
+        case Kind():
+            return kind_of(value) in formula.kinds
+        case Reference():
+            return true(definitions[formula.key], value)
+        case Not():
+            return not true(formula.formula, value)
+        case And():
+            return all(true(part, value) for part in formula.formulas)
+        case Or():
+            return any(true(part, value) for part in formula.formulas)
+    match formula, kind_of(value):
+        case Numeric(), "number":
+            return formula.numbers.contains(value)
+        case Textual(), "string":
+            return formula.strings.contains(value)
+        case Items(), "array":
+            return all(map(true, formula.first, value)) and all(
+                true(formula.rest, item) for item in value[len(formula.first) :]
+            )
+        case Contains(), "array":
+            return _within(sum(true(formula.item, item) for item in value), formula.least, formula.most)
+        case Length(), "array":
+            return _within(len(value), formula.least, formula.most)
+        case Size(), "object":
+            return _within(len(value), formula.least, formula.most)
+        case Unique(), "array":
+            return len(set(map(identity, value))) == len(value)
+        case Required(), "object":
+            return formula.name in value
+        case Member(), "object":
+            return formula.name not in value or true(formula.value, value[formula.name])
+        case Members(), "object":
+            return all(
+                true(formula.value, item)
+                for name, item in value.items()
+                if name not in formula.but and formula.names.contains(name)
+            )
+        case Names(), "object":
+            return all(true(formula.name, name) for name in value)
+    return True
+
+
+def _within(count: int, least: int, most: int | None) -> bool:
+    return least <= count and (most is None or count <= most)

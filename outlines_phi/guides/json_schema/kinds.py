@@ -1,0 +1,224 @@
+"""What a formula says of the values of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from typing import TypeVar, final
+
+from ...automaton import ByteAutomaton
+from ...errors import UnsupportedError
+from ..regex import compile_regex
+from .formula import (
+    FALSE,
+    TRUE,
+    And,
+    Constant,
+    Contains,
+    Formula,
+    Items,
+    Kind,
+    Length,
+    Member,
+    Members,
+    Names,
+    Not,
+    Numeric,
+    Or,
+    Reference,
+    Required,
+    Size,
+    Textual,
+    Unique,
+    negated,
+)
+from .numbers import NumberSet
+from .shapes import ArrayShape, Counted, ObjectShape, Some
+from .strings import StringSet
+
+MOST_SHAPES = 512
+"""Alternatives of one array or object."""
+
+AShape = TypeVar("AShape", ArrayShape, ObjectShape)
+ASet = TypeVar("ASet", NumberSet, StringSet)
+
+
+@final
+class Kinds:
+    """What formulas say of the values of each kind: a truth, a set, or alternatives of shapes.
+
+    Parameters
+    ----------
+    definitions
+        What references stand for.
+    plain_integers
+        Whether numbers that have to be whole are spelled without a fraction.
+    """
+
+    def __init__(self, definitions: Mapping[str, Formula], *, plain_integers: bool = False) -> None:
+        self._definitions, self._plain_integers = definitions, plain_integers
+        self._literals: dict[tuple[str, Formula], bool] = {}
+        self._numbers: dict[Formula, NumberSet] = {}
+        self._strings: dict[Formula, StringSet] = {}
+        self._arrays: dict[Formula, tuple[ArrayShape, ...]] = {}
+        self._objects: dict[Formula, tuple[ObjectShape, ...]] = {}
+
+    def literal(self, kind: str, formula: Formula) -> bool:
+        """Return whether a formula is true of the one value of a kind."""
+        match formula:
+            case Constant():
+                return formula.truth
+            case Kind():
+                return kind in formula.kinds
+            case And():
+                return all(self.literal(kind, part) for part in formula.formulas)
+            case Or():
+                return any(self.literal(kind, part) for part in formula.formulas)
+            case Reference() | Not(formula=Reference()):
+                return self.literal(kind, self._meant(formula))
+        return not isinstance(formula, Not)
+
+    def numbers(self, formula: Formula) -> NumberSet:
+        """Return the numbers that a formula is true of."""
+        if formula not in self._numbers:
+            self._numbers[formula] = self._set(formula, "number", NumberSet.all(), NumberSet.none())
+        return self._numbers[formula]
+
+    def spellings(self, formula: Formula) -> ByteAutomaton:
+        """Return the texts of the numbers that a formula is true of."""
+        numbers = self.numbers(formula)
+        if self._plain_integers and (numbers & ~NumberSet.integers()).is_empty:
+            return numbers.spellings & compile_regex("-?[0-9]+")
+        return numbers.spellings
+
+    def strings(self, formula: Formula) -> StringSet:
+        """Return the strings that a formula is true of."""
+        if formula not in self._strings:
+            self._strings[formula] = self._set(formula, "string", StringSet.all(), StringSet.none())
+        return self._strings[formula]
+
+    def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
+        match formula:
+            case Numeric() | Textual():
+                found = formula.numbers if isinstance(formula, Numeric) else formula.strings
+                return found if isinstance(found, type(every)) else every
+            case Not(formula=Numeric() | Textual() as atom):
+                inside = self._set(atom, kind, every, none)
+                return none if inside is every else ~inside
+            case And():
+                inside = every
+                for part in formula.formulas:
+                    inside = inside & self._set(part, kind, every, none)
+                return inside
+            case Or():
+                inside = none
+                for part in formula.formulas:
+                    inside = inside | self._set(part, kind, every, none)
+                return inside
+            case Reference() | Not(formula=Reference()):
+                return self._set(self._meant(formula), kind, every, none)
+        return every if self.literal(kind, formula) else none
+
+    def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
+        """Return the shapes of the arrays that a formula is true of: each has one at least."""
+        if formula not in self._arrays:
+            self._arrays[formula] = self._shapes(formula, ArrayShape(), self._of_array)
+        return self._arrays[formula]
+
+    def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
+        """Return the shapes of the objects that a formula is true of: each has one at least."""
+        if formula not in self._objects:
+            self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object)
+        return self._objects[formula]
+
+    def _shapes(
+        self, formula: Formula, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
+    ) -> tuple[AShape, ...]:
+        match formula:
+            case And():
+                found: tuple[AShape, ...] = (free,)
+                for part in formula.formulas:
+                    parts = self._shapes(part, free, of_atom)
+                    if len(found) * len(parts) > MOST_SHAPES:
+                        raise UnsupportedError(
+                            "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
+                            f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
+                        )
+                    found = tuple(dict.fromkeys(left & right for left, right in product(found, parts)))
+                return found
+            case Or():
+                return tuple(
+                    dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, free, of_atom))
+                )
+            case Reference() | Not(formula=Reference()):
+                return self._shapes(self._meant(formula), free, of_atom)
+        shapes = of_atom(formula)
+        if shapes is None:
+            return (free,) if self.literal("array" if isinstance(free, ArrayShape) else "object", formula) else ()
+        return shapes
+
+    def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
+        match formula:
+            case Unique() | Not(formula=Unique()):
+                raise UnsupportedError(
+                    "Leave uniqueItems out of the JSON schema, and check the values that are drawn. It is not supported."
+                )
+            case Items():
+                return (ArrayShape(first=formula.first, rest=formula.rest),)
+            case Length():
+                return (ArrayShape(least=formula.least, most=formula.most),)
+            case Contains():
+                return (ArrayShape(counted=(Counted(0, formula.item, formula.least, formula.most),)),)
+            case Not(formula=Items() as items):
+                found = [
+                    ArrayShape(first=(*[TRUE] * place, negated(item)), least=place + 1)
+                    for place, item in enumerate(items.first)
+                ]
+                found.append(ArrayShape(counted=(Counted(len(items.first), negated(items.rest), 1, None),)))
+                return tuple(found)
+            case Not(formula=Length() as length):
+                return tuple(ArrayShape(least=low, most=high) for low, high in _outside(length.least, length.most))
+            case Not(formula=Contains() as contains):
+                outside = _outside(contains.least, contains.most)
+                return tuple(ArrayShape(counted=(Counted(0, contains.item, low, high),)) for low, high in outside)
+        return None
+
+    def _of_object(self, formula: Formula) -> tuple[ObjectShape, ...] | None:
+        match formula:
+            case Required():
+                return (ObjectShape(required=frozenset([formula.name])),)
+            case Member():
+                return (ObjectShape(members=((formula.name, formula.value),)),)
+            case Members():
+                return (ObjectShape(every=(Some(formula.but, formula.names, formula.value),)),)
+            case Names():
+                return (ObjectShape(every=(Some(frozenset(), ~self.strings(formula.name), FALSE),)),)
+            case Size():
+                return (ObjectShape(least=formula.least, most=formula.most),)
+            case Not(formula=Required() as required):
+                return (ObjectShape(absent=frozenset([required.name])),)
+            case Not(formula=Member() as member):
+                return (
+                    ObjectShape(members=((member.name, negated(member.value)),), required=frozenset([member.name])),
+                )
+            case Not(formula=Members() as members):
+                return (ObjectShape(some=(Some(members.but, members.names, negated(members.value)),)),)
+            case Not(formula=Names() as names):
+                return (ObjectShape(some=(Some(frozenset(), ~self.strings(names.name), TRUE),)),)
+            case Not(formula=Size() as size):
+                return tuple(ObjectShape(least=low, most=high) for low, high in _outside(size.least, size.most))
+        return None
+
+    def _meant(self, formula: Formula) -> Formula:
+        """Return what a reference, or its negation, stands for."""
+        if isinstance(formula, Not):
+            assert isinstance(formula.formula, Reference)
+            return negated(self._definitions[formula.formula.key])
+        assert isinstance(formula, Reference)
+        return self._definitions[formula.key]
+
+
+def _outside(least: int, most: int | None) -> list[tuple[int, int | None]]:
+    """Return the counts that are not from ``least`` to ``most``."""
+    below: list[tuple[int, int | None]] = [(0, least - 1)] if least > 0 else []
+    return below if most is None else [*below, (most + 1, None)]

@@ -1,0 +1,255 @@
+"""A JSON schema as a visibly pushdown machine over bytes, made as far as texts go (json-schema.md, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, final
+
+from ...automaton import DEAD, ByteAutomaton
+from ...errors import EmptyLanguageError, UnsupportedError
+from ..regex import compile_regex
+from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
+from .formula import Formula, both, negated
+from .kinds import Kinds
+from .scalars import Literal, Number, Spelled, Text
+from .schema import Schema
+from .shapes import ArrayShape
+from .sizes import LITERALS, NEVER, Sizes
+from .states import WHITE, Edge, End, State
+
+BLANKS = r"( |\n {0,64})?"
+"""What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
+texts are read, and no text is blanks for ever."""
+
+
+Stack: TypeAlias = "tuple[Sequence[State], Stack] | None"
+"""The states that come after each outcome of the value that is being read, and the stack of the value around it."""
+
+Goals: TypeAlias = tuple[Formula, ...]
+"""What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
+
+
+class Configuration(NamedTuple):
+    """Where a text stands."""
+
+    state: State
+    stack: Stack
+
+
+@final
+class Machine:
+    """The texts of the values that a schema is true of.
+
+    A value is read once for all that is asked of it: the formulas that tell its outcomes apart are followed side by side, so the
+    machine is deterministic, and each text is one way through it. States are made when a text first leads to them.
+
+    Parameters
+    ----------
+    schema
+        The schema.
+    blanks
+        A regular expression of what may stand between tokens.
+    any_order
+        Whether members may come in any order; else in that of the schema, and others behind those that it names.
+
+    Raises
+    ------
+    EmptyLanguageError
+        The schema is true of no value.
+    UnsupportedError
+        A part of the schema that cannot be honoured, or blanks that are none.
+    """
+
+    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False) -> None:
+        self.kinds = Kinds(schema.definitions, plain_integers=schema.plain_integers)
+        self.sizes = Sizes(self.kinds)
+        self.any_order = any_order
+        self._blanks = compile_regex(blanks)
+        if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
+            raise UnsupportedError(
+                f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
+            )
+        self._states: dict[Hashable, State] = {}
+        self.end = End()
+        if self.sizes.of(schema.formula) >= NEVER:
+            raise EmptyLanguageError(
+                "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
+            )
+        self.start = Configuration(self.value((schema.formula,)), None)
+
+    def advance(self, at: Configuration, byte: int) -> Configuration | None:
+        """Return where a byte leads; ``None`` where it is not allowed."""
+        state, stack = at
+        while (edge := state.edge(byte)) is None:
+            if state.ends is None or stack is None:
+                return None
+            after, stack = stack[0][state.ends], stack[1]
+            state = after
+        if edge.after is not None:
+            stack = (edge.after, stack)
+        if edge.target is not None:
+            return Configuration(edge.target, stack)
+        if stack is None:
+            return Configuration(self.end, None)
+        return Configuration(stack[0][edge.outcome], stack[1])
+
+    def read(self, text: bytes) -> Configuration | None:
+        """Return where a text leads; ``None`` where it is not allowed."""
+        at: Configuration | None = self.start
+        for byte in text:
+            at = self.advance(at, byte) if at is not None else None
+        return at
+
+    def accepts(self, text: bytes) -> bool:
+        """Return whether a text is one of a value that the schema is true of."""
+        at = self.read(text)
+        return at is not None and self.size(at) == 0
+
+    def size(self, at: Configuration) -> int:
+        """Return the least number of bytes that complete a text."""
+        state, stack = at
+        sizes = state.sizes
+        while stack is not None:
+            after, stack = stack
+            ways = [(size, below.sizes) for size, below in zip(sizes, after, strict=True) if size < NEVER]
+            sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
+        return sizes[0]
+
+    def value(self, goals: Goals) -> State:
+        """Return the state before a value."""
+        return self._one((Value, goals), lambda: Value(self, goals))
+
+    def blank(self, core: State, place: int | None = None) -> State:
+        """Return the state before blanks that ``core`` comes after."""
+        at = self._blanks.start if place is None else place
+        return self._one((Blank, core, at), lambda: Blank(self, core, self._blanks, at))
+
+    def blanks_in(self, state: Array | Object, begun: bool) -> State:
+        """Return the state before blanks within brackets: before the first item, and before the closing one."""
+        return self.blank(self._one((Close, state), lambda: Close(state)) if begun else state)
+
+    def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
+        """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
+        by_formula: dict[Formula, list[tuple[int, Any]]] = {}
+        for place, formula, brought in asked:
+            by_formula.setdefault(formula, []).append((place, brought))
+        cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
+        rest: list[Formula] = []  # what says that none of the formulas so far holds
+        for formula, brought in by_formula.items():
+            split: list[tuple[Formula, list[tuple[int, Any]]]] = []
+            for cell, held in cells:
+                inside, outside = both(cell, formula), both(cell, negated(formula))
+                if self.sizes.of(inside) < NEVER:
+                    split.append((inside, held + brought))
+                    if self.sizes.of(outside) < NEVER:
+                        split.append((outside, held))
+                else:
+                    split.append((cell, held))
+            alone = both(formula, *rest)
+            if self.sizes.of(alone) < NEVER:
+                split.append((alone, list(brought)))
+            cells = split
+            rest.append(negated(formula))
+        return cells
+
+    def _one(self, key: Hashable, make: Callable[[], State]) -> State:
+        if key not in self._states:
+            self._states[key] = make()
+        return self._states[key]
+
+    def text(self, spelled: tuple[Spelled | None, ...]) -> State:
+        """Return the state within a string."""
+        return self._one((Text, spelled), lambda: Text(self, spelled))
+
+    def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
+        """Return the state within a number, or before it."""
+        return self._one((Number, automata, at), lambda: Number(self, automata, at))
+
+    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
+        """Return the state before the rest of true, false or null."""
+        return self._one((Literal, rest, outcome, outcomes), lambda: Literal(self, rest, outcome, outcomes))
+
+    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool) -> State:
+        """Return the state after the opening bracket, or after an item."""
+        return self._one((Array, goals, begun), lambda: Array(self, goals, begun))
+
+    def object(self, members: Members) -> State:
+        """Return the state after the opening brace, or after a member."""
+        return self._one((Object, members), lambda: Object(self, members))
+
+    def quote(self, key: State) -> State:
+        """Return the state before the opening quote of a name."""
+        return self._one((Quote, key), lambda: Quote(key))
+
+    def key(self, members: Object, text: bytes, names: tuple[Named, ...]) -> State:
+        """Return the state within a name."""
+        return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
+
+    def colon(self, members: Object, name: str) -> State:
+        """Return the state after a name."""
+        found = members.after(name)
+        assert found is not None
+        return self._one((Colon, members, name), lambda: Colon(self, *found))
+
+
+@final
+class Blank(State):
+    """In blanks."""
+
+    def __init__(self, machine: Machine, core: State, blanks: ByteAutomaton, at: int) -> None:
+        super().__init__()
+        self._machine, self._core, self._blanks, self._at = machine, core, blanks, at
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return [int(self._blanks.distances[self._at]) + size for size in self._core.sizes]
+
+    def _edge(self, byte: int) -> Edge | None:
+        target = int(self._blanks.targets[self._at, self._blanks.byte_class[byte]])
+        if target != DEAD and min(self._core.sizes) < NEVER:
+            return Edge(self._machine.blank(self._core, target))
+        # Blanks come once: what comes after them may begin with none.
+        return self._core.edge(byte) if self._blanks.accepting[self._at] and byte not in WHITE else None
+
+
+@final
+class Value(State):
+    """Before a value."""
+
+    def __init__(self, machine: Machine, goals: Goals) -> None:
+        super().__init__()
+        self._machine, self._goals = machine, goals
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        return [self._machine.sizes.of(goal) for goal in self._goals]
+
+    def _edge(self, byte: int) -> Edge | None:
+        machine, kinds = self._machine, self._machine.kinds
+        match byte:
+            case 0x22:
+                sets = [kinds.strings(goal) for goal in self._goals]
+                spelled = tuple(None if strings.is_empty else Spelled.of(strings) for strings in sets)
+                return Edge(machine.text(spelled)) if any(spelled) else None
+            case 0x5B:
+                goals = tuple(
+                    tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, begun=False) < NEVER)
+                    for goal in self._goals
+                )
+                return Edge(machine.array(goals, begun=False)) if any(goals) else None
+            case 0x7B:
+                members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])
+                return Edge(machine.object(members)) if any(members.goals) else None
+            case 0x74 | 0x66 | 0x6E:
+                kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
+                for place, goal in enumerate(self._goals):
+                    if kinds.literal(kind, goal):
+                        return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
+                return None
+        automata = tuple(kinds.spellings(goal) for goal in self._goals)
+        return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
+
+
+def _bytes_of(automaton: ByteAutomaton) -> set[int]:
+    return {byte for byte in range(256) if automaton.targets[:, automaton.byte_class[byte]].any()}

@@ -1,0 +1,55 @@
+r"""The spellings of strings in JSON: each character raw, by its short escape, or as ``\uXXXX``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...automaton import ByteAutomaton
+from .spelled import Spelling, spelled
+from .strings import StringSet
+
+QUOTE, BACKSLASH, U = b'"\\u'
+
+NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
+"""The characters that JSON does not let stand as they are."""
+
+SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+"""What the letter after a backslash stands for."""
+
+HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
+"""The bytes of each hexadecimal digit, in either case."""
+
+AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
+"""What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
+
+
+@lru_cache(maxsize=1024)
+def quoted(strings: StringSet) -> ByteAutomaton:
+    r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
+
+    Every spelling that RFC 8259 allows is there: raw UTF-8, the short escapes, ``\uXXXX`` in either case, and a pair of
+    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character.
+
+    Raises
+    ------
+    UnsupportedError
+        A length is greater than an automaton can count.
+    """
+    return spelled(strings.code_automaton, _in_json, closing=QUOTE)
+
+
+@lru_cache(maxsize=256)
+def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, and where it begins."""
+    spelling = Spelling(bounds, classes)
+    surrogate = spelling.fork(
+        HEX[:12],
+        [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]
+        + [spelling.digits(0x10000 + (digit << 18), AFTER_HIGH) for digit in range(4)],
+    )
+    firsts = [spelling.digits(first << 12, [HEX] * 3) if first != 0xD else surrogate for first in range(16)]
+    escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
+    escapes.append((U, U, spelling.fork(HEX, firsts)))
+    escape = spelling.place(sorted(escapes))
+    raw = spelling.in_utf8(NOT_RAW)
+    return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))

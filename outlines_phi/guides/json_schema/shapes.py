@@ -1,0 +1,184 @@
+"""Shapes: conjunctions of what can be asked of an array or an object, and what is left of them after an item or a member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple, TypeAlias, final
+
+from .formula import FALSE, TRUE, Formula, both, negated
+from .strings import StringSet
+
+
+class Counted(NamedTuple):
+    """Of the items from ``skip`` on, at least ``least`` and at most ``most`` (``None``: any number) are as ``item`` says."""
+
+    skip: int
+    item: Formula
+    least: int
+    most: int | None
+
+
+@final
+@dataclass(frozen=True)
+class ArrayShape:
+    """What is asked of the rest of an array.
+
+    Attributes
+    ----------
+    first, rest
+        What the next items are, one by one, and all after these.
+    least, most
+        How many items there are; ``None`` is no bound.
+    counted
+        How many of them are of some kind.
+    """
+
+    first: tuple[Formula, ...] = ()
+    rest: Formula = TRUE
+    least: int = 0
+    most: int | None = None
+    counted: tuple[Counted, ...] = ()
+
+    def __and__(self, other: ArrayShape) -> ArrayShape:
+        length = max(len(self.first), len(other.first))
+        first = tuple(both(self.item(i), other.item(i)) for i in range(length))
+        counted = tuple(dict.fromkeys(self.counted + other.counted))
+        least, most = max(self.least, other.least), _least(self.most, other.most)
+        return ArrayShape(first, both(self.rest, other.rest), least, most, counted)
+
+    def item(self, place: int) -> Formula:
+        """Return what the item at a place is, apart from what is counted."""
+        return self.first[place] if place < len(self.first) else self.rest
+
+    @property
+    def closed(self) -> bool:
+        """Whether the array may end here."""
+        return self.least <= 0 and all(one.least <= 0 for one in self.counted)
+
+    def steps(self) -> Iterator[tuple[Formula, ArrayShape]]:
+        """Yield what the next item may be, and the shape of the rest then; several may be true of one item."""
+        if self.most == 0:
+            return
+        after = replace(
+            self, first=self.first[1:], least=max(self.least - 1, 0), most=None if self.most is None else self.most - 1
+        )
+        ways: list[list[tuple[Formula, Counted | None]]] = []
+        for one in self.counted:
+            if one.skip:
+                ways.append([(TRUE, one._replace(skip=one.skip - 1))])
+                continue
+            # Where there may be any number of them, none has to be known not to be one.
+            passed: list[tuple[Formula, Counted | None]] = [(TRUE if one.most is None else negated(one.item), one)]
+            if one.most != 0:
+                left = one._replace(least=max(one.least - 1, 0), most=None if one.most is None else one.most - 1)
+                passed.append((one.item, left if left.least or left.most is not None else None))
+            ways.append(passed)
+        for way in product(*ways):
+            item = both(self.item(0), *(asked for asked, _ in way))
+            yield item, replace(after, counted=tuple(left for _, left in way if left is not None))
+
+
+class Some(NamedTuple):
+    """Names, without ``but``, and what is asked of the values of members with such names."""
+
+    but: frozenset[str]
+    names: StringSet
+    value: Formula
+
+    def covers(self, name: str) -> bool:
+        """Whether a name is one of them."""
+        return name not in self.but and self.names.contains(name)
+
+
+@final
+@dataclass(frozen=True)
+class ObjectShape:
+    """What is asked of the rest of an object.
+
+    Attributes
+    ----------
+    members
+        What the values of members of some names are, if there are any.
+    required, absent
+        Names of members that are to come, and that must not.
+    every
+        What the values of all members with some names are.
+    some
+        What the value of at least one member with some names is.
+    least, most
+        How many members there are; ``None`` is no bound.
+    """
+
+    members: tuple[tuple[str, Formula], ...] = ()
+    required: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
+    every: tuple[Some, ...] = ()
+    some: tuple[Some, ...] = ()
+    least: int = 0
+    most: int | None = None
+
+    def __and__(self, other: ObjectShape) -> ObjectShape:
+        members = dict(self.members)
+        for name, value in other.members:
+            members[name] = both(members.get(name, TRUE), value)
+        return ObjectShape(
+            tuple(members.items()),
+            self.required | other.required,
+            self.absent | other.absent,
+            tuple(dict.fromkeys(self.every + other.every)),
+            tuple(dict.fromkeys(self.some + other.some)),
+            max(self.least, other.least),
+            _least(self.most, other.most),
+        )
+
+    def names(self) -> Iterator[str]:
+        """Yield the names that it speaks of one by one, those with values first."""
+        yield from (name for name, _ in self.members)
+        yield from sorted(self.required)
+        yield from sorted(self.absent.union(*(one.but for one in self.every + self.some)))
+
+    def value(self, name: str) -> Formula:
+        """Return what the value of a member of this name is."""
+        if name in self.absent or self.most == 0:
+            return FALSE
+        return both(self._values.get(name, TRUE), *(one.value for one in self.every if one.covers(name)))
+
+    @cached_property
+    def _values(self) -> dict[str, Formula]:
+        return dict(self.members)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object may end here."""
+        return not self.required and not self.some and self.least <= 0
+
+    def steps(self, name: str, gone: Iterable[str]) -> Iterator[tuple[Formula, ObjectShape]]:
+        """Yield what the value of a member of this name may be, and the shape of the rest then, where ``gone`` come no more."""
+        gone = frozenset(gone)
+        value = self.value(name)
+        if value is FALSE or self.required & gone - {name}:
+            return
+        passed = gone | {name}
+        after = ObjectShape(
+            tuple((other, asked) for other, asked in self.members if other not in passed),
+            self.required - {name},
+            self.absent - passed,
+            self.every,
+            (),
+            max(self.least - 1, 0),
+            None if self.most is None else self.most - 1,
+        )
+        ways = [[(TRUE, one), *([(one.value, None)] if one.covers(name) else [])] for one in self.some]
+        for way in product(*ways):
+            left = tuple(one for _, one in way if one is not None)
+            yield both(value, *(asked for asked, _ in way)), replace(after, some=left)
+
+
+Shape: TypeAlias = ArrayShape | ObjectShape
+
+
+def _least(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else min(left, right)

@@ -1,0 +1,213 @@
+"""The least number of bytes of a value that a formula is true of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
+from typing import final
+
+from .formula import TRUE, Formula, both
+from .kinds import Kinds
+from .quoting import quoted
+from .shapes import ArrayShape, ObjectShape, Some
+from .strings import StringSet
+
+NEVER = 1 << 40
+"""The size of what there is none of."""
+
+LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
+
+FRESH = 64
+"""Names of one kind that are tried where members have to be added."""
+
+
+@final
+class Sizes:
+    """Least numbers of bytes: of the values that a formula is true of, and of the rest of an array or object of some shape.
+
+    A value may hold values that the same formula is true of, so the numbers are the least solution of equations:
+    ``size(f) = min`` over what may be written of ``1 + ... + size(g)``. They are found by iteration from :data:`NEVER` down, over
+    the equations that a question leads to, and then kept (Knuth 1977, "A generalization of Dijkstra's algorithm").
+
+    Parameters
+    ----------
+    kinds
+        What formulas say of each kind of values.
+    """
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._known: dict[Hashable, int] = {}
+        self._open: dict[Hashable, int] | None = None
+        self._equations: dict[Hashable, Callable[[], int]] = {}
+
+    def of(self, formula: Formula) -> int:
+        """Return the size of the smallest value; :data:`NEVER` where there is none."""
+        return self._find(formula, lambda: self._value(formula))
+
+    def of_array(self, shape: ArrayShape, *, begun: bool) -> int:
+        """Return the size of the least rest of an array, its end included; ``begun`` says whether an item is there already."""
+        return self._find((shape, begun), lambda: self._array(shape, begun))
+
+    def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], *, begun: bool) -> int:
+        """Return the size of the least rest of an object, its end included.
+
+        Parameters
+        ----------
+        shape
+            What is asked of it.
+        ahead
+            Names that are told apart and may come, in their order.
+        taken
+            All names that are told apart, and those that were written: no other member has them.
+        begun
+            Whether a member is there already.
+        """
+        return self._find((shape, ahead, taken, begun), lambda: self._object(shape, ahead, taken, begun))
+
+    def _find(self, key: Hashable, equation: Callable[[], int]) -> int:
+        if key in self._known:
+            return self._known[key]
+        if self._open is not None:
+            if key not in self._open:
+                self._open[key] = NEVER
+                self._equations[key] = equation
+                self._open[key] = min(self._open[key], equation())
+            return self._open[key]
+        self._open, self._equations = {key: NEVER}, {key: equation}
+        try:
+            changed = True
+            while changed:
+                changed = False
+                for each in list(self._open):
+                    found = self._equations[each]()
+                    if found < self._open[each]:
+                        self._open[each], changed = found, True
+            self._known.update(self._open)
+        finally:
+            self._open = None
+        return self._known[key]
+
+    def _value(self, formula: Formula) -> int:
+        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
+        numbers = self._kinds.numbers(formula)
+        if least > 1 and not numbers.is_empty:
+            spellings = self._kinds.spellings(formula)
+            least = min(least, int(spellings.distances[spellings.start]))
+        if least > 2:
+            least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
+        if least > 2:
+            for array in self._kinds.arrays(formula):
+                least = min(least, 1 + self.of_array(array, begun=False))
+            for shape in self._kinds.objects(formula):
+                names = tuple(dict.fromkeys(shape.names()))
+                least = min(least, 1 + self.of_object(shape, names, frozenset(names), begun=False))
+        return least
+
+    def of_text(self, strings: StringSet) -> int:
+        """Return the size of the smallest spelling of a string, from after the opening quote on."""
+        if strings.is_empty:
+            return NEVER
+        if strings.lengths is not None:
+            return strings.shortest + 1
+        automaton = quoted(strings)
+        return int(automaton.distances[automaton.start])
+
+    def _array(self, shape: ArrayShape, begun: bool) -> int:
+        if shape.closed:
+            return 1
+        if not shape.counted:
+            # Items do not depend on each other.
+            if shape.most is not None and shape.most < shape.least:
+                return NEVER
+            first = shape.first[: shape.least]
+            items = sum(map(self.of, first)) + (shape.least - len(first)) * (
+                self.of(shape.rest) if shape.least > len(first) else 0
+            )
+            return min(NEVER, items + shape.least - (not begun) + 1)
+        return min(
+            (
+                begun + size + self.of_array(after, begun=True)
+                for item, after in shape.steps()
+                if (size := self.of(item)) < NEVER
+            ),
+            default=NEVER,
+        )
+
+    def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+        if not shape.required.issubset(ahead) or (
+            shape.most is not None and shape.most < max(shape.least, len(shape.required))
+        ):
+            return NEVER
+        chosen = {name: shape.value(name) for name in shape.required}
+        fresh = set(taken)
+        total = 0
+        for one in shape.some:
+            total += self._add(shape, one, chosen, ahead, fresh)
+        total += sum(name_size(name) + 1 + self.of(value) for name, value in chosen.items())
+        count = len(chosen) + len(fresh) - len(taken)
+        if count < shape.least:
+            sizes = sorted(
+                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - count)),
+            )[: shape.least - count]
+            total += sum(sizes) if len(sizes) == shape.least - count else NEVER
+            count = shape.least
+        if shape.most is not None and count > shape.most:
+            return NEVER
+        return min(NEVER, total + count - (count > 0 and not begun) + 1)
+
+    def _add(
+        self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
+    ) -> int:
+        """Choose the member that is to be as ``one`` says; return its size if it has a name of its own."""
+        options: list[tuple[int, str, Formula | None]] = []
+        for name in ahead:
+            if one.covers(name):
+                value = both(chosen.get(name, shape.value(name)), one.value)
+                before = self.of(chosen[name]) if name in chosen else -name_size(name) - 1
+                options.append((self.of(value) - before, name, value))
+        for name, size in islice(self._fresh(one, fresh), FRESH):
+            value_size = self.of(both(shape.value(name), one.value))
+            options.append((size + 1 + value_size, name, None))
+        options = [option for option in options if option[0] < NEVER // 2]
+        if not options:
+            return NEVER
+        size, name, chosen_value = min(options, key=lambda option: option[:2])
+        if chosen_value is None:
+            fresh.add(name)
+            return size
+        chosen[name] = chosen_value
+        return 0
+
+    def _optional(
+        self, shape: ObjectShape, ahead: Iterable[str], chosen: dict[str, Formula], fresh: set[str], needed: int
+    ) -> Iterator[int]:
+        """Yield the sizes of members that may be added."""
+        for name in ahead:
+            if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
+                yield name_size(name) + 1 + value
+        found = 0
+        for name, size in islice(self._fresh(Some(frozenset(), StringSet.all(), TRUE), fresh), needed + FRESH):
+            if (value := self.of(shape.value(name))) < NEVER:
+                yield size + 1 + value
+                found += 1
+        for one in shape.every:
+            if found < needed:
+                for name, size in islice(self._fresh(one, fresh), needed):
+                    if (value := self.of(shape.value(name))) < NEVER:
+                        yield size + 1 + value
+
+    def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
+        seen = set(without) | one.but
+        for text in quoted(one.names).members():
+            name = json.loads(b'"' + text)
+            if name not in seen:
+                seen.add(name)
+                yield name, len(text) + 1
+
+
+def name_size(name: str) -> int:
+    """Return the size of the shortest spelling of a name, quotes included."""
+    return len(json.dumps(name, ensure_ascii=False).encode())

@@ -1,0 +1,53 @@
+"""Places within a JSON value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+WHITE = frozenset(b" \t\n\r")
+
+
+class Edge(NamedTuple):
+    """Where a byte leads: to a state, or out of the value with an outcome; ``after`` is put on the stack before."""
+
+    target: State | None
+    outcome: int = 0
+    after: Sequence[State] | None = None
+
+
+class State(ABC):
+    """A place within a value, whatever is around it."""
+
+    def __init__(self) -> None:
+        self._edges: dict[int, Edge | None] = {}
+
+    def edge(self, byte: int) -> Edge | None:
+        """Return where a byte leads; ``None`` where it is not allowed."""
+        if byte not in self._edges:
+            self._edges[byte] = self._edge(byte)
+        return self._edges[byte]
+
+    @property
+    def ends(self) -> int | None:
+        """The outcome with which the value may end here, without a byte that says so."""
+        return None
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Sequence[int]:
+        """The least number of bytes to the end of the value, with each outcome."""
+
+    @abstractmethod
+    def _edge(self, byte: int) -> Edge | None: ...
+
+
+@final
+class End(State):
+    """After the whole text."""
+
+    sizes = (0,)
+
+    def _edge(self, byte: int) -> Edge | None:
+        return None

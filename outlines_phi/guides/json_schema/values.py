@@ -1,0 +1,62 @@
+"""JSON values, as JSON Schema tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+KINDS = frozenset({"null", "true", "false", "number", "string", "array", "object"})
+"""The kinds of values: the first byte tells them, and a value of the first three is known by its kind."""
+
+TYPES = {
+    "null": frozenset({"null"}),
+    "boolean": frozenset({"true", "false"}),
+    "integer": frozenset({"number"}),
+    "number": frozenset({"number"}),
+    "string": frozenset({"string"}),
+    "array": frozenset({"array"}),
+    "object": frozenset({"object"}),
+}
+"""The kinds of each type of JSON Schema."""
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of a value that ``json.loads`` made, or of a number of another class."""
+    match value:
+        case None:
+            return "null"
+        case True:
+            return "true"
+        case False:
+            return "false"
+        case int() | float() | Decimal() | Fraction():
+            return "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+        case dict():
+            return "object"
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def identity(value: Any) -> Hashable:
+    """Return what is equal for equal values alone: 1 and 1.0 are equal, 1 and true are not, and members have no order."""
+    match kind_of(value):
+        case "number":
+            return "number", exact(value)
+        case "string":
+            return "string", value
+        case "array":
+            return "array", tuple(map(identity, value))
+        case "object":
+            return "object", frozenset((name, identity(item)) for name, item in value.items())
+        case literal:
+            return literal
+
+
+def exact(number: int | float | Decimal | Fraction) -> Fraction:
+    """Return the number that is written so: 0.1 is a tenth, though no float is."""
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)

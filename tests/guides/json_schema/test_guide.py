@@ -1,0 +1,194 @@
+"""The guide of a schema: masks beside the machine, random texts beside the reference validator, and the laws of draws."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from functools import cached_property
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import outlines_phi
+from outlines_phi.errors import SchemaWarning, UnsupportedError
+from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.table import Table
+from outlines_phi.lm import bundled
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.local import LocalPhi
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.auto import AutoSampler
+from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.vocabulary import Vocabulary
+from tests.languages import ALPHA, Language, p_value
+
+from .test_schema import SCHEMAS
+
+MODEL = outlines_phi.from_transformers(*bundled.load())
+SMALL = Vocabulary.from_tokens(
+    ["<eos>", *map(chr, range(0x20, 0x7F)), "\n", '{"', '"a":', "true", "null", '","', "1]", "[1", "[["], 0
+)
+
+
+def random_text(guide: JSONGuide, seed: int, slack: int = 40) -> str:
+    """Return the text of a random walk over the mask, each token as likely; every mask is compared with single steps."""
+    table, rng = Table(guide), random.Random(seed)
+    state, tokens = guide.start, list[int]()
+    remaining = guide.min_tokens(state) + slack
+    while state != DONE:
+        moves = table.moves(state, remaining)
+        assert len(moves.tokens), "a dead end"
+        choice = rng.randrange(len(moves.tokens))
+        tokens.append(int(moves.tokens[choice]))
+        state, remaining = guide.advance(state, tokens[-1]), remaining - 1
+        assert state == moves.targets[choice]
+    return guide.vocabulary.decode(tokens).decode()
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMAS if name != "siblings in draft 7"])
+def test_random_texts_are_valid_and_never_end_dead(name: str) -> None:
+    document = SCHEMAS[name]
+    validator = jsonschema.validators.validator_for(document, default=jsonschema.Draft202012Validator)
+    checker = validator(document, format_checker=validator.FORMAT_CHECKER)
+    guide = JSONGuide.of(document, MODEL.lm.vocabulary)
+    for seed in range(4):
+        checker.validate(json.loads(random_text(guide, seed)))
+
+
+@pytest.mark.parametrize("name", ["bounds", "closed", "any", "recursion", "names", "pattern"])
+def test_masks_are_those_of_single_steps(name: str) -> None:
+    guide, rng = JSONGuide.of(SCHEMAS[name], SMALL), random.Random(1)
+    state = guide.start
+    for _ in range(12):
+        row = guide.row(state)
+        targets = row.targets[row.partition.class_of]
+        assert [guide.advance(state, token) for token in range(len(SMALL))] == targets.tolist()
+        live = np.flatnonzero((targets != DEAD) & (targets != DONE))
+        if not len(live):
+            break
+        distance = guide.min_tokens(state)
+        assert distance == 1 or min(guide.min_tokens(int(target)) for target in targets[live]) < distance
+        state = int(targets[rng.choice(live.tolist())])
+
+
+class SchemaLanguage(Language):
+    """A JSON schema, as ``pattern``, under a random law."""
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(JSONGuide.of(json.loads(self.pattern), SMALL, blanks=""))
+
+    @cached_property
+    def lm(self) -> TableModel:
+        return TableModel.random(SMALL, seed=self.seed, scale=self.scale)
+
+
+LANGUAGES = [
+    SchemaLanguage("bounds", '{"type": "integer", "minimum": -12, "exclusiveMaximum": 21, "multipleOf": 3}', 5, seed=1),
+    SchemaLanguage(
+        "keys",
+        '{"type": "object", "properties": {"a": {"enum": [1, true]}}, "additionalProperties": false}',
+        10,
+        seed=2,
+    ),
+    SchemaLanguage(
+        "one of", '{"oneOf": [{"enum": [1, 2, null]}, {"type": "integer", "minimum": 2, "maximum": 4}]}', 5, seed=3
+    ),
+    SchemaLanguage(
+        "all of",
+        '{"type": "array", "allOf": [{"items": {"enum": [1, 2]}}, {"contains": {"const": 2}}], "maxItems": 2}',
+        7,
+        seed=4,
+    ),
+    SchemaLanguage("recursion", '{"type": "array", "items": {"$ref": "#"}, "maxItems": 2}', 9, seed=5),
+]
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_draws_have_the_law_of_the_language(language: SchemaLanguage) -> None:
+    reference = language.reference()
+    (draws,) = ExactSampler(ExactPhi()).sample(language.request(600, seed=1))
+    assert p_value([draw.token_ids for draw in draws], reference.mu) > ALPHA
+    results = AutoSampler(AutoPhi(share=0, candidates=1)).sample(language.request(1, seed=2, rows=300))
+    weights = np.array([np.exp(draws[0].log_w) for draws in results]) / np.exp(reference.log_phi)
+    assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(len(weights)) + 1e-9
+    (masked,) = AncestralSampler(LocalPhi()).sample(language.request(600, seed=3))
+    assert p_value([draw.token_ids for draw in masked], reference.mu) < ALPHA  # the control
+
+
+def test_a_guide_is_an_output_type() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "minimum": 18, "maximum": 99}},
+        "required": ["age"],
+    }
+    generator = outlines_phi.Generator(
+        MODEL, JSONGuide.of(schema | {"additionalProperties": False}, MODEL.lm.vocabulary)
+    )
+    for text in generator.sample("Person: Nora is a teacher. JSON: ", 4, seed=0, phi="local").texts:
+        assert 18 <= json.loads(text)["age"] <= 99
+
+
+def test_what_is_left_out_is_warned_of_at_the_line_of_the_call() -> None:
+    with pytest.warns(SchemaWarning, match="#/properties/a/format") as caught:
+        JSONGuide.of({"properties": {"a": {"format": "shoe-size"}}}, SMALL)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        JSONGuide.of({"title": "x", "description": "y", "default": 1}, SMALL)
+
+
+def test_a_vocabulary_without_single_bytes_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a token for each byte"):
+        JSONGuide.of({}, Vocabulary.from_tokens(["<eos>", "true"], 0))
+
+
+def test_states_are_described() -> None:
+    guide = JSONGuide.of({"type": "array"}, SMALL)
+    assert guide.describe(guide.advance(guide.start, SMALL.tokens.index(b"["))) == "array"
+    assert guide.describe(DONE) == "done" and guide.describe(DEAD) == "dead"
+
+
+def test_odd_documents_are_refused_or_read() -> None:
+    """Nothing else than an error of the package for any JSON document."""
+    rng = random.Random(0)
+    keywords = [
+        "type",
+        "properties",
+        "items",
+        "enum",
+        "$ref",
+        "minimum",
+        "pattern",
+        "oneOf",
+        "required",
+        "not",
+        "$id",
+        "format",
+    ]
+
+    def odd(depth: int) -> Any:
+        kind = rng.randrange(8 if depth else 5)
+        if kind < 5:
+            return [None, True, -1, "#/items", 0.5][kind]
+        if kind == 5:
+            return [odd(depth - 1) for _ in range(rng.randrange(3))]
+        return {rng.choice(keywords): odd(depth - 1) for _ in range(rng.randrange(4))}
+
+    read = 0
+    for _ in range(400):
+        document = odd(3)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SchemaWarning)
+                JSONGuide.of(document, SMALL)
+            read += 1
+        except outlines_phi.OutlinesPhiError:
+            pass
+    assert 40 < read < 400
