@@ -274,19 +274,22 @@ class JSONGuide(Guide):
             above = np.repeat(np.arange(len(nodes)), per_node)
             byte = self._trie.byte[children]
             steps = [_step(one, at[k, above], count[k, above], byte) for k, one in enumerate(parts)]
-            at, count, ended = (np.stack(arrays) for arrays in zip(*steps, strict=True))
-            for place, k in zip(*np.nonzero(ended.T), strict=True):
-                self._follow(walk, self._closing(state, parts[k]), int(children[place]))
+            at, count, ended = (np.array(arrays) for arrays in zip(*steps, strict=True))
+            if ended.any():
+                for place, k in zip(*(found.tolist() for found in np.nonzero(ended.T)), strict=True):
+                    self._follow(walk, self._closing(state, parts[k]), int(children[place]))
             inside = (at != 0).any(0) & ~ended.any(0)
             nodes, at, count = children[inside], at[:, inside], count[:, inside]
             here = self._trie.is_end[nodes]
             stays.append((nodes[here], at[:, here], count[:, here]))
         if stays:
-            nodes = np.concatenate([found for found, _, _ in stays])
-            codes = np.concatenate([np.concatenate([at, count]) for _, at, count in stays], axis=1)
-            distinct, place = np.unique(codes, axis=1, return_inverse=True)
-            for i, code in enumerate(distinct.T.tolist()):
-                walk.ends.append(Ends(nodes[place.reshape(-1) == i], self._within(state, parts, code), ()))
+            nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
+            first, group = _groups(np.concatenate([at, count]))
+            order = np.argsort(group, kind="stable")
+            ends = np.searchsorted(group[order], np.arange(len(first) + 1))
+            for i, sample in enumerate(first.tolist()):
+                within = self._within(state, parts, at[:, sample].tolist(), count[:, sample].tolist())
+                walk.ends.append(Ends(nodes[order[ends[i] : ends[i + 1]]], within, ()))
         return True
 
     def _closing(self, state: State, part: Spelled) -> Edge:
@@ -296,17 +299,26 @@ class JSONGuide(Guide):
         assert isinstance(state, Key)
         return state.ended(next(named.member for named in state.names if named.spelled == part))
 
-    def _within(self, state: State, parts: Sequence[Spelled], code: list[int]) -> State:
+    def _within(self, state: State, parts: Sequence[Spelled], at: list[int], count: list[int]) -> State:
         """Return a later state of the same string."""
-        half = len(parts)
         later = {
-            part: part._replace(at=at, written=count) if at else None
-            for part, at, count in zip(parts, code[:half], code[half:], strict=True)
+            part: part._replace(at=place, written=written) if place else None
+            for part, place, written in zip(parts, at, count, strict=True)
         }
         if isinstance(state, Text):
             return self.machine.text(tuple(None if one is None else later[one] for one in state.spelled))
         assert isinstance(state, Key)
         return state.later(later)
+
+
+def _groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return an index of each distinct column, and the number of every column among these."""
+    count = rows.shape[1]
+    first, group = np.zeros(min(count, 1), dtype=np.int64), np.zeros(count, dtype=np.int64)
+    for row in rows:
+        if (row != row[:1]).any():  # most rows are the same throughout
+            _, first, group = np.unique(group * (int(row.max()) + 1) + row, return_index=True, return_inverse=True)
+    return first, group
 
 
 def _step(
