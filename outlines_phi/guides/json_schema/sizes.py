@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import final
 
@@ -20,6 +20,10 @@ LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 
 FRESH = 64
 """Names of one kind that are tried where members have to be added."""
+
+
+JOINED = 5
+"""As many demands on single members of an object may be met by one; more are met by one each."""
 
 
 @final
@@ -140,10 +144,16 @@ class Sizes:
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
             return NEVER
+        return min(self._with(shape, some, ahead, taken, begun) for some in _joinings(shape.some))
+
+    def _with(
+        self, shape: ObjectShape, some: Sequence[Some], ahead: tuple[str, ...], taken: frozenset[str], begun: bool
+    ) -> int:
+        """Return the size of the least rest in which each of ``some`` has a member of its own."""
         chosen = {name: shape.value(name) for name in shape.required}
         fresh = set(taken)
         total = 0
-        for one in shape.some:
+        for one in some:
             total += self._add(shape, one, chosen, ahead, fresh)
         total += sum(name_size(name) + 1 + self.of(value) for name, value in chosen.items())
         count = len(chosen) + len(fresh) - len(taken)
@@ -206,6 +216,18 @@ class Sizes:
             if name not in seen:
                 seen.add(name)
                 yield name, len(text) + 1
+
+
+def _joinings(some: tuple[Some, ...]) -> Iterator[tuple[Some, ...]]:
+    """Yield the ways in which one member may be several of ``some`` at once, each member as what it has to be."""
+    if not some:
+        yield ()
+        return
+    for others in _joinings(some[1:]):
+        yield (some[0], *others)
+        if len(some) <= JOINED:
+            for i, other in enumerate(others):
+                yield (*others[:i], some[0] & other, *others[i + 1 :])
 
 
 def name_size(name: str) -> int:

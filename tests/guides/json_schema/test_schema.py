@@ -105,6 +105,14 @@ def test_names_are_compared_decoded() -> None:
     assert machine.accepts(rb'{"\u0061":1}') and not machine.accepts(rb'{"\u0061":"x"}')
 
 
+def test_one_member_may_be_all_that_is_asked_for() -> None:
+    some = [{"not": {"propertyNames": {"not": {"pattern": pattern}}}} for pattern in ("a1", "b2", "2a")]
+    machine = Machine(
+        Schema.read({"type": "object", "allOf": some, "propertyNames": {"pattern": "^....$"}, "maxProperties": 1})
+    )
+    assert machine.accepts(b'{"b2a1":0}') and not machine.accepts(b'{"b2b1":0}')
+
+
 def test_names_are_counted_once() -> None:
     machine = Machine(Schema.read({"minProperties": 2}))
     assert machine.accepts(b'{"x":1,"y":1}') and not machine.accepts(b'{"x":1,"x":1}')
