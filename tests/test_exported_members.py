@@ -44,6 +44,7 @@ PUBLIC = [
     "Guarantee",
     "Guide",
     "InterruptedDraws",
+    "JSONGuide",
     "LanguageModel",
     "LearnedPhi",
     "LocalPhi",

@@ -34,7 +34,7 @@ class Size(enum.Enum):
 
 class Order(BaseModel):
     size: Literal["small", "large"]
-    cups: int = Field(ge=100, le=100)
+    cups: int = Field(ge=10**9)
 
 
 class Character(BaseModel):

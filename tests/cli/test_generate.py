@@ -137,7 +137,7 @@ class TestLines:
         result = cli("generate", "--type", "formats:Order", "--max-new-tokens", 40, "--seed", 1, "Order: ")
         (line,) = records(result.stdout)
         assert result.exit_code == 0
-        assert json.loads(line["text"])["cups"] != 100 and line["value"] is None and "refuses" in line["value_error"]
+        assert json.loads(line["text"])["cups"] < 10**9 and line["value"] is None and "refuses" in line["value_error"]
 
     def test_a_grammar_from_a_file_or_by_its_name(self, cli: Cli, folder: Path) -> None:
         (folder / "letters.lark").write_text('start: "a" | "b" start', encoding="utf-8")
