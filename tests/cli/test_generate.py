@@ -133,6 +133,7 @@ class TestLines:
         ):
             assert line["value"] is None and "refuses" in line["value_error"] or len(line["value"]) == 10
 
+    @pytest.mark.filterwarnings("ignore::outlines_phi.SchemaWarning")
     def test_a_text_that_the_type_refuses_stays_a_draw(self, cli: Cli) -> None:
         result = cli("generate", "--type", "formats:Order", "--max-new-tokens", 40, "--seed", 1, "Order: ")
         (line,) = records(result.stdout)
