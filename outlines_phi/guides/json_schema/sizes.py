@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import final
 
+from ...errors import UnsupportedError
 from .formula import TRUE, Formula, both
 from .kinds import Kinds
 from .quoting import quoted
@@ -21,6 +22,9 @@ LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 FRESH = 64
 """Names of one kind that are tried where members have to be added."""
 
+MOST_NAMES = 10_000
+"""The most members that are added."""
+
 
 @final
 class Sizes:
@@ -28,7 +32,8 @@ class Sizes:
 
     A value may hold values that the same formula is true of, so the numbers are the least solution of equations:
     ``size(f) = min`` over what may be written of ``1 + ... + size(g)``. They are found by iteration from :data:`NEVER` down, over
-    the equations that a question leads to, and then kept (Knuth 1977, "A generalization of Dijkstra's algorithm").
+    the equations that a question leads to, each again once one that it asks for came down, and then kept (Knuth 1977, "A
+    generalization of Dijkstra's algorithm").
 
     Parameters
     ----------
@@ -41,6 +46,9 @@ class Sizes:
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
+        self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._waiting: dict[Hashable, None] = {}
+        self._asking: Hashable = None
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -69,21 +77,25 @@ class Sizes:
     def _find(self, key: Hashable, equation: Callable[[], int]) -> int:
         if key in self._known:
             return self._known[key]
-        if self._open is not None:
-            if key not in self._open:
-                self._open[key] = NEVER
-                self._equations[key] = equation
-                self._open[key] = min(self._open[key], equation())
-            return self._open[key]
-        self._open, self._equations = {key: NEVER}, {key: equation}
+        if self._open is None:
+            return self._solved(key, equation)
+        if key not in self._open:
+            self._open[key] = NEVER
+            self._equations[key] = equation
+            self._waiting[key] = None
+        self._askers.setdefault(key, {})[self._asking] = None
+        return self._open[key]
+
+    def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
+        """Solve the equation, and those that it leads to; what is asked for is looked at next, so that none is inside another."""
+        self._open, self._equations, self._askers, self._waiting = {key: NEVER}, {key: equation}, {}, {key: None}
         try:
-            changed = True
-            while changed:
-                changed = False
-                for each in list(self._open):
-                    found = self._equations[each]()
-                    if found < self._open[each]:
-                        self._open[each], changed = found, True
+            while self._waiting:
+                self._asking, _ = self._waiting.popitem()
+                found = self._equations[self._asking]()
+                if found < self._open[self._asking]:
+                    self._open[self._asking] = found
+                    self._waiting.update(self._askers.get(self._asking, {}))
             self._known.update(self._open)
         finally:
             self._open = None
@@ -147,6 +159,10 @@ class Sizes:
             total += self._add(shape, one, chosen, ahead, fresh)
         total += sum(name_size(name) + 1 + self.of(value) for name, value in chosen.items())
         count = len(chosen) + len(fresh) - len(taken)
+        if shape.least - count > MOST_NAMES:
+            raise UnsupportedError(
+                f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
+            )
         if count < shape.least:
             sizes = sorted(
                 (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - count)),
@@ -209,5 +225,5 @@ class Sizes:
 
 
 def name_size(name: str) -> int:
-    """Return the size of the shortest spelling of a name, quotes included."""
-    return len(json.dumps(name, ensure_ascii=False).encode())
+    """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
+    return NEVER if any("\ud800" <= c <= "\udfff" for c in name) else len(json.dumps(name, ensure_ascii=False).encode())
