@@ -167,8 +167,8 @@ class JSONGuide(Guide):
         at, stack = self._configurations[state - _FIRST]
         places = [type(at).__name__.lower()]
         while stack is not None:
-            places.append(type(stack[0][0]).__name__.lower())
-            stack = stack[1]
+            places.append(type(stack.after[0]).__name__.lower())
+            stack = stack.below
         return " in ".join(places)
 
     def _number(self, at: Configuration) -> int:
@@ -187,7 +187,7 @@ class JSONGuide(Guide):
             classes: dict[int, int] = {}
             for ends, below in self._reached(at, stack):
                 for after in ends.pushed:
-                    below = (after, below)
+                    below = self.machine.push(after, below)
                 target = self._number(Configuration(ends.state, below))
                 if target not in classes:
                     classes[target] = len(targets)
@@ -201,14 +201,14 @@ class JSONGuide(Guide):
         found = [(ends, stack) for ends in walk.ends]
         pops = walk.pops
         while pops:
-            above = stack[1] if stack is not None else None
+            above = stack.below if stack is not None else None
             walk = Walk([], [])
             for pop in pops:
                 if stack is None:
                     if pop.closed:
                         self._arrive(walk, pop.node, self.machine.end)
                 else:
-                    self._resume(walk, pop, stack[0])
+                    self._resume(walk, pop, stack.after)
             found += [(ends, above) for ends in walk.ends]
             pops, stack = walk.pops, above
         return found

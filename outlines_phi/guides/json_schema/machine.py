@@ -23,8 +23,21 @@ BLANKS = r"( |\n {0,64})?"
 texts are read, and no text is blanks for ever."""
 
 
-Stack: TypeAlias = "tuple[Sequence[State], Stack] | None"
-"""The states that come after each outcome of the value that is being read, and the stack of the value around it."""
+@final
+class Frame:
+    """The states that come after each outcome of the value that is being read, and the stack of the value around it.
+
+    Equal stacks of one machine are one object, however deep they are, so they are compared and hashed by identity.
+    """
+
+    __slots__ = ("after", "below", "deeper")
+
+    def __init__(self, after: Sequence[State], below: Stack) -> None:
+        self.after, self.below = after, below
+        self.deeper: dict[Sequence[State], Frame] = {}
+
+
+Stack: TypeAlias = Frame | None
 
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
@@ -71,6 +84,7 @@ class Machine:
                 f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
             )
         self._states: dict[Hashable, State] = {}
+        self._frames: dict[Sequence[State], Frame] = {}
         self.end = End()
         if self.sizes.of(schema.formula) >= NEVER:
             raise EmptyLanguageError(
@@ -84,15 +98,22 @@ class Machine:
         while (edge := state.edge(byte)) is None:
             if state.ends is None or stack is None:
                 return None
-            after, stack = stack[0][state.ends], stack[1]
-            state = after
+            state, stack = stack.after[state.ends], stack.below
         if edge.after is not None:
-            stack = (edge.after, stack)
+            stack = self.push(edge.after, stack)
         if edge.target is not None:
             return Configuration(edge.target, stack)
         if stack is None:
             return Configuration(self.end, None)
-        return Configuration(stack[0][edge.outcome], stack[1])
+        return Configuration(stack.after[edge.outcome], stack.below)
+
+    def push(self, after: Sequence[State], stack: Stack) -> Frame:
+        """Return a stack with these states on top."""
+        frames = self._frames if stack is None else stack.deeper
+        found = frames.get(after)
+        if found is None:
+            found = frames[after] = Frame(after, stack)
+        return found
 
     def read(self, text: bytes) -> Configuration | None:
         """Return where a text leads; ``None`` where it is not allowed."""
@@ -111,8 +132,8 @@ class Machine:
         state, stack = at
         sizes = state.sizes
         while stack is not None:
-            after, stack = stack
-            ways = [(size, below.sizes) for size, below in zip(sizes, after, strict=True) if size < NEVER]
+            ways = [(size, below.sizes) for size, below in zip(sizes, stack.after, strict=True) if size < NEVER]
+            stack = stack.below
             sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
         return sizes[0]
 
