@@ -111,13 +111,20 @@ def _format(place: Place) -> Formula:
 
 def _items(place: Place) -> Formula:
     if not isinstance(place.value("items"), list):
-        first = place.value("prefixItems") if "prefixItems" in place.schema else []
+        first = place.value("prefixItems") if _has_prefix(place) else []
         return Items((TRUE,) * len(first if isinstance(first, list) else []), place.below("items"))
     rest = place.below("additionalItems") if "additionalItems" in place.schema else TRUE
     return Items(tuple(place.each("items")), rest)
 
 
+def _has_prefix(place: Place) -> bool:
+    return "prefixItems" in place.schema and place.specification.name == "draft2020-12"
+
+
 def _prefix_items(place: Place) -> Formula:
+    if not _has_prefix(place):
+        place.leave_out("prefixItems", f"it says nothing in {place.specification.name}")
+        return TRUE
     return Items(tuple(place.each("prefixItems")), TRUE)
 
 

@@ -144,8 +144,12 @@ class _Reader:
                 f"Put what {reference!r} refers to into the document, such as under $defs. It stands at "
                 f"{place.pointer}/{keyword} of the JSON schema, and nothing in the document answers to it."
             ) from None
-        pointer = self._pointers.get(id(found.contents), reference)
-        return replace(place, contents=found.contents, pointer=pointer, resolver=found.resolver, entered=True)
+        pointer = self._pointers.get(id(found.contents))
+        if pointer is None:  # of another document, such as a draft's own schema
+            base = found.resolver._base_uri
+            pointer = reference if reference.startswith(base) else f"{base}{reference}"
+        specification = specification_with(_dialect(found.contents) or "", default=place.specification)
+        return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
