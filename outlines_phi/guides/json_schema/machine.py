@@ -75,7 +75,7 @@ class Machine:
     """
 
     def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False) -> None:
-        self.kinds = Kinds(schema.definitions, plain_integers=schema.plain_integers)
+        self.kinds = Kinds(schema.definitions)
         self.sizes = Sizes(self.kinds)
         self.any_order = any_order
         self._blanks = compile_regex(blanks)

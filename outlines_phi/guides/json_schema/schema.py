@@ -47,8 +47,6 @@ class Schema:
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
-    plain_integers: bool
-    """Whether 1.0 is no integer, as in draft 4."""
 
     @classmethod
     def read(cls, document: Any) -> Schema:
@@ -73,7 +71,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out), reader.root.specification.name == "draft-04")
+        return cls(formula, reader.definitions, tuple(reader.left_out))
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""

@@ -103,10 +103,10 @@ class Sizes:
 
     def _value(self, formula: Formula) -> int:
         least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
-        numbers = self._kinds.numbers(formula)
-        if least > 1 and not numbers.is_empty:
+        if least > 1 and not all(self._kinds.numbers(formula, plain=plain).is_empty for plain in (True, False)):
             spellings = self._kinds.spellings(formula)
-            least = min(least, int(spellings.distances[spellings.start]))
+            if not spellings.is_empty:
+                least = min(least, int(spellings.distances[spellings.start]))
         if least > 2:
             least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
         if least > 2:

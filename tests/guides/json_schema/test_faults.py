@@ -91,3 +91,18 @@ def test_references_into_another_document_stay_there() -> None:
         {"a": {"not": 3}},
     ]
     assert list(map(schema.holds, values)) == [True, False, True, False, False, False]
+
+
+def test_an_integer_of_draft_4_is_one_in_its_text() -> None:
+    texts = ("1", "1.0", "1e0", "0.5", '"x"')
+    for keywords, expected in [
+        ({"type": "integer"}, [True, False, False, False, False]),
+        ({"type": "number"}, [True, True, True, True, False]),
+        ({"anyOf": [{"type": "integer"}, {"enum": [0.5]}]}, [True, False, False, True, False]),
+        ({"type": "number", "not": {"type": "integer"}}, [False, True, True, True, False]),
+        ({"anyOf": [{"type": "integer"}, {"not": {"multipleOf": 1}}]}, [True, False, False, True, False]),
+        ({"enum": [1, "x"]}, [True, True, False, False, True]),
+    ]:
+        assert accepted({"$schema": DRAFT_4, **keywords}, *texts) == expected
+    schema = Schema.read({"$schema": DRAFT_4, "type": "integer"})
+    assert schema.holds(1) and not schema.holds(1.0)
