@@ -17,7 +17,7 @@ from ...trie import Trie
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .containers import Key
-from .machine import BLANKS, Configuration, Machine, Stack
+from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine, Stack
 from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
@@ -87,7 +87,7 @@ class JSONGuide(Guide):
         )
         self.machine, self.vocabulary = machine, vocabulary
         self._trie = Trie.of(vocabulary)
-        missing = set(range(0x20, 0x7F)) - {token[0] for token in vocabulary.tokens if len(token) == 1}
+        missing = machine.needed - _single_bytes(vocabulary)
         if missing:
             raise UnsupportedError(
                 f"Use a vocabulary with a token for each byte. This one has none for {bytes(sorted(missing))!r:.80}."
@@ -131,7 +131,9 @@ class JSONGuide(Guide):
                 f"Check the values that are drawn: {len(read.left_out)} keywords of the JSON schema are not asked of them. These "
                 f"are {shown}{more}."
             )
-        return cls(Machine(read, blanks=blanks, any_order=any_order), vocabulary)
+        # A shortest way to the end goes by single bytes, so what has none is spelled by others.
+        ascii = not BEYOND_ASCII.issubset(_single_bytes(vocabulary))
+        return cls(Machine(read, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
@@ -307,6 +309,10 @@ class JSONGuide(Guide):
             return self.machine.text(tuple(None if one is None else later[one] for one in state.spelled))
         assert isinstance(state, Key)
         return state.later(later)
+
+
+def _single_bytes(vocabulary: Vocabulary) -> set[int]:
+    return {token[0] for token in vocabulary.tokens if len(token) == 1}
 
 
 def _step(

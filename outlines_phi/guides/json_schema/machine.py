@@ -22,6 +22,9 @@ BLANKS = r"( |\n {0,64})?"
 """What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
 texts are read, and no text is blanks for ever."""
 
+BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
+"""The bytes of characters beyond ASCII in UTF-8."""
+
 
 @final
 class Frame:
@@ -65,6 +68,8 @@ class Machine:
         A regular expression of what may stand between tokens.
     any_order
         Whether members may come in any order; else in that of the schema, and others behind those that it names.
+    ascii
+        Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
 
     Raises
     ------
@@ -74,10 +79,10 @@ class Machine:
         A part of the schema that cannot be honoured, or blanks that are none.
     """
 
-    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False) -> None:
+    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False) -> None:
         self.kinds = Kinds(schema.definitions)
-        self.sizes = Sizes(self.kinds)
-        self.any_order = any_order
+        self.sizes = Sizes(self.kinds, ascii=ascii)
+        self.any_order, self.ascii = any_order, ascii
         self._blanks = compile_regex(blanks)
         if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
             raise UnsupportedError(
@@ -91,6 +96,12 @@ class Machine:
                 "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
             )
         self.start = Configuration(self.value((schema.formula,)), None)
+
+    @property
+    def needed(self) -> set[int]:
+        """The bytes that a shortest way to the end may need."""
+        beyond = () if self.ascii else BEYOND_ASCII
+        return {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
@@ -251,7 +262,9 @@ class Value(State):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(None if strings.is_empty else Spelled.of(strings) for strings in sets)
+                spelled = tuple(
+                    None if strings.is_empty else Spelled.of(strings, ascii=machine.ascii) for strings in sets
+                )
                 return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(

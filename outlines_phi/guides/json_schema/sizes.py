@@ -39,10 +39,12 @@ class Sizes:
     ----------
     kinds
         What formulas say of each kind of values.
+    ascii
+        Whether strings are spelled in ASCII alone.
     """
 
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Kinds, *, ascii: bool = False) -> None:
+        self._kinds, self._ascii = kinds, ascii
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
@@ -123,8 +125,14 @@ class Sizes:
             return NEVER
         if strings.lengths is not None:
             return strings.shortest + 1
-        automaton = quoted(strings)
+        automaton = quoted(strings, ascii=self._ascii)
         return int(automaton.distances[automaton.start])
+
+    def of_name(self, name: str) -> int:
+        """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return NEVER
+        return len(json.dumps(name, ensure_ascii=self._ascii).encode())
 
     def _array(self, shape: ArrayShape, begun: bool) -> int:
         if shape.closed:
@@ -157,7 +165,7 @@ class Sizes:
         total = 0
         for one in shape.some:
             total += self._add(shape, one, chosen, ahead, fresh)
-        total += sum(name_size(name) + 1 + self.of(value) for name, value in chosen.items())
+        total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
         count = len(chosen) + len(fresh) - len(taken)
         if shape.least - count > MOST_NAMES:
             raise UnsupportedError(
@@ -181,7 +189,7 @@ class Sizes:
         for name in ahead:
             if one.covers(name):
                 value = both(chosen.get(name, shape.value(name)), one.value)
-                before = self.of(chosen[name]) if name in chosen else -name_size(name) - 1
+                before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
                 options.append((self.of(value) - before, name, value))
         for name, size in islice(self._fresh(one, fresh), FRESH):
             value_size = self.of(both(shape.value(name), one.value))
@@ -202,7 +210,7 @@ class Sizes:
         """Yield the sizes of members that may be added."""
         for name in ahead:
             if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
-                yield name_size(name) + 1 + value
+                yield self.of_name(name) + 1 + value
         found = 0
         for name, size in islice(self._fresh(Some(frozenset(), StringSet.all(), TRUE), fresh), needed + FRESH):
             if (value := self.of(shape.value(name))) < NEVER:
@@ -217,13 +225,8 @@ class Sizes:
     def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
         seen = set(without) | one.but
-        for text in quoted(one.names).members():
+        for text in quoted(one.names, ascii=self._ascii).members():
             name = json.loads(b'"' + text)
             if name not in seen:
                 seen.add(name)
                 yield name, len(text) + 1
-
-
-def name_size(name: str) -> int:
-    """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
-    return NEVER if any("\ud800" <= c <= "\udfff" for c in name) else len(json.dumps(name, ensure_ascii=False).encode())

@@ -12,7 +12,7 @@ from outlines_phi.guides.json_schema.guide import JSONGuide
 from outlines_phi.guides.json_schema.machine import Machine
 from outlines_phi.guides.json_schema.schema import Schema
 
-from .test_guide import SMALL
+from .test_guide import SMALL, random_text
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -106,3 +106,16 @@ def test_an_integer_of_draft_4_is_one_in_its_text() -> None:
         assert accepted({"$schema": DRAFT_4, **keywords}, *texts) == expected
     schema = Schema.read({"$schema": DRAFT_4, "type": "integer"})
     assert schema.holds(1) and not schema.holds(1.0)
+
+
+@pytest.mark.parametrize(
+    "document", [{"const": "é"}, {"type": "object", "required": ["é"]}, {"pattern": "^é$", "type": "string"}]
+)
+def test_characters_without_single_bytes_are_escaped(document: Any) -> None:
+    guide = JSONGuide.of(document, SMALL)
+    assert "é" in json.dumps(json.loads(random_text(guide, 0, slack=0)), ensure_ascii=False)
+
+
+def test_blanks_that_no_token_spells_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a token for each byte"):
+        JSONGuide.of({"type": "array"}, SMALL, blanks=r"\t")
