@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import combinations, islice
 from typing import final
 
 from ...errors import UnsupportedError
@@ -24,6 +25,9 @@ FRESH = 64
 
 MOST_NAMES = 10_000
 """The most members that are added."""
+
+MOST_JOINED = 4
+"""Up to how many members that are asked for may be one."""
 
 
 @final
@@ -156,6 +160,17 @@ class Sizes:
         )
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+        least = self._object_of_each(shape, ahead, taken, begun)
+        if len(shape.some) <= MOST_JOINED:
+            # One member may be as two of them say.
+            for one, other in combinations(shape.some, 2):
+                joint = Some(one.but | other.but, one.names & other.names, both(one.value, other.value))
+                others = tuple(each for each in shape.some if each not in (one, other))
+                joined = replace(shape, some=(*others, joint))
+                least = min(least, self.of_object(joined, ahead, taken, begun=begun))
+        return least
+
+    def _object_of_each(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
         if not shape.required.issubset(ahead) or (
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):

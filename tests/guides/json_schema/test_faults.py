@@ -119,3 +119,10 @@ def test_characters_without_single_bytes_are_escaped(document: Any) -> None:
 def test_blanks_that_no_token_spells_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="a token for each byte"):
         JSONGuide.of({"type": "array"}, SMALL, blanks=r"\t")
+
+
+def test_one_member_may_be_all_that_is_asked_for() -> None:
+    others = [{"additionalProperties": {"type": "integer"}}, {"additionalProperties": {"minimum": 5}}]
+    document = {"type": "object", "not": {"anyOf": others}, "maxProperties": 1}
+    assert accepted(document, '{"":0.5}', '{"":1}', '{"":5.5}') == [True, False, False]
+    random_text(JSONGuide.of(document, SMALL), 0, slack=0)
