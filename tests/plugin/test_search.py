@@ -145,6 +145,7 @@ class TestProbabilities:
         for value, entry in exact.items():
             assert law[value].lo - 1e-6 <= entry.p <= law[value].hi + 1e-6
 
+    @pytest.mark.filterwarnings("ignore::outlines_phi.SchemaWarning")
     def test_a_text_that_the_type_refuses_is_part_of_the_law(self, fresh: PhiTransformers) -> None:
         class Level(BaseModel):
             level: int = Field(ge=5)

@@ -179,7 +179,7 @@ class Object(State):
         """The names that may come: each of those ahead, and sets of others of which the same is asked."""
         members = self._members
         found = [
-            Named(name, Spelled.of(StringSet.of_values([name])))
+            Named(name, Spelled.of(StringSet.of_values([name]), ascii=self._machine.ascii))
             for name in members.ahead
             if self.after(name) is not None
         ]
@@ -189,7 +189,7 @@ class Object(State):
         ):
             cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
         for cell in cells:
-            spelled = Spelled.of(cell)
+            spelled = Spelled.of(cell, ascii=self._machine.ascii)
             member = json.loads(b'"' + spelled.shortest)
             if self.after(member) is not None:
                 found.append(Named(member, spelled))

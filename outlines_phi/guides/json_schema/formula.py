@@ -74,6 +74,13 @@ class Numeric(Formula):
 
 
 @final
+class Plain(Formula):
+    """A number is written without a fraction and an exponent: what an integer is in draft 4."""
+
+    __slots__ = ()
+
+
+@final
 class Textual(Formula):
     """A string is in the set."""
 
@@ -290,6 +297,8 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
     match formula, kind_of(value):
         case Numeric(), "number":
             return formula.numbers.contains(value)
+        case Plain(), "number":
+            return isinstance(value, int)
         case Textual(), "string":
             return formula.strings.contains(value)
         case Items(), "array":

@@ -17,7 +17,7 @@ from ...trie import Trie
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .containers import Key
-from .machine import BLANKS, Configuration, Machine, Stack
+from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine, Stack
 from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
@@ -87,7 +87,7 @@ class JSONGuide(Guide):
         )
         self.machine, self.vocabulary = machine, vocabulary
         self._trie = Trie.of(vocabulary)
-        missing = set(range(0x20, 0x7F)) - {token[0] for token in vocabulary.tokens if len(token) == 1}
+        missing = machine.needed - _single_bytes(vocabulary)
         if missing:
             raise UnsupportedError(
                 f"Use a vocabulary with a token for each byte. This one has none for {bytes(sorted(missing))!r:.80}."
@@ -131,7 +131,9 @@ class JSONGuide(Guide):
                 f"Check the values that are drawn: {len(read.left_out)} keywords of the JSON schema are not asked of them. These "
                 f"are {shown}{more}."
             )
-        return cls(Machine(read, blanks=blanks, any_order=any_order), vocabulary)
+        # A shortest way to the end goes by single bytes, so what has none is spelled by others.
+        ascii = not BEYOND_ASCII.issubset(_single_bytes(vocabulary))
+        return cls(Machine(read, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
@@ -167,8 +169,8 @@ class JSONGuide(Guide):
         at, stack = self._configurations[state - _FIRST]
         places = [type(at).__name__.lower()]
         while stack is not None:
-            places.append(type(stack[0][0]).__name__.lower())
-            stack = stack[1]
+            places.append(type(stack.after[0]).__name__.lower())
+            stack = stack.below
         return " in ".join(places)
 
     def _number(self, at: Configuration) -> int:
@@ -187,7 +189,7 @@ class JSONGuide(Guide):
             classes: dict[int, int] = {}
             for ends, below in self._reached(at, stack):
                 for after in ends.pushed:
-                    below = (after, below)
+                    below = self.machine.push(after, below)
                 target = self._number(Configuration(ends.state, below))
                 if target not in classes:
                     classes[target] = len(targets)
@@ -201,14 +203,14 @@ class JSONGuide(Guide):
         found = [(ends, stack) for ends in walk.ends]
         pops = walk.pops
         while pops:
-            above = stack[1] if stack is not None else None
+            above = stack.below if stack is not None else None
             walk = Walk([], [])
             for pop in pops:
                 if stack is None:
                     if pop.closed:
                         self._arrive(walk, pop.node, self.machine.end)
                 else:
-                    self._resume(walk, pop, stack[0])
+                    self._resume(walk, pop, stack.after)
             found += [(ends, above) for ends in walk.ends]
             pops, stack = walk.pops, above
         return found
@@ -319,6 +321,10 @@ def _groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
         if (row != row[:1]).any():  # most rows are the same throughout
             _, first, group = np.unique(group * (int(row.max()) + 1) + row, return_index=True, return_inverse=True)
     return first, group
+
+
+def _single_bytes(vocabulary: Vocabulary) -> set[int]:
+    return {token[0] for token in vocabulary.tokens if len(token) == 1}
 
 
 def _step(

@@ -18,6 +18,7 @@ from .formula import (
     Members,
     Names,
     Numeric,
+    Plain,
     Required,
     Size,
     Textual,
@@ -57,7 +58,8 @@ def _type(place: Place) -> Formula:
         if name not in TYPES:
             raise place.malformed("type", f"one of {', '.join(TYPES)}, or a list of these")
     plain = kind(found for name in names if name != "integer" for found in TYPES[name])
-    whole = both(kind(TYPES["integer"]), Numeric(NumberSet.integers()))
+    integers = Plain() if place.specification.name == "draft-04" else Numeric(NumberSet.integers())
+    whole = both(kind(TYPES["integer"]), integers)
     return either(plain, whole) if "integer" in names and "number" not in names else plain
 
 
@@ -111,13 +113,20 @@ def _format(place: Place) -> Formula:
 
 def _items(place: Place) -> Formula:
     if not isinstance(place.value("items"), list):
-        first = place.value("prefixItems") if "prefixItems" in place.schema else []
+        first = place.value("prefixItems") if _has_prefix(place) else []
         return Items((TRUE,) * len(first if isinstance(first, list) else []), place.below("items"))
     rest = place.below("additionalItems") if "additionalItems" in place.schema else TRUE
     return Items(tuple(place.each("items")), rest)
 
 
+def _has_prefix(place: Place) -> bool:
+    return "prefixItems" in place.schema and place.specification.name == "draft2020-12"
+
+
 def _prefix_items(place: Place) -> Formula:
+    if not _has_prefix(place):
+        place.leave_out("prefixItems", f"it says nothing in {place.specification.name}")
+        return TRUE
     return Items(tuple(place.each("prefixItems")), TRUE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import TypeVar, final
 
@@ -25,6 +26,7 @@ from .formula import (
     Not,
     Numeric,
     Or,
+    Plain,
     Reference,
     Required,
     Size,
@@ -39,6 +41,9 @@ from .strings import StringSet
 MOST_SHAPES = 512
 """Alternatives of one array or object."""
 
+PLAIN_NUMBER = "plain number"
+"""The kind of numbers that are written without a fraction and an exponent."""
+
 AShape = TypeVar("AShape", ArrayShape, ObjectShape)
 ASet = TypeVar("ASet", NumberSet, StringSet)
 
@@ -51,14 +56,12 @@ class Kinds:
     ----------
     definitions
         What references stand for.
-    plain_integers
-        Whether numbers that have to be whole are spelled without a fraction.
     """
 
-    def __init__(self, definitions: Mapping[str, Formula], *, plain_integers: bool = False) -> None:
-        self._definitions, self._plain_integers = definitions, plain_integers
+    def __init__(self, definitions: Mapping[str, Formula]) -> None:
+        self._definitions = definitions
         self._literals: dict[tuple[str, Formula], bool] = {}
-        self._numbers: dict[Formula, NumberSet] = {}
+        self._numbers: dict[tuple[Formula, bool], NumberSet] = {}
         self._strings: dict[Formula, StringSet] = {}
         self._arrays: dict[Formula, tuple[ArrayShape, ...]] = {}
         self._objects: dict[Formula, tuple[ObjectShape, ...]] = {}
@@ -78,18 +81,18 @@ class Kinds:
                 return self.literal(kind, self._meant(formula))
         return not isinstance(formula, Not)
 
-    def numbers(self, formula: Formula) -> NumberSet:
-        """Return the numbers that a formula is true of."""
-        if formula not in self._numbers:
-            self._numbers[formula] = self._set(formula, "number", NumberSet.all(), NumberSet.none())
-        return self._numbers[formula]
+    def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
+        """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
+        key = formula, plain
+        if key not in self._numbers:
+            kind = PLAIN_NUMBER if plain else "number"
+            self._numbers[key] = self._set(formula, kind, NumberSet.all(), NumberSet.none())
+        return self._numbers[key]
 
     def spellings(self, formula: Formula) -> ByteAutomaton:
         """Return the texts of the numbers that a formula is true of."""
-        numbers = self.numbers(formula)
-        if self._plain_integers and (numbers & ~NumberSet.integers()).is_empty:
-            return numbers.spellings & compile_regex("-?[0-9]+")
-        return numbers.spellings
+        plain, other = self.numbers(formula, plain=True), self.numbers(formula, plain=False)
+        return plain.spellings if plain == other else _spelled_apart(plain, other)
 
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""
@@ -99,6 +102,12 @@ class Kinds:
 
     def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
         match formula:
+            case Plain() if kind == "number":
+                return none
+            case Not(formula=Plain()) if kind == "number":
+                return every
+            case Plain() if kind == PLAIN_NUMBER:
+                return every
             case Numeric() | Textual():
                 found = formula.numbers if isinstance(formula, Numeric) else formula.strings
                 return found if isinstance(found, type(every)) else every
@@ -117,7 +126,7 @@ class Kinds:
                 return inside
             case Reference() | Not(formula=Reference()):
                 return self._set(self._meant(formula), kind, every, none)
-        return every if self.literal(kind, formula) else none
+        return every if self.literal("number" if kind == PLAIN_NUMBER else kind, formula) else none
 
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
@@ -216,6 +225,14 @@ class Kinds:
             return negated(self._definitions[formula.formula.key])
         assert isinstance(formula, Reference)
         return self._definitions[formula.key]
+
+
+@lru_cache(maxsize=256)
+def _spelled_apart(plain: NumberSet, other: NumberSet) -> ByteAutomaton:
+    """Return the texts of some numbers where they are plain, and of others where they are not."""
+    whole = compile_regex("-?[0-9]+")
+    neither = (plain.spellings & whole).complement() & (other.spellings & whole.complement()).complement()
+    return neither.complement().trim()
 
 
 def _outside(least: int, most: int | None) -> list[tuple[int, int | None]]:

@@ -22,9 +22,25 @@ BLANKS = r"( |\n {0,64})?"
 """What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
 texts are read, and no text is blanks for ever."""
 
+BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
+"""The bytes of characters beyond ASCII in UTF-8."""
 
-Stack: TypeAlias = "tuple[Sequence[State], Stack] | None"
-"""The states that come after each outcome of the value that is being read, and the stack of the value around it."""
+
+@final
+class Frame:
+    """The states that come after each outcome of the value that is being read, and the stack of the value around it.
+
+    Equal stacks of one machine are one object, however deep they are, so they are compared and hashed by identity.
+    """
+
+    __slots__ = ("after", "below", "deeper")
+
+    def __init__(self, after: Sequence[State], below: Stack) -> None:
+        self.after, self.below = after, below
+        self.deeper: dict[Sequence[State], Frame] = {}
+
+
+Stack: TypeAlias = Frame | None
 
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
@@ -52,6 +68,8 @@ class Machine:
         A regular expression of what may stand between tokens.
     any_order
         Whether members may come in any order; else in that of the schema, and others behind those that it names.
+    ascii
+        Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
 
     Raises
     ------
@@ -61,16 +79,17 @@ class Machine:
         A part of the schema that cannot be honoured, or blanks that are none.
     """
 
-    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False) -> None:
-        self.kinds = Kinds(schema.definitions, plain_integers=schema.plain_integers)
-        self.sizes = Sizes(self.kinds)
-        self.any_order = any_order
+    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False) -> None:
+        self.kinds = Kinds(schema.definitions)
+        self.sizes = Sizes(self.kinds, ascii=ascii)
+        self.any_order, self.ascii = any_order, ascii
         self._blanks = compile_regex(blanks)
         if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
             raise UnsupportedError(
                 f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
             )
         self._states: dict[Hashable, State] = {}
+        self._frames: dict[Sequence[State], Frame] = {}
         self.end = End()
         if self.sizes.of(schema.formula) >= NEVER:
             raise EmptyLanguageError(
@@ -78,21 +97,34 @@ class Machine:
             )
         self.start = Configuration(self.value((schema.formula,)), None)
 
+    @property
+    def needed(self) -> set[int]:
+        """The bytes that a shortest way to the end may need."""
+        beyond = () if self.ascii else BEYOND_ASCII
+        return {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
+
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
         state, stack = at
         while (edge := state.edge(byte)) is None:
             if state.ends is None or stack is None:
                 return None
-            after, stack = stack[0][state.ends], stack[1]
-            state = after
+            state, stack = stack.after[state.ends], stack.below
         if edge.after is not None:
-            stack = (edge.after, stack)
+            stack = self.push(edge.after, stack)
         if edge.target is not None:
             return Configuration(edge.target, stack)
         if stack is None:
             return Configuration(self.end, None)
-        return Configuration(stack[0][edge.outcome], stack[1])
+        return Configuration(stack.after[edge.outcome], stack.below)
+
+    def push(self, after: Sequence[State], stack: Stack) -> Frame:
+        """Return a stack with these states on top."""
+        frames = self._frames if stack is None else stack.deeper
+        found = frames.get(after)
+        if found is None:
+            found = frames[after] = Frame(after, stack)
+        return found
 
     def read(self, text: bytes) -> Configuration | None:
         """Return where a text leads; ``None`` where it is not allowed."""
@@ -111,8 +143,8 @@ class Machine:
         state, stack = at
         sizes = state.sizes
         while stack is not None:
-            after, stack = stack
-            ways = [(size, below.sizes) for size, below in zip(sizes, after, strict=True) if size < NEVER]
+            ways = [(size, below.sizes) for size, below in zip(sizes, stack.after, strict=True) if size < NEVER]
+            stack = stack.below
             sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
         return sizes[0]
 
@@ -230,7 +262,9 @@ class Value(State):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(None if strings.is_empty else Spelled.of(strings) for strings in sets)
+                spelled = tuple(
+                    None if strings.is_empty else Spelled.of(strings, ascii=machine.ascii) for strings in sets
+                )
                 return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(

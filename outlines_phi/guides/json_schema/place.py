@@ -17,6 +17,9 @@ from .formula import FALSE, TRUE, Formula
 from .patterns import matching
 from .strings import StringSet
 
+MOST_COUNTED = 1 << 40
+"""No text has as many characters, items or members."""
+
 
 class Reading(Protocol):
     """What reads the parts of a document."""
@@ -118,8 +121,9 @@ class Place:
         return self._checked(keyword, _is_number, "a number")
 
     def count(self, keyword: str) -> int:
-        """Return the whole number that a keyword holds."""
-        return int(self._checked(keyword, lambda n: _is_number(n) and n >= 0 and n == int(n), "a whole number"))
+        """Return the whole number that a keyword holds, or the greatest that makes a difference to any text."""
+        count = self._checked(keyword, lambda n: _is_number(n) and n >= 0 and n == int(n), "a whole number")
+        return int(min(count, MOST_COUNTED))
 
     def reference(self, keyword: str) -> Formula:
         """Return what a keyword refers to."""
@@ -165,7 +169,9 @@ class Place:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, (float, Decimal)) and math.isfinite(value))
 
 
 def constant(contents: Any) -> Formula | None:

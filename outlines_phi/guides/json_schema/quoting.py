@@ -24,23 +24,34 @@ AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HE
 
 
 @lru_cache(maxsize=1024)
-def quoted(strings: StringSet) -> ByteAutomaton:
+def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
     r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
 
     Every spelling that RFC 8259 allows is there: raw UTF-8, the short escapes, ``\uXXXX`` in either case, and a pair of
-    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character.
+    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character. With
+    ``ascii`` only those without raw UTF-8 are.
 
     Raises
     ------
     UnsupportedError
         A length is greater than an automaton can count.
     """
-    return spelled(strings.code_automaton, _in_json, closing=QUOTE)
+    return spelled(strings.code_automaton, _in_ascii if ascii else _in_json, closing=QUOTE)
 
 
 @lru_cache(maxsize=256)
 def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""
+    return _in_bytes(bounds, classes, 0x110000)
+
+
+@lru_cache(maxsize=256)
+def _in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+    """Return the same without raw UTF-8."""
+    return _in_bytes(bounds, classes, 0x80)
+
+
+def _in_bytes(bounds: tuple[int, ...], classes: tuple[int, ...], raw_below: int) -> tuple[Spelling, int]:
     spelling = Spelling(bounds, classes)
     surrogate = spelling.fork(
         HEX[:12],
@@ -51,5 +62,5 @@ def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spellin
     escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
     escapes.append((U, U, spelling.fork(HEX, firsts)))
     escape = spelling.place(sorted(escapes))
-    raw = spelling.in_utf8(NOT_RAW)
+    raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < raw_below]
     return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))

@@ -70,9 +70,9 @@ class Spelled(NamedTuple):
     written: int = 0
 
     @classmethod
-    def of(cls, strings: StringSet) -> Spelled:
+    def of(cls, strings: StringSet, *, ascii: bool) -> Spelled:
         """Return the beginning of a member, after the opening quote. Lengths are counted, and make no states."""
-        automaton = quoted(StringSet.all() if strings.lengths else strings)
+        automaton = quoted(StringSet.all() if strings.lengths else strings, ascii=ascii)
         return cls(strings, automaton, automaton.start)
 
     def after(self, byte: int) -> Spelled | None:

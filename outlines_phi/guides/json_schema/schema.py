@@ -47,8 +47,6 @@ class Schema:
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
-    plain_integers: bool
-    """Whether 1.0 is no integer, as in draft 4."""
 
     @classmethod
     def read(cls, document: Any) -> Schema:
@@ -73,7 +71,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out), reader.root.specification.name == "draft-04")
+        return cls(formula, reader.definitions, tuple(reader.left_out))
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -144,8 +142,12 @@ class _Reader:
                 f"Put what {reference!r} refers to into the document, such as under $defs. It stands at "
                 f"{place.pointer}/{keyword} of the JSON schema, and nothing in the document answers to it."
             ) from None
-        pointer = self._pointers.get(id(found.contents), reference)
-        return replace(place, contents=found.contents, pointer=pointer, resolver=found.resolver, entered=True)
+        pointer = self._pointers.get(id(found.contents))
+        if pointer is None:  # of another document, such as a draft's own schema
+            base = found.resolver._base_uri
+            pointer = reference if reference.startswith(base) else f"{base}{reference}"
+        specification = specification_with(_dialect(found.contents) or "", default=place.specification)
+        return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""

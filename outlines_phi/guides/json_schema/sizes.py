@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations, islice
 from typing import final
 
+from ...errors import UnsupportedError
 from .formula import TRUE, Formula, both
 from .kinds import Kinds
 from .quoting import quoted
@@ -21,9 +23,11 @@ LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 FRESH = 64
 """Names of one kind that are tried where members have to be added."""
 
+MOST_NAMES = 10_000
+"""The most members that are added."""
 
-JOINED = 5
-"""As many demands on single members of an object may be met by one; more are met by one each."""
+MOST_JOINED = 4
+"""Up to how many members that are asked for may be one."""
 
 
 @final
@@ -32,19 +36,25 @@ class Sizes:
 
     A value may hold values that the same formula is true of, so the numbers are the least solution of equations:
     ``size(f) = min`` over what may be written of ``1 + ... + size(g)``. They are found by iteration from :data:`NEVER` down, over
-    the equations that a question leads to, and then kept (Knuth 1977, "A generalization of Dijkstra's algorithm").
+    the equations that a question leads to, each again once one that it asks for came down, and then kept (Knuth 1977, "A
+    generalization of Dijkstra's algorithm").
 
     Parameters
     ----------
     kinds
         What formulas say of each kind of values.
+    ascii
+        Whether strings are spelled in ASCII alone.
     """
 
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Kinds, *, ascii: bool = False) -> None:
+        self._kinds, self._ascii = kinds, ascii
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
+        self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._waiting: dict[Hashable, None] = {}
+        self._asking: Hashable = None
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -73,21 +83,25 @@ class Sizes:
     def _find(self, key: Hashable, equation: Callable[[], int]) -> int:
         if key in self._known:
             return self._known[key]
-        if self._open is not None:
-            if key not in self._open:
-                self._open[key] = NEVER
-                self._equations[key] = equation
-                self._open[key] = min(self._open[key], equation())
-            return self._open[key]
-        self._open, self._equations = {key: NEVER}, {key: equation}
+        if self._open is None:
+            return self._solved(key, equation)
+        if key not in self._open:
+            self._open[key] = NEVER
+            self._equations[key] = equation
+            self._waiting[key] = None
+        self._askers.setdefault(key, {})[self._asking] = None
+        return self._open[key]
+
+    def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
+        """Solve the equation, and those that it leads to; what is asked for is looked at next, so that none is inside another."""
+        self._open, self._equations, self._askers, self._waiting = {key: NEVER}, {key: equation}, {}, {key: None}
         try:
-            changed = True
-            while changed:
-                changed = False
-                for each in list(self._open):
-                    found = self._equations[each]()
-                    if found < self._open[each]:
-                        self._open[each], changed = found, True
+            while self._waiting:
+                self._asking, _ = self._waiting.popitem()
+                found = self._equations[self._asking]()
+                if found < self._open[self._asking]:
+                    self._open[self._asking] = found
+                    self._waiting.update(self._askers.get(self._asking, {}))
             self._known.update(self._open)
         finally:
             self._open = None
@@ -95,10 +109,10 @@ class Sizes:
 
     def _value(self, formula: Formula) -> int:
         least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
-        numbers = self._kinds.numbers(formula)
-        if least > 1 and not numbers.is_empty:
+        if least > 1 and not all(self._kinds.numbers(formula, plain=plain).is_empty for plain in (True, False)):
             spellings = self._kinds.spellings(formula)
-            least = min(least, int(spellings.distances[spellings.start]))
+            if not spellings.is_empty:
+                least = min(least, int(spellings.distances[spellings.start]))
         if least > 2:
             least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
         if least > 2:
@@ -115,8 +129,14 @@ class Sizes:
             return NEVER
         if strings.lengths is not None:
             return strings.shortest + 1
-        automaton = quoted(strings)
+        automaton = quoted(strings, ascii=self._ascii)
         return int(automaton.distances[automaton.start])
+
+    def of_name(self, name: str) -> int:
+        """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return NEVER
+        return len(json.dumps(name, ensure_ascii=self._ascii).encode())
 
     def _array(self, shape: ArrayShape, begun: bool) -> int:
         if shape.closed:
@@ -140,23 +160,32 @@ class Sizes:
         )
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+        least = self._object_of_each(shape, ahead, taken, begun)
+        if len(shape.some) <= MOST_JOINED:
+            # One member may be as two of them say.
+            for one, other in combinations(shape.some, 2):
+                joint = Some(one.but | other.but, one.names & other.names, both(one.value, other.value))
+                others = tuple(each for each in shape.some if each not in (one, other))
+                joined = replace(shape, some=(*others, joint))
+                least = min(least, self.of_object(joined, ahead, taken, begun=begun))
+        return least
+
+    def _object_of_each(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
         if not shape.required.issubset(ahead) or (
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
             return NEVER
-        return min(self._with(shape, some, ahead, taken, begun) for some in _joinings(shape.some))
-
-    def _with(
-        self, shape: ObjectShape, some: Sequence[Some], ahead: tuple[str, ...], taken: frozenset[str], begun: bool
-    ) -> int:
-        """Return the size of the least rest in which each of ``some`` has a member of its own."""
         chosen = {name: shape.value(name) for name in shape.required}
         fresh = set(taken)
         total = 0
-        for one in some:
+        for one in shape.some:
             total += self._add(shape, one, chosen, ahead, fresh)
-        total += sum(name_size(name) + 1 + self.of(value) for name, value in chosen.items())
+        total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
         count = len(chosen) + len(fresh) - len(taken)
+        if shape.least - count > MOST_NAMES:
+            raise UnsupportedError(
+                f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
+            )
         if count < shape.least:
             sizes = sorted(
                 (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - count)),
@@ -175,7 +204,7 @@ class Sizes:
         for name in ahead:
             if one.covers(name):
                 value = both(chosen.get(name, shape.value(name)), one.value)
-                before = self.of(chosen[name]) if name in chosen else -name_size(name) - 1
+                before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
                 options.append((self.of(value) - before, name, value))
         for name, size in islice(self._fresh(one, fresh), FRESH):
             value_size = self.of(both(shape.value(name), one.value))
@@ -196,7 +225,7 @@ class Sizes:
         """Yield the sizes of members that may be added."""
         for name in ahead:
             if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
-                yield name_size(name) + 1 + value
+                yield self.of_name(name) + 1 + value
         found = 0
         for name, size in islice(self._fresh(Some(frozenset(), StringSet.all(), TRUE), fresh), needed + FRESH):
             if (value := self.of(shape.value(name))) < NEVER:
@@ -211,25 +240,8 @@ class Sizes:
     def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
         seen = set(without) | one.but
-        for text in quoted(one.names).members():
+        for text in quoted(one.names, ascii=self._ascii).members():
             name = json.loads(b'"' + text)
             if name not in seen:
                 seen.add(name)
                 yield name, len(text) + 1
-
-
-def _joinings(some: tuple[Some, ...]) -> Iterator[tuple[Some, ...]]:
-    """Yield the ways in which one member may be several of ``some`` at once, each member as what it has to be."""
-    if not some:
-        yield ()
-        return
-    for others in _joinings(some[1:]):
-        yield (some[0], *others)
-        if len(some) <= JOINED:
-            for i, other in enumerate(others):
-                yield (*others[:i], some[0] & other, *others[i + 1 :])
-
-
-def name_size(name: str) -> int:
-    """Return the size of the shortest spelling of a name, quotes included."""
-    return len(json.dumps(name, ensure_ascii=False).encode())

@@ -1,0 +1,128 @@
+"""Schemas and texts that went wrong once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.machine import Machine
+from outlines_phi.guides.json_schema.schema import Schema
+
+from .test_guide import SMALL, random_text
+
+DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+
+
+def accepted(document: Any, *texts: str) -> list[bool]:
+    """Return which texts are of values that the document is true of."""
+    machine = Machine(Schema.read(document), any_order=True)
+    return [machine.accepts(text.encode()) for text in texts]
+
+
+def test_definitions_may_lead_far() -> None:
+    far = 700
+    definitions: dict[str, Any] = {
+        f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}, "minItems": 1} for i in range(far)
+    }
+    guide = JSONGuide.of({"$ref": "#/$defs/d0", "$defs": definitions | {f"d{far}": {"type": "null"}}}, SMALL)
+    assert guide.min_tokens(guide.start) == 2 * far + 5
+    guide = JSONGuide.of({"type": "array", "contains": {"const": 1}, "minContains": 2_000}, SMALL)
+    assert guide.min_tokens(guide.start) == 2 * 2_000 + 2
+    nested = "[" * 300 + "]" * 300
+    assert accepted({"const": json.loads(nested)}, nested, nested[1:-1]) == [True, False]
+
+
+def test_texts_may_be_deep() -> None:
+    guide = JSONGuide.of({"type": "array"}, SMALL)
+    one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))
+    even, odd = guide.start, guide.advance(guide.start, one)
+    for _ in range(3_000):
+        even, odd = guide.advance(even, two), guide.advance(odd, two)
+    assert guide.advance(even, one) == odd
+
+
+def test_counts_and_bounds_may_be_huge() -> None:
+    assert accepted({"maximum": 10**400, "type": "number"}, "1", f"1{'0' * 400}", f"1{'0' * 401}") == [
+        True,
+        True,
+        False,
+    ]
+    guide = JSONGuide.of({"type": "string", "minLength": 1, "maxLength": 10**30}, SMALL)
+    guide.row(guide.advance(guide.start, SMALL.tokens.index(b'"')))
+    with pytest.raises(UnsupportedError, match="members of an object"):
+        JSONGuide.of({"type": "object", "minProperties": 10**9}, SMALL)
+
+
+def test_a_name_that_no_text_spells_is_never_there() -> None:
+    assert accepted({"required": ["\ud800"]}, "1", "{}") == [True, False]
+    with pytest.raises(EmptyLanguageError):
+        JSONGuide.of({"type": "object", "required": ["\ud800"]}, SMALL)
+
+
+def test_keywords_of_later_drafts_say_nothing() -> None:
+    document = {"$schema": DRAFT_7, "prefixItems": [True], "items": {"type": "integer"}}
+    assert accepted(document, '["x"]', "[1]") == [False, True]
+    assert [left.pointer for left in Schema.read(document).left_out] == ["#/prefixItems"]
+
+
+def test_references_into_another_document_stay_there() -> None:
+    schema = Schema.read(
+        {
+            "$schema": DRAFT_7,
+            "properties": {
+                "a": {"$ref": DRAFT_7},
+                "b": {"$ref": "#/definitions/nonNegativeInteger"},
+                "c": {"$ref": "#"},
+            },
+            "definitions": {"nonNegativeInteger": {"type": "string"}},
+        }
+    )
+    values = [
+        {"b": "x"},
+        {"b": 1},
+        {"a": {"minLength": 1}},
+        {"a": {"minLength": "x"}},
+        {"c": {"b": 1}},
+        {"a": {"not": 3}},
+    ]
+    assert list(map(schema.holds, values)) == [True, False, True, False, False, False]
+
+
+def test_an_integer_of_draft_4_is_one_in_its_text() -> None:
+    texts = ("1", "1.0", "1e0", "0.5", '"x"')
+    for keywords, expected in [
+        ({"type": "integer"}, [True, False, False, False, False]),
+        ({"type": "number"}, [True, True, True, True, False]),
+        ({"anyOf": [{"type": "integer"}, {"enum": [0.5]}]}, [True, False, False, True, False]),
+        ({"type": "number", "not": {"type": "integer"}}, [False, True, True, True, False]),
+        ({"anyOf": [{"type": "integer"}, {"not": {"multipleOf": 1}}]}, [True, False, False, True, False]),
+        ({"enum": [1, "x"]}, [True, True, False, False, True]),
+    ]:
+        assert accepted({"$schema": DRAFT_4, **keywords}, *texts) == expected
+    schema = Schema.read({"$schema": DRAFT_4, "type": "integer"})
+    assert schema.holds(1) and not schema.holds(1.0)
+
+
+@pytest.mark.parametrize(
+    "document", [{"const": "é"}, {"type": "object", "required": ["é"]}, {"pattern": "^é$", "type": "string"}]
+)
+def test_characters_without_single_bytes_are_escaped(document: Any) -> None:
+    guide = JSONGuide.of(document, SMALL)
+    assert "é" in json.dumps(json.loads(random_text(guide, 0, slack=0)), ensure_ascii=False)
+
+
+def test_blanks_that_no_token_spells_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="a token for each byte"):
+        JSONGuide.of({"type": "array"}, SMALL, blanks=r"\t")
+
+
+def test_one_member_may_be_all_that_is_asked_for() -> None:
+    others = [{"additionalProperties": {"type": "integer"}}, {"additionalProperties": {"minimum": 5}}]
+    document = {"type": "object", "not": {"anyOf": others}, "maxProperties": 1}
+    assert accepted(document, '{"":0.5}', '{"":1}', '{"":5.5}') == [True, False, False]
+    random_text(JSONGuide.of(document, SMALL), 0, slack=0)
