@@ -135,6 +135,9 @@ class JSONGuide(Guide):
         ascii = not BEYOND_ASCII.issubset(_single_bytes(vocabulary))
         return cls(Machine(read, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JSONGuide, (self.machine, self.vocabulary)  # states are numbered as they are met
+
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
         with self._lock:

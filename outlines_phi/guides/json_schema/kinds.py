@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import product
 from typing import TypeVar, final
 
 from ...automaton import ByteAutomaton
@@ -32,6 +31,7 @@ from .formula import (
     Size,
     Textual,
     Unique,
+    both,
     negated,
 )
 from .numbers import NumberSet
@@ -43,6 +43,8 @@ MOST_SHAPES = 512
 
 PLAIN_NUMBER = "plain number"
 """The kind of numbers that are written without a fraction and an exponent."""
+
+LITERALS = "null", "true", "false"
 
 AShape = TypeVar("AShape", ArrayShape, ObjectShape)
 ASet = TypeVar("ASet", NumberSet, StringSet)
@@ -65,6 +67,7 @@ class Kinds:
         self._strings: dict[Formula, StringSet] = {}
         self._arrays: dict[Formula, tuple[ArrayShape, ...]] = {}
         self._objects: dict[Formula, tuple[ObjectShape, ...]] = {}
+        self._never: dict[Formula, bool] = {}
 
     def literal(self, kind: str, formula: Formula) -> bool:
         """Return whether a formula is true of the one value of a kind."""
@@ -146,14 +149,15 @@ class Kinds:
         match formula:
             case And():
                 found: tuple[AShape, ...] = (free,)
-                for part in formula.formulas:
+                # What has alternatives comes last: most of them are then known to be true, or to be false.
+                for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
                     parts = self._shapes(part, free, of_atom)
-                    if len(found) * len(parts) > MOST_SHAPES:
+                    found = tuple(dict.fromkeys(joint for left in found for joint in self._joined(left, parts)))
+                    if len(found) > MOST_SHAPES:
                         raise UnsupportedError(
                             "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
                             f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
                         )
-                    found = tuple(dict.fromkeys(left & right for left, right in product(found, parts)))
                 return found
             case Or():
                 return tuple(
@@ -165,6 +169,60 @@ class Kinds:
         if shapes is None:
             return (free,) if self.literal("array" if isinstance(free, ArrayShape) else "object", formula) else ()
         return shapes
+
+    def _joined(self, left: AShape, parts: Sequence[AShape]) -> list[AShape]:
+        """Return the shapes of what has the shape ``left`` and one of ``parts``, without those that are evidently of nothing."""
+        for right in parts:
+            if self._says(left, right):
+                if isinstance(left, ObjectShape) and isinstance(right, ObjectShape):
+                    # Its names are told apart all the same, in their order.
+                    return [left & ObjectShape(members=tuple((name, TRUE) for name, _ in right.members))]
+                return [left]
+        return [joint for right in parts if not self._is_nothing(joint := left & right)]
+
+    def _says(self, left: AShape, right: AShape) -> bool:
+        """Whether all that ``right`` asks is evidently asked by ``left``."""
+        if isinstance(left, ArrayShape) or isinstance(right, ArrayShape):
+            return left & right == left
+        held = dict(left.members)
+        return (
+            right.required <= left.required
+            and right.absent <= left.absent
+            and set(right.every) <= set(left.every)
+            and set(right.some) <= set(left.some)
+            and right.least <= max(left.least, len(left.required))
+            and (right.most is None or (left.most is not None and left.most <= right.most))
+            and all(self._is_never(both(held.get(name, TRUE), negated(value))) for name, value in right.members)
+        )
+
+    def _is_nothing(self, shape: ArrayShape | ObjectShape) -> bool:
+        if isinstance(shape, ArrayShape):
+            return shape.most is not None and shape.most < shape.least
+        if shape.required & shape.absent:
+            return True
+        return any(name in shape.required and self._is_never(value) for name, value in shape.members)
+
+    def _is_never(self, formula: Formula) -> bool:
+        """Whether a formula is evidently true of no value: of nothing but arrays or objects that none of its shapes allows."""
+        if formula not in self._never:
+            self._never[formula] = formula is FALSE or not (
+                any(self.literal(kind, formula) for kind in LITERALS)
+                or not all(self.numbers(formula, plain=plain).is_empty for plain in (True, False))
+                or not self.strings(formula).is_empty
+                or self._maybe(formula)
+            )
+        return self._never[formula]
+
+    def _maybe(self, formula: Formula) -> bool:
+        """Whether arrays or objects may be as a formula says, by their kind alone."""
+        match formula:
+            case And():
+                return all(map(self._maybe, formula.formulas))
+            case Or():
+                return any(map(self._maybe, formula.formulas))
+            case Kind() | Constant():
+                return self.literal("array", formula) or self.literal("object", formula)
+        return not (isinstance(formula, Not) and isinstance(formula.formula, (Numeric, Textual)))
 
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
@@ -82,7 +82,7 @@ class Machine:
     def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False) -> None:
         self.kinds = Kinds(schema.definitions)
         self.sizes = Sizes(self.kinds, ascii=ascii)
-        self.any_order, self.ascii = any_order, ascii
+        self.schema, self.blanks, self.any_order, self.ascii = schema, blanks, any_order, ascii
         self._blanks = compile_regex(blanks)
         if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
             raise UnsupportedError(
@@ -96,6 +96,11 @@ class Machine:
                 "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
             )
         self.start = Configuration(self.value((schema.formula,)), None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # States are made again.
+        made = partial(Machine, blanks=self.blanks, any_order=self.any_order, ascii=self.ascii)
+        return made, (self.schema,)
 
     @property
     def needed(self) -> set[int]:

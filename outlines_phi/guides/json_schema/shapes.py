@@ -88,9 +88,6 @@ class Some(NamedTuple):
     names: StringSet
     value: Formula
 
-    def __and__(self, other: Some) -> Some:
-        return Some(self.but | other.but, self.names & other.names, both(self.value, other.value))
-
     def covers(self, name: str) -> bool:
         """Whether a name is one of them."""
         return name not in self.but and self.names.contains(name)

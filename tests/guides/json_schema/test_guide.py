@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import warnings
 from functools import cached_property
@@ -120,6 +121,22 @@ def test_draws_have_the_law_of_the_language(language: SchemaLanguage) -> None:
     assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(len(weights)) + 1e-9
     (masked,) = AncestralSampler(LocalPhi()).sample(language.request(600, seed=3))
     assert p_value([draw.token_ids for draw in masked], reference.mu) < ALPHA  # the control
+
+
+def test_a_guide_is_pickled_without_its_states() -> None:
+    guide = JSONGuide.of(SCHEMAS["recursion"], SMALL, any_order=True)
+    copy = pickle.loads(pickle.dumps(guide))
+    assert random_text(copy, 3) == random_text(guide, 3) and copy.machine.any_order
+
+
+def test_tagged_unions_of_many_objects() -> None:
+    """One branch tells that all others are false, by its tag; so their alternatives do not multiply."""
+    branches = [
+        {"properties": {"k": {"const": f"v{i}"}, f"x{i}": {"type": "integer"}}, "required": ["k", f"x{i}"]}
+        for i in range(10)
+    ]
+    guide = JSONGuide.of({"type": "object", "oneOf": branches}, SMALL)
+    assert guide.machine.accepts(b'{"k":"v3","x3":1}') and not guide.machine.accepts(b'{"k":"v3","x4":1}')
 
 
 def test_a_guide_is_an_output_type() -> None:
