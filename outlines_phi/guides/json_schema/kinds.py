@@ -152,12 +152,15 @@ class Kinds:
                 # What has alternatives comes last: most of them are then known to be true, or to be false.
                 for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
                     parts = self._shapes(part, free, of_atom)
-                    found = tuple(dict.fromkeys(joint for left in found for joint in self._joined(left, parts)))
-                    if len(found) > MOST_SHAPES:
-                        raise UnsupportedError(
-                            "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
-                            f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
-                        )
+                    joined: dict[AShape, None] = {}
+                    for left in found:
+                        joined.update(dict.fromkeys(self._joined(left, parts)))
+                        if len(joined) > MOST_SHAPES:
+                            raise UnsupportedError(
+                                "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
+                                f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
+                            )
+                    found = tuple(joined)
                 return found
             case Or():
                 return tuple(
