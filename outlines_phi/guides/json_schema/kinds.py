@@ -143,6 +143,16 @@ class Kinds:
             self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object)
         return self._objects[formula]
 
+    def within(self, formula: Formula) -> set[Formula]:
+        """Return what is asked of the items and members of the values that a formula is true of; its strings are read as well."""
+        self.strings(formula)
+        found: set[Formula] = set()
+        for array in self.arrays(formula):
+            found.update(array.first, [array.rest], (one.item for one in array.counted))
+        for shape in self.objects(formula):
+            found.update((value for _, value in shape.members), (one.value for one in shape.every + shape.some))
+        return found
+
     def _shapes(
         self, formula: Formula, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
     ) -> tuple[AShape, ...]:

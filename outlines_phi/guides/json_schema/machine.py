@@ -95,7 +95,16 @@ class Machine:
             raise EmptyLanguageError(
                 "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
             )
+        self._refuse_early(schema.formula)
         self.start = Configuration(self.value((schema.formula,)), None)
+
+    def _refuse_early(self, formula: Formula) -> None:
+        """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
+        waiting, seen = [formula], {formula}
+        while waiting:
+            found = self.kinds.within(waiting.pop())
+            waiting += found - seen
+            seen |= found
 
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again.

@@ -129,6 +129,11 @@ def test_a_guide_is_pickled_without_its_states() -> None:
     assert random_text(copy, 3) == random_text(guide, 3) and copy.machine.any_order
 
 
+def test_what_cannot_be_honoured_deep_inside_is_refused_at_once() -> None:
+    with pytest.raises(UnsupportedError, match="uniqueItems"):
+        JSONGuide.of({"properties": {"a": {"items": {"uniqueItems": True}}}}, SMALL)
+
+
 def test_tagged_unions_of_many_objects() -> None:
     """One branch tells that all others are false, by its tag; so their alternatives do not multiply."""
     branches = [
