@@ -149,6 +149,16 @@ class ByteAutomaton:
         """Whether no text is accepted."""
         return self.distances[self.start] == UNREACHABLE
 
+    @cached_property
+    def is_infinite(self) -> bool:
+        """Whether there are infinitely many members."""
+        useful = self.trim()
+        inside = np.arange(len(useful)) != DEAD
+        # What has no way on is taken out until all else has one: a cycle is left.
+        while not np.array_equal(onward := inside & inside[useful.targets].any(axis=1), inside):
+            inside = onward
+        return bool(inside.any())
+
     def advance(self, state: int, text: bytes) -> int:
         """Return the state after ``text``."""
         for byte in text:

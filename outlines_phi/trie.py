@@ -69,6 +69,18 @@ class Trie:
         counts = np.bincount(self.parent[1:], minlength=len(self))
         return np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int32)
 
+    def depth(self, node: int) -> int:
+        """Return how many bytes lead to a node."""
+        return int(self.levels.searchsorted(node, side="right")) - 1
+
+    def text(self, node: int) -> bytes:
+        """Return the bytes that lead to a node."""
+        found = bytearray()
+        while node:
+            found.append(self.byte[node])
+            node = int(self.parent[node])
+        return bytes(found[::-1])
+
     def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the children of ``nodes``, those of each together, and how many each has."""
         first = self.first_child[nodes].astype(np.int64)

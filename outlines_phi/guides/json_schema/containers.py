@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from .quoting import QUOTE
 from .scalars import Spelled
+from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape, ObjectShape
 from .sizes import NEVER
-from .states import WHITE, Edge, State
+from .states import WHITE, Edge, Pending, State
 from .strings import StringSet
 
 if TYPE_CHECKING:
@@ -24,14 +25,19 @@ class Array(State):
 
     close = 0x5D
 
-    def __init__(self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool) -> None:
+    def __init__(
+        self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool, seen: Seen = NOTHING
+    ) -> None:
         super().__init__()
-        self._machine, self._goals, self._begun = machine, goals, begun
+        self._machine, self._goals, self._begun, self._seen = machine, goals, begun, seen
 
     @cached_property
     def sizes(self) -> Sequence[int]:
         of = self._machine.sizes.of_array
-        return [min((of(shape, begun=self._begun) for shape in goal), default=NEVER) for goal in self._goals]
+        return [
+            min((of(shape, begun=self._begun, seen=self._seen) for shape in goal), default=NEVER)
+            for goal in self._goals
+        ]
 
     @cached_property
     def _item(self) -> tuple[State, Sequence[State]] | None:
@@ -39,14 +45,25 @@ class Array(State):
         machine, steps = self._machine, []
         for place, goal in enumerate(self._goals):
             for shape in goal:
-                for item, left in shape.steps():
-                    if machine.sizes.of(item) < NEVER and machine.sizes.of_array(left, begun=True) < NEVER:
-                        steps.append((place, item, left))
+                for item, left, size in machine.sizes.items(shape, self._seen):
+                    if size < NEVER and machine.sizes.of(item) < NEVER:
+                        steps.append((place, item, (left, size)))
         cells = machine.cells(steps)
         if not cells:
             return None
-        after = tuple(machine.array(_by_goal(held, len(self._goals)), begun=True) for _, held in cells)
-        return machine.value(tuple(cell for cell, _ in cells)), after
+        return machine.value(tuple(cell for cell, _ in cells)), tuple(self._after(held) for _, held in cells)
+
+    def _after(self, held: Sequence[tuple[int, tuple[ArrayShape, int]]]) -> State:
+        """Return the state after an item."""
+        goals = _by_goal([(place, left) for place, (left, _) in held], len(self._goals))
+        if not any(shape.unique and shape.most != 0 for goal in goals for shape in goal):
+            return self._machine.array(goals, begun=True)
+        sizes = [min((size for at, (_, size) in held if at == place), default=NEVER) for place in range(len(goals))]
+
+        def then(text: bytes) -> State:
+            return self._machine.array(goals, begun=True, seen=self._seen.and_also(value_of(text)))
+
+        return Pending(sizes, then)
 
     def _edge(self, byte: int) -> Edge | None:
         if byte == self.close:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, final
@@ -21,7 +22,7 @@ from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine, Stack
 from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
-from .states import Edge, State
+from .states import Edge, Pending, State
 
 _FIRST = DONE + 1
 
@@ -31,7 +32,12 @@ _ROWS = 256
 MOST_SHOWN = 10
 """Keywords that a warning names."""
 
-Afters = tuple[Sequence[State], ...]
+
+class Pushed(NamedTuple):
+    """What was put on the stack, and how many bytes of the token come before."""
+
+    after: Sequence[State]
+    depth: int
 
 
 class Ends(NamedTuple):
@@ -39,7 +45,17 @@ class Ends(NamedTuple):
 
     nodes: NDArray[np.int64]
     state: State
-    pushed: Afters
+    pushed: tuple[Pushed, ...]
+
+
+class Place(NamedTuple):
+    """Where tokens end: the nodes, the state and the stack; ``before`` and the token from ``depth`` on are kept of the text."""
+
+    nodes: NDArray[np.int64]
+    state: State
+    stack: Stack
+    before: bytes
+    depth: int
 
 
 class Pop(NamedTuple):
@@ -93,8 +109,13 @@ class JSONGuide(Guide):
                 f"Use a vocabulary with a token for each byte. This one has none for {bytes(sorted(missing))!r:.80}."
             )
         self._lock = threading.RLock()
-        self._configurations: list[Configuration] = []
+        self._configurations: dict[int, Configuration] = {}
         self._numbers: dict[Configuration, int] = {}
+        self._next = _FIRST
+        # Where the text is kept, each token leads to a state of its own. These are numbered in a row, and made when they are met.
+        self._firsts: list[int] = []
+        self._places: list[Place] = []
+        self._first_of: dict[tuple[int, int], int] = {}
         self._walks: dict[tuple[State, int], Walk] = {}
         self._sizes: dict[int, int] = {}
         self._recent_row = lru_cache(_ROWS)(self._row)
@@ -149,9 +170,18 @@ class JSONGuide(Guide):
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
             if state not in self._sizes:
-                size = self.machine.size(self._configurations[state - _FIRST])
+                size = self.machine.size(self._at(state))
                 self._sizes[state] = UNREACHABLE if size >= ENDLESS else size + 1
             return self._sizes[state]
+
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        with self._lock:
+            # States that differ in the text that is kept are equally far from the end.
+            place = np.searchsorted(self._firsts, states, side="right") - 1
+            firsts = np.array([*self._firsts, 0])[place]
+            counts = np.array([*(len(found.nodes) for found in self._places), 0])[place]
+            return super().min_tokens_of(np.where(states < firsts + counts, firsts, states))
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: byte by byte."""
@@ -160,16 +190,18 @@ class JSONGuide(Guide):
         if token in self.vocabulary.eos_ids:
             return DONE if token == self.vocabulary.eos_ids[0] and self.min_tokens(state) == 1 else DEAD
         with self._lock:
-            at: Configuration | None = self._configurations[state - _FIRST] if self.vocabulary.tokens[token] else None
+            at: Configuration | None = self._at(state) if self.vocabulary.tokens[token] else None
             for byte in self.vocabulary.tokens[token]:
                 at = None if at is None else self.machine.advance(at, byte)
+            if at is not None and at.text:
+                return super().advance(state, token)
             return DEAD if at is None else self._number(at)
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the places in the values around it, from the inside out."""
         if state < _FIRST:
             return "done" if state == DONE else "dead"
-        at, stack = self._configurations[state - _FIRST]
+        at, stack, _ = self._at(state)
         places = [type(at).__name__.lower()]
         while stack is not None:
             places.append(type(stack.after[0]).__name__.lower())
@@ -179,44 +211,79 @@ class JSONGuide(Guide):
     def _number(self, at: Configuration) -> int:
         number = self._numbers.get(at)
         if number is None:
-            number = self._numbers[at] = _FIRST + len(self._configurations)
-            self._configurations.append(at)
+            number = self._numbers[at] = self._next
+            self._configurations[number] = at
+            self._next += 1
         return number
+
+    def _at(self, state: int) -> Configuration:
+        """Return where a state is."""
+        if state not in self._configurations:
+            place = bisect_right(self._firsts, state) - 1
+            found = self._places[place]
+            text = self._trie.text(int(found.nodes[state - self._firsts[place]]))
+            self._configurations[state] = Configuration(found.state, found.stack, found.before + text[found.depth :])
+        return self._configurations[state]
 
     def _row(self, state: int) -> Row:
         class_of = np.full(len(self.vocabulary), NEVER, dtype=np.int32)
         class_of[self.vocabulary.eos_ids[0]] = EOS
         targets = [DEAD, DONE if self.min_tokens(state) == 1 else DEAD]
         if state >= _FIRST:
-            at, stack = self._configurations[state - _FIRST]
             classes: dict[int, int] = {}
-            for ends, below in self._reached(at, stack):
-                for after in ends.pushed:
-                    below = self.machine.push(after, below)
-                target = self._number(Configuration(ends.state, below))
+            apart: list[Place] = []
+            for place in self._reached(self._at(state)):
+                if place.stack is not None and place.stack.keeps:
+                    apart.append(place)
+                    continue
+                target = self._number(Configuration(place.state, place.stack))
                 if target not in classes:
                     classes[target] = len(targets)
                     targets.append(target)
-                class_of[self._trie.ending(ends.nodes)[0]] = classes[target]
+                class_of[self._trie.ending(place.nodes)[0]] = classes[target]
+            for number, place in enumerate(apart):
+                ids, counts = self._trie.ending(place.nodes)
+                class_of[ids] = np.repeat(np.arange(len(counts)) + len(targets), counts)
+                first = self._numbered(state, number, place)
+                targets.extend(range(first, first + len(counts)))
         return Row(Partition(class_of, len(targets)), np.array(targets, dtype=np.int64))
 
-    def _reached(self, state: State, stack: Stack) -> list[tuple[Ends, Stack]]:
-        """Return where tokens end, and the stack that they began on."""
+    def _numbered(self, state: int, number: int, place: Place) -> int:
+        """Return the first number of the states behind the tokens that end at a place, the same one each time."""
+        if (state, number) not in self._first_of:
+            self._first_of[state, number] = self._next
+            self._firsts.append(self._next)
+            self._places.append(place)
+            self._next += len(place.nodes)
+        return self._first_of[state, number]
+
+    def _reached(self, at: Configuration) -> list[Place]:
+        """Return where tokens end."""
+        state, stack, text = at
+        found: list[Place] = []
         walk = self._walk(state, 0)
-        found = [(ends, stack) for ends in walk.ends]
-        pops = walk.pops
-        while pops:
-            above = stack.below if stack is not None else None
-            walk = Walk([], [])
+        while True:
+            found += [self._place(ends, stack, text) for ends in walk.ends]
+            if not walk.pops:
+                return found
+            pops, walk = walk.pops, Walk([], [])
             for pop in pops:
-                if stack is None:
-                    if pop.closed:
-                        self._arrive(walk, pop.node, self.machine.end)
-                else:
-                    self._resume(walk, pop, stack.after)
-            found += [(ends, above) for ends in walk.ends]
-            pops, stack = walk.pops, above
-        return found
+                if stack is not None:
+                    kept = text + self._trie.text(pop.node) if stack.keeps else b""
+                    self._resume(walk, pop, stack.left(pop.outcome, kept).state)
+                elif pop.closed:
+                    self._arrive(walk, pop.node, self.machine.end)
+            stack = stack.below if stack is not None else None
+
+    def _place(self, ends: Ends, stack: Stack, text: bytes) -> Place:
+        """Return where tokens end that left the values above a stack; ``text`` is what was kept before them."""
+        keeps = stack is not None and stack.keeps
+        depth = 0
+        for after, start in ends.pushed:
+            if stack is None or not stack.keeps:
+                depth = start
+            stack = self.machine.push(after, stack, (len(text) if keeps else 0) + start - depth)
+        return Place(ends.nodes, ends.state, stack, text if keeps else b"", depth)
 
     def _walk(self, state: State, node: int) -> Walk:
         """Return what tokens do from a state on, below a node."""
@@ -239,7 +306,8 @@ class JSONGuide(Guide):
         if edge.target is None:
             walk.pops.append(Pop(node, edge.outcome, closed=True))
             return
-        pushed = () if edge.after is None else (edge.after,)
+        start = 0 if edge.after is None else self._trie.depth(node) - 1
+        pushed = () if edge.after is None else (Pushed(edge.after, start),)
         self._arrive(walk, node, edge.target, pushed)
         below = self._walk(edge.target, node)
         walk.ends.extend(ends._replace(pushed=pushed + ends.pushed) if pushed else ends for ends in below.ends)
@@ -247,18 +315,20 @@ class JSONGuide(Guide):
             walk.pops.extend(below.pops)
         else:
             for pop in below.pops:
-                self._resume(walk, pop, edge.after)
+                state = edge.after[pop.outcome]
+                if isinstance(state, Pending):
+                    state = state.then(self._trie.text(pop.node)[start:])
+                self._resume(walk, pop, state)
 
-    def _resume(self, walk: Walk, pop: Pop, after: Sequence[State]) -> None:
+    def _resume(self, walk: Walk, pop: Pop, state: State) -> None:
         """Go on in the value around the one that was left."""
-        state = after[pop.outcome]
         if pop.closed:
             self._arrive(walk, pop.node, state)
         below = self._walk(state, pop.node)
         walk.ends.extend(below.ends)
         walk.pops.extend(below.pops)
 
-    def _arrive(self, walk: Walk, node: int, state: State, pushed: Afters = ()) -> None:
+    def _arrive(self, walk: Walk, node: int, state: State, pushed: tuple[Pushed, ...] = ()) -> None:
         if self._trie.is_end[node]:
             walk.ends.append(Ends(np.array([node]), state, pushed))
 

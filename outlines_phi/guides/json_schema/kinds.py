@@ -239,9 +239,11 @@ class Kinds:
 
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:
-            case Unique() | Not(formula=Unique()):
+            case Unique():
+                return (ArrayShape(unique=True),)
+            case Not(formula=Unique()):
                 raise UnsupportedError(
-                    "Leave uniqueItems out of the JSON schema, and check the values that are drawn. It is not supported."
+                    "Leave uniqueItems out of not, oneOf and if of the JSON schema. Arrays with equal items are not supported there."
                 )
             case Items():
                 return (ArrayShape(first=formula.first, rest=formula.rest),)

@@ -10,17 +10,24 @@ from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
 from ..regex import compile_regex
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
-from .formula import Formula, both, negated
+from .formula import Formula, both, kind, negated
 from .kinds import Kinds
 from .scalars import Literal, Number, Spelled, Text
 from .schema import Schema
+from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
-from .states import WHITE, Edge, End, State
+from .states import WHITE, Edge, End, Pending, State
 
 BLANKS = r"( |\n {0,64})?"
 """What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
 texts are read, and no text is blanks for ever."""
+
+LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
+"""All bytes, those first that a shortest text has most often."""
+
+MOST_AROUND = 3
+"""How deep arrays of which items must come and differ are inside each other."""
 
 BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
@@ -31,13 +38,28 @@ class Frame:
     """The states that come after each outcome of the value that is being read, and the stack of the value around it.
 
     Equal stacks of one machine are one object, however deep they are, so they are compared and hashed by identity.
+
+    Attributes
+    ----------
+    keeps
+        Whether the text is kept: that of this value, or of one around it, has to be known.
+    start
+        Where this value begins in the text that is kept.
     """
 
-    __slots__ = ("after", "below", "deeper")
+    __slots__ = ("after", "below", "deeper", "keeps", "start")
 
-    def __init__(self, after: Sequence[State], below: Stack) -> None:
-        self.after, self.below = after, below
-        self.deeper: dict[Sequence[State], Frame] = {}
+    def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
+        self.after, self.below, self.start = after, below, start
+        self.keeps: bool = (below is not None and below.keeps) or any(isinstance(state, Pending) for state in after)
+        self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
+
+    def left(self, outcome: int, text: bytes) -> Configuration:
+        """Return where the end of the value leads; ``text`` is what is kept."""
+        state = self.after[outcome]
+        if isinstance(state, Pending):
+            state = state.then(text[self.start :])
+        return Configuration(state, self.below, text if self.below is not None and self.below.keeps else b"")
 
 
 Stack: TypeAlias = Frame | None
@@ -47,10 +69,11 @@ Goals: TypeAlias = tuple[Formula, ...]
 
 
 class Configuration(NamedTuple):
-    """Where a text stands."""
+    """Where a text stands; ``text`` is its end as far as it has to be known."""
 
     state: State
     stack: Stack
+    text: bytes = b""
 
 
 @final
@@ -70,6 +93,8 @@ class Machine:
         Whether members may come in any order; else in that of the schema, and others behind those that it names.
     ascii
         Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
+    around
+        Of what values the smallest ones are being looked for, one inside the other.
 
     Raises
     ------
@@ -79,9 +104,18 @@ class Machine:
         A part of the schema that cannot be honoured, or blanks that are none.
     """
 
-    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        blanks: str = BLANKS,
+        any_order: bool = False,
+        ascii: bool = False,
+        around: frozenset[Formula] = frozenset(),
+    ) -> None:
         self.kinds = Kinds(schema.definitions)
-        self.sizes = Sizes(self.kinds, ascii=ascii)
+        self.sizes = Sizes(self.kinds, self._smallest_nested, ascii=ascii)
+        self._around = around
         self.schema, self.blanks, self.any_order, self.ascii = schema, blanks, any_order, ascii
         self._blanks = compile_regex(blanks)
         if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
@@ -89,7 +123,7 @@ class Machine:
                 f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
             )
         self._states: dict[Hashable, State] = {}
-        self._frames: dict[Sequence[State], Frame] = {}
+        self._frames: dict[tuple[Sequence[State], int], Frame] = {}
         self.end = End()
         if self.sizes.of(schema.formula) >= NEVER:
             raise EmptyLanguageError(
@@ -119,25 +153,25 @@ class Machine:
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
-        state, stack = at
+        state, stack, text = at
         while (edge := state.edge(byte)) is None:
             if state.ends is None or stack is None:
                 return None
-            state, stack = stack.after[state.ends], stack.below
+            state, stack, text = stack.left(state.ends, text)
         if edge.after is not None:
-            stack = self.push(edge.after, stack)
+            stack = self.push(edge.after, stack, len(text))
+        if stack is not None and stack.keeps:
+            text += bytes([byte])
         if edge.target is not None:
-            return Configuration(edge.target, stack)
-        if stack is None:
-            return Configuration(self.end, None)
-        return Configuration(stack.after[edge.outcome], stack.below)
+            return Configuration(edge.target, stack, text)
+        return Configuration(self.end, None) if stack is None else stack.left(edge.outcome, text)
 
-    def push(self, after: Sequence[State], stack: Stack) -> Frame:
-        """Return a stack with these states on top."""
+    def push(self, after: Sequence[State], stack: Stack, start: int = 0) -> Frame:
+        """Return a stack with these states on top; ``start`` is where the value begins in the text that is kept."""
         frames = self._frames if stack is None else stack.deeper
-        found = frames.get(after)
+        found = frames.get((after, start))
         if found is None:
-            found = frames[after] = Frame(after, stack)
+            found = frames[after, start] = Frame(after, stack, start)
         return found
 
     def read(self, text: bytes) -> Configuration | None:
@@ -154,13 +188,42 @@ class Machine:
 
     def size(self, at: Configuration) -> int:
         """Return the least number of bytes that complete a text."""
-        state, stack = at
+        state, stack, _ = at
         sizes = state.sizes
         while stack is not None:
             ways = [(size, below.sizes) for size, below in zip(sizes, stack.after, strict=True) if size < NEVER]
             stack = stack.below
             sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
         return sizes[0]
+
+    def shortest(self) -> bytes:
+        """Return a text that is as short as any."""
+        text, at = b"", self.start
+        while size := self.size(at):
+            ways = ((byte, self.advance(at, byte)) for byte in LIKELY)
+            byte, at = next((byte, after) for byte, after in ways if after is not None and self.size(after) < size)
+            text += bytes([byte])
+        return text
+
+    def _smallest_nested(self, formula: Formula, count: int) -> list[tuple[int, Any]]:
+        """Return the sizes and values of the smallest arrays and objects that a formula is true of."""
+        if formula in self._around or len(self._around) > MOST_AROUND:
+            raise UnsupportedError(
+                "Ask for at most one item of arrays with uniqueItems that are inside each other in the JSON schema. How many "
+                "different arrays or objects there are is not counted where they hold others of their own kind."
+            )
+        found: list[tuple[int, Any]] = []
+        seen = NOTHING
+        while len(found) < count:
+            rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), self.schema.definitions, ())
+            try:
+                machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=self._around | {formula})
+            except EmptyLanguageError:
+                break
+            text = machine.shortest()
+            found.append((len(text), value_of(text)))
+            seen = seen.and_also(found[-1][1])
+        return found
 
     def value(self, goals: Goals) -> State:
         """Return the state before a value."""
@@ -216,9 +279,9 @@ class Machine:
         """Return the state before the rest of true, false or null."""
         return self._one((Literal, rest, outcome, outcomes), lambda: Literal(self, rest, outcome, outcomes))
 
-    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool) -> State:
+    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool, seen: Seen = NOTHING) -> State:
         """Return the state after the opening bracket, or after an item."""
-        return self._one((Array, goals, begun), lambda: Array(self, goals, begun))
+        return self._one((Array, goals, begun, seen), lambda: Array(self, goals, begun, seen))
 
     def object(self, members: Members) -> State:
         """Return the state after the opening brace, or after a member."""

@@ -34,6 +34,8 @@ class ArrayShape:
         How many items there are; ``None`` is no bound.
     counted
         How many of them are of some kind.
+    unique
+        Whether no two of them are equal, and none is equal to one before.
     """
 
     first: tuple[Formula, ...] = ()
@@ -41,17 +43,24 @@ class ArrayShape:
     least: int = 0
     most: int | None = None
     counted: tuple[Counted, ...] = ()
+    unique: bool = False
 
     def __and__(self, other: ArrayShape) -> ArrayShape:
         length = max(len(self.first), len(other.first))
         first = tuple(both(self.item(i), other.item(i)) for i in range(length))
         counted = tuple(dict.fromkeys(self.counted + other.counted))
         least, most = max(self.least, other.least), _least(self.most, other.most)
-        return ArrayShape(first, both(self.rest, other.rest), least, most, counted)
+        return ArrayShape(first, both(self.rest, other.rest), least, most, counted, self.unique or other.unique)
 
     def item(self, place: int) -> Formula:
         """Return what the item at a place is, apart from what is counted."""
         return self.first[place] if place < len(self.first) else self.rest
+
+    @property
+    def alike(self) -> Formula | None:
+        """What all items are that must come, where the same is asked of each and none is counted; else ``None``."""
+        asked = {self.item(place) for place in range(min(self.least, len(self.first) + 1))}
+        return asked.pop() if len(asked) == 1 and not self.counted else None
 
     @property
     def closed(self) -> bool:

@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
-from typing import final
+from typing import Any, TypeAlias, final
 
 from ...errors import UnsupportedError
-from .formula import TRUE, Formula, both
+from .formula import TRUE, Formula, both, equal_to
 from .kinds import Kinds
 from .quoting import quoted
+from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape, ObjectShape, Some
 from .strings import StringSet
+from .values import identity
 
 NEVER = 1 << 40
 """The size of what there is none of."""
@@ -29,6 +31,11 @@ MOST_NAMES = 10_000
 MOST_JOINED = 4
 """Up to how many members that are asked for may be one."""
 
+MOST_APART = 4
+"""How many items have to come at most where they must differ and are told apart; each multiplies the ways that are tried."""
+
+Nested: TypeAlias = Callable[[Formula, int], list[tuple[int, Any]]]
+
 
 @final
 class Sizes:
@@ -43,12 +50,14 @@ class Sizes:
     ----------
     kinds
         What formulas say of each kind of values.
+    nested
+        What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first.
     ascii
         Whether strings are spelled in ASCII alone.
     """
 
-    def __init__(self, kinds: Kinds, *, ascii: bool = False) -> None:
-        self._kinds, self._ascii = kinds, ascii
+    def __init__(self, kinds: Kinds, nested: Nested, *, ascii: bool = False) -> None:
+        self._kinds, self._nested, self._ascii = kinds, nested, ascii
         self._known: dict[Hashable, int] = {}
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
@@ -60,9 +69,107 @@ class Sizes:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
         return self._find(formula, lambda: self._value(formula))
 
-    def of_array(self, shape: ArrayShape, *, begun: bool) -> int:
-        """Return the size of the least rest of an array, its end included; ``begun`` says whether an item is there already."""
-        return self._find((shape, begun), lambda: self._array(shape, begun))
+    def of_array(self, shape: ArrayShape, *, begun: bool, seen: Seen = NOTHING) -> int:
+        """Return the size of the least rest of an array, its end included.
+
+        Parameters
+        ----------
+        shape
+            What is asked of it.
+        begun
+            Whether an item is there already.
+        seen
+            The items that are there, where its items must differ.
+        """
+        seen = seen if shape.unique else NOTHING
+        return self._find((shape, begun, seen), lambda: self._array(shape, begun, seen))
+
+    def items(
+        self, shape: ArrayShape, seen: Seen, *, onward: bool = False
+    ) -> Iterator[tuple[Formula, ArrayShape, int]]:
+        """Yield what the next item may be, the shape of the rest then, and an upper bound of its size whatever the item.
+
+        With ``onward`` only for items without which something is missing.
+        """
+        for item, left in shape.steps():
+            if onward and replace(left, most=shape.most) == shape:
+                continue
+            if not shape.unique:
+                yield item, left, self.of_array(left, begun=True)
+                continue
+            free = both(item, seen.unlike)
+            if left.closed:
+                yield free, left, 1
+            elif left.alike is item:
+                # Of so many different values, those that are left are no greater than all but the least.
+                sizes = self._smallest_sizes(free, left.least + 1)
+                yield free, left, min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
+            else:
+                others = seen
+                for value in self._contested(left, seen):
+                    others = others.and_also(value)
+                    yield (
+                        both(free, equal_to([value])),
+                        left,
+                        self.of_array(left, begun=True, seen=seen.and_also(value)),
+                    )
+                yield both(item, others.unlike), left, self.of_array(left, begun=True, seen=seen)
+
+    def _contested(self, shape: ArrayShape, seen: Seen) -> list[Any]:
+        """Return the values that make a difference to the size of the rest if they are not free any more."""
+        needed = max(shape.least, *(len(shape.first) + one.skip for one in shape.counted), 0)
+        needed += sum(one.least for one in shape.counted)
+        if needed > MOST_APART:
+            raise UnsupportedError(
+                f"Ask for at most {MOST_APART} items of an array with uniqueItems where prefixItems or contains tells them apart. "
+                f"The JSON schema asks for up to {needed:,}."
+            )
+        found: dict[Hashable, Any] = {}
+        shapes, asked = [shape], dict[Formula, None]()
+        for _ in range(needed):
+            ways = [way for one in shapes for way in one.steps()]
+            asked.update(dict.fromkeys(both(item, seen.unlike) for item, _ in ways))
+            shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
+        for item in asked:
+            for nested in (True, False):
+                found.update((identity(value), value) for _, value in self._smallest(item, needed, nested=nested))
+        return list(found.values())
+
+    def _smallest_sizes(self, formula: Formula, count: int) -> list[int]:
+        """Return the sizes of so many different values, or of all if these are fewer: of the smallest of some part of the values.
+
+        That part is always the same for what is left of them when single values are taken out.
+        """
+        if count == 1:
+            return [size] if (size := self.of(formula)) < NEVER else []
+        return [size for size, _ in self._smallest(formula, count, nested=not self._is_rich(formula))]
+
+    def _is_rich(self, formula: Formula) -> bool:
+        """Whether there are infinitely many strings or numbers."""
+        strings = self._kinds.strings(formula)
+        if not strings.is_empty and strings.longest is None:
+            return True
+        return self._kinds.spellings(formula).is_infinite
+
+    def _smallest(self, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
+        """Return the sizes and values of the smallest different values; with arrays and objects where these are ``nested``."""
+        found = [(len(text), json.loads(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
+        for texts, opening in (
+            (self._kinds.spellings(formula), b""),
+            (quoted(self._kinds.strings(formula), ascii=self._ascii), b'"'),
+        ):
+            values: dict[Hashable, tuple[int, Any]] = {}
+            for text in map(opening.__add__, texts.members()):
+                value = value_of(text)
+                values.setdefault(identity(value), (len(text), value))
+                if len(values) == count:
+                    break
+            found += values.values()
+        found.sort(key=lambda one: one[0])
+        if nested and (self._kinds.arrays(formula) or self._kinds.objects(formula)):
+            found += self._nested(formula, count)
+            found.sort(key=lambda one: one[0])
+        return found[:count]
 
     def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], *, begun: bool) -> int:
         """Return the size of the least rest of an object, its end included.
@@ -138,10 +245,10 @@ class Sizes:
             return NEVER
         return len(json.dumps(name, ensure_ascii=self._ascii).encode())
 
-    def _array(self, shape: ArrayShape, begun: bool) -> int:
+    def _array(self, shape: ArrayShape, begun: bool, seen: Seen) -> int:
         if shape.closed:
             return 1
-        if not shape.counted:
+        if not shape.counted and not shape.unique:
             # Items do not depend on each other.
             if shape.most is not None and shape.most < shape.least:
                 return NEVER
@@ -150,14 +257,8 @@ class Sizes:
                 self.of(shape.rest) if shape.least > len(first) else 0
             )
             return min(NEVER, items + shape.least - (not begun) + 1)
-        return min(
-            (
-                begun + size + self.of_array(after, begun=True)
-                for item, after in shape.steps()
-                if (size := self.of(item)) < NEVER
-            ),
-            default=NEVER,
-        )
+        ways = (begun + self.of(item) + rest for item, _, rest in self.items(shape, seen, onward=True) if rest < NEVER)
+        return min(NEVER, min(ways, default=NEVER))
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
         least = self._object_of_each(shape, ahead, taken, begun)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 WHITE = frozenset(b" \t\n\r")
@@ -41,6 +41,28 @@ class State(ABC):
 
     @abstractmethod
     def _edge(self, byte: int) -> Edge | None: ...
+
+
+@final
+class Pending(State):
+    """After a value that has to be known: what comes then depends on how it was written.
+
+    Parameters
+    ----------
+    sizes
+        Upper bounds of the sizes there.
+    then
+        What returns the state, from the text of the value with the byte that led to it.
+    """
+
+    sizes: Sequence[int] = ()
+
+    def __init__(self, sizes: Sequence[int], then: Callable[[bytes], State]) -> None:
+        super().__init__()
+        self.sizes, self.then = sizes, then
+
+    def _edge(self, byte: int) -> Edge | None:
+        raise AssertionError("the value is known before a byte is read")
 
 
 @final

@@ -131,7 +131,7 @@ def test_a_guide_is_pickled_without_its_states() -> None:
 
 def test_what_cannot_be_honoured_deep_inside_is_refused_at_once() -> None:
     with pytest.raises(UnsupportedError, match="uniqueItems"):
-        JSONGuide.of({"properties": {"a": {"items": {"uniqueItems": True}}}}, SMALL)
+        JSONGuide.of({"properties": {"a": {"items": {"not": {"uniqueItems": True}}}}}, SMALL)
 
 
 def test_tagged_unions_of_many_objects() -> None:
