@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from .formula import Formula, both
 from .quoting import QUOTE
 from .scalars import Spelled
 from .seen import NOTHING, Seen, value_of
@@ -42,16 +43,39 @@ class Array(State):
     @cached_property
     def _item(self) -> tuple[State, Sequence[State]] | None:
         """The state before the next item, and those after it."""
-        machine, steps = self._machine, []
-        for place, goal in enumerate(self._goals):
-            for shape in goal:
-                for item, left, size in machine.sizes.items(shape, self._seen):
-                    if size < NEVER and machine.sizes.of(item) < NEVER:
-                        steps.append((place, item, (left, size)))
-        cells = machine.cells(steps)
-        if not cells:
-            return None
-        return machine.value(tuple(cell for cell, _ in cells)), tuple(self._after(held) for _, held in cells)
+        machine, seen = self._machine, self._seen
+        sizes = machine.sizes
+        shapes = [(place, shape) for place, goal in enumerate(self._goals) for shape in goal]
+        values = set[Hashable]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
+        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions.append((Seen(seen.identities | values).unlike, None))
+        cells: list[tuple[Formula, State]] = []
+        for region, value in regions:
+            steps = [
+                (place, item, (left, sizes.of_rest(shape, item, left, seen, value)))
+                for place, shape in shapes
+                for item, left in shape.steps()
+            ]
+            cells += self._cells(steps, region)
+        # What is there already is an item of those alone whose items need not differ.
+        steps = [
+            (place, item, (left, sizes.of_rest(shape, item, left, seen)))
+            for place, shape in shapes
+            if seen != NOTHING and not shape.unique
+            for item, left in shape.steps()
+        ]
+        cells += self._cells(steps, seen.like)
+        return (machine.value(tuple(cell for cell, _ in cells)), tuple(after for _, after in cells)) if cells else None
+
+    def _cells(
+        self, steps: Sequence[tuple[int, Formula, tuple[ArrayShape, int]]], region: Formula
+    ) -> Iterator[tuple[Formula, State]]:
+        """Yield what the next item may be in a region of values, and the state after it."""
+        sizes = self._machine.sizes
+        live = [(place, item, held) for place, item, held in steps if held[1] < NEVER and sizes.of(item) < NEVER]
+        for cell, held in self._machine.cells(live):
+            if sizes.of(within := both(cell, region)) < NEVER:
+                yield within, self._after(held)
 
     def _after(self, held: Sequence[tuple[int, tuple[ArrayShape, int]]]) -> State:
         """Return the state after an item."""

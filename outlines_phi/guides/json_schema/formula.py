@@ -118,9 +118,10 @@ class Length(Formula):
 
 @final
 class Unique(Formula):
-    """No two items of an array are equal."""
+    """No two items of an array are equal; where the schema says so."""
 
-    __slots__ = ()
+    __slots__ = ("pointer",)
+    pointer: str
 
 
 @final

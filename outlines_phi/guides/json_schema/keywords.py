@@ -137,7 +137,7 @@ def _contains(place: Place) -> Formula:
 
 
 def _unique(place: Place) -> Formula:
-    return Unique() if place.flag("uniqueItems") else TRUE
+    return Unique(f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE
 
 
 def _required(place: Place) -> Formula:

@@ -241,9 +241,10 @@ class Kinds:
         match formula:
             case Unique():
                 return (ArrayShape(unique=True),)
-            case Not(formula=Unique()):
+            case Not(formula=Unique() as unique):
                 raise UnsupportedError(
-                    "Leave uniqueItems out of not, oneOf and if of the JSON schema. Arrays with equal items are not supported there."
+                    f"Leave uniqueItems out of not, oneOf and if at {unique.pointer} of the JSON schema. It would say that two "
+                    "items are equal there, which is not supported."
                 )
             case Items():
                 return (ArrayShape(first=formula.first, rest=formula.rest),)

@@ -151,7 +151,7 @@ class NumberSet:
         UnsupportedError
             If the texts need too many states.
         """
-        return _spelled(self)
+        return _spelled(self.cuts, self.at, self.between)
 
     def _contains(self, x: Fraction) -> bool:
         k = bisect_left(self.cuts, x)
@@ -184,7 +184,10 @@ def _multiples(x: Fraction) -> NumberSet:
 
 
 @lru_cache(maxsize=1024)
-def _spelled(numbers: NumberSet) -> ByteAutomaton:
+def _spelled(
+    cuts: tuple[Fraction, ...], at: tuple[bool, ...], between: tuple[Multiples, ...]
+) -> ByteAutomaton:  # by its parts: many sets have one hash
+    numbers = NumberSet(cuts, at, between)
     if numbers.is_all:
         return ANY_NUMBER
     excluded = _excluded(numbers)

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, final
 
-from .formula import Formula, either, equal_to, negated
-from .numbers import exact
-from .values import kind_of
+from .formula import TRUE, Formula, Items, Length, Member, Required, Size, both, either, equal_to, kind, negated
+from .values import KINDS, identity, kind_of
 
 
 @final
 @dataclass(frozen=True)
 class Seen:
-    """A set of values: strings and numbers by themselves, and others by what says that a value is equal to them."""
+    """A set of values, by their identities.
 
-    strings: frozenset[str] = frozenset()
-    numbers: frozenset[Fraction] = frozenset()
-    others: tuple[Formula, ...] = ()
+    What says that a value is none of them grows with what is written in them, not with the product of that: the values are told
+    apart member by member and item by item, by a tree of decisions with one alternative for each of its leaves.
+    """
+
+    identities: frozenset[Hashable] = frozenset()
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Seen:
+        """Return a set of values."""
+        return cls(frozenset(map(identity, values)))
 
     def and_also(self, value: Any) -> Seen:
         """Return the set with a value more."""
-        match kind_of(value):
-            case "string":
-                return replace(self, strings=self.strings | {value})
-            case "number":
-                return replace(self, numbers=self.numbers | {exact(value)})
-        return replace(self, others=tuple(dict.fromkeys((*self.others, equal_to([value])))))
+        return Seen(self.identities | {identity(value)})
+
+    @property
+    def like(self) -> Formula:
+        """That a value is one of these."""
+        return either(*(equal_to([_value(one)]) for one in sorted(self.identities, key=repr)))
 
     @cached_property
     def unlike(self) -> Formula:
         """That a value is none of these."""
-        plain: Iterable[Any] = (*sorted(self.strings), *sorted(self.numbers))
-        return negated(either(equal_to(plain), *self.others))
+        values = list(map(_value, sorted(self.identities, key=repr)))
+        plain = [value for value in values if kind_of(value) not in ("array", "object")]
+        asked = [negated(equal_to(plain))] if plain else []
+        if arrays := [value for value in values if kind_of(value) == "array"]:
+            asked.append(either(kind(KINDS - {"array"}), *_unlike_arrays(arrays)))
+        if objects := [value for value in values if kind_of(value) == "object"]:
+            asked.append(either(kind(KINDS - {"object"}), *_unlike_objects(objects)))
+        return both(*asked)
 
 
 NOTHING = Seen()
@@ -46,3 +57,56 @@ NOTHING = Seen()
 def value_of(text: bytes) -> Any:
     """Return the value that a text spells, its numbers as decimals; what stands before the value may be a comma."""
     return json.loads(text.removeprefix(b",").decode(), parse_float=Decimal, parse_int=Decimal)
+
+
+def _value(identified: Any) -> Any:
+    """Return the value of an identity."""
+    match identified:
+        case "array", items:
+            return list(map(_value, items))
+        case "object", members:
+            return {name: _value(member) for name, member in sorted(members, key=repr)}
+        case str():
+            return {"null": None, "true": True, "false": False}[identified]
+    return identified[1]
+
+
+def _unlike_arrays(arrays: Sequence[Sequence[Any]]) -> Iterator[Formula]:
+    """Yield alternatives of which one is true of each array but these."""
+    waiting: list[tuple[tuple[Formula, ...], Sequence[Sequence[Any]]]] = [((), arrays)]
+    while waiting:
+        first, left = waiting.pop()  # these arrays begin as ``first`` says
+        place = len(first)
+        longer = _by_value((array[place], array) for array in left if len(array) > place)
+        if all(len(array) > place for array in left):
+            yield both(Items(first, TRUE), Length(place, place))
+        other = Seen(frozenset(longer)).unlike
+        yield both(Items((*first, other), TRUE), Length(place + 1, None))
+        waiting += [((*first, equal_to([_value(item)])), members) for item, members in longer.items()]
+
+
+def _unlike_objects(objects: Sequence[Mapping[str, Any]]) -> Iterator[Formula]:
+    """Yield alternatives of which one is true of each object but these."""
+    names = sorted(set().union(*objects))
+    waiting: list[tuple[int, tuple[Formula, ...], Sequence[Mapping[str, Any]]]] = [(0, (), objects)]
+    while waiting:
+        place, asked, left = waiting.pop()  # these objects are as ``asked`` says in the names before ``place``
+        if not left:
+            yield both(*asked)
+        elif place == len(names):
+            yield both(*asked, Size(len(left[0]) + 1, None))
+        else:
+            name = names[place]
+            having = _by_value((each[name], each) for each in left if name in each)
+            yield both(*asked, Required(name), Member(name, Seen(frozenset(having)).unlike))
+            lacking = [each for each in left if name not in each]
+            waiting.append((place + 1, (*asked, negated(Required(name))), lacking))
+            for item, members in having.items():
+                waiting.append((place + 1, (*asked, Required(name), Member(name, equal_to([_value(item)]))), members))
+
+
+def _by_value(pairs: Iterator[tuple[Any, Any]]) -> dict[Hashable, list[Any]]:
+    found: dict[Hashable, list[Any]] = {}
+    for value, held in pairs:
+        found.setdefault(identity(value), []).append(held)
+    return found

@@ -9,7 +9,7 @@ from itertools import combinations, islice
 from typing import Any, TypeAlias, final
 
 from ...errors import UnsupportedError
-from .formula import TRUE, Formula, both, equal_to
+from .formula import TRUE, Formula, both
 from .kinds import Kinds
 from .quoting import quoted
 from .seen import NOTHING, Seen, value_of
@@ -31,8 +31,8 @@ MOST_NAMES = 10_000
 MOST_JOINED = 4
 """Up to how many members that are asked for may be one."""
 
-MOST_APART = 4
-"""How many items have to come at most where they must differ and are told apart; each multiplies the ways that are tried."""
+MOST_APART = 4_000
+"""Ways to write items that must differ and are told apart; each item multiplies them."""
 
 Nested: TypeAlias = Callable[[Formula, int], list[tuple[int, Any]]]
 
@@ -84,47 +84,55 @@ class Sizes:
         seen = seen if shape.unique else NOTHING
         return self._find((shape, begun, seen), lambda: self._array(shape, begun, seen))
 
-    def items(
-        self, shape: ArrayShape, seen: Seen, *, onward: bool = False
-    ) -> Iterator[tuple[Formula, ArrayShape, int]]:
-        """Yield what the next item may be, the shape of the rest then, and an upper bound of its size whatever the item.
+    def of_rest(
+        self, shape: ArrayShape, item: Formula, left: ArrayShape, seen: Seen, value: Hashable | None = None
+    ) -> int:
+        """Return an upper bound of the size of the rest of an array after one more item, where its items must differ.
+
+        Parameters
+        ----------
+        shape
+            What is asked of the array before the item.
+        item, left
+            What is asked of the item, and of the rest then: one of the steps of the shape.
+        seen
+            The items before it.
+        value
+            The identity of the item, if it is one of :meth:`contested`. For one of these, and all others at their best, the bound
+            is exact.
+        """
+        if left.closed:
+            return 1
+        if not shape.unique:
+            return self.of_array(left, begun=True)
+        if left.alike is item:
+            # Of so many different values, those that are left are no greater than all but the least.
+            sizes = self._smallest_sizes(both(item, seen.unlike), left.least + 1)
+            return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
+        return self.of_array(left, begun=True, seen=seen if value is None else Seen(seen.identities | {value}))
+
+    def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
+        """Return the identities of the values that make a difference to the size of the rest if they are the next item.
 
         With ``onward`` only for items without which something is missing.
         """
-        for item, left in shape.steps():
-            if onward and replace(left, most=shape.most) == shape:
-                continue
-            if not shape.unique:
-                yield item, left, self.of_array(left, begun=True)
-                continue
-            free = both(item, seen.unlike)
-            if left.closed:
-                yield free, left, 1
-            elif left.alike is item:
-                # Of so many different values, those that are left are no greater than all but the least.
-                sizes = self._smallest_sizes(free, left.least + 1)
-                yield free, left, min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
-            else:
-                others = seen
-                for value in self._contested(left, seen):
-                    others = others.and_also(value)
-                    yield (
-                        both(free, equal_to([value])),
-                        left,
-                        self.of_array(left, begun=True, seen=seen.and_also(value)),
-                    )
-                yield both(item, others.unlike), left, self.of_array(left, begun=True, seen=seen)
+        found: set[Hashable] = set()
+        if shape.unique:
+            for item, left in _steps(shape, onward):
+                if not left.closed and left.alike is not item:
+                    found |= self._contested(left, seen)
+        return found
 
-    def _contested(self, shape: ArrayShape, seen: Seen) -> list[Any]:
-        """Return the values that make a difference to the size of the rest if they are not free any more."""
+    def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
+        """Return the values that are not to be taken from the rest of an array."""
         needed = max(shape.least, *(len(shape.first) + one.skip for one in shape.counted), 0)
         needed += sum(one.least for one in shape.counted)
-        if needed > MOST_APART:
+        if self._open is not None and len(self._open) > MOST_APART:
             raise UnsupportedError(
-                f"Ask for at most {MOST_APART} items of an array with uniqueItems where prefixItems or contains tells them apart. "
-                f"The JSON schema asks for up to {needed:,}."
+                f"Let fewer items come in an array with uniqueItems, where prefixItems or contains tells them apart. More than "
+                f"{MOST_APART:,} ways to write them were tried."
             )
-        found: dict[Hashable, Any] = {}
+        found: set[Hashable] = set()
         shapes, asked = [shape], dict[Formula, None]()
         for _ in range(needed):
             ways = [way for one in shapes for way in one.steps()]
@@ -132,8 +140,8 @@ class Sizes:
             shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
         for item in asked:
             for nested in (True, False):
-                found.update((identity(value), value) for _, value in self._smallest(item, needed, nested=nested))
-        return list(found.values())
+                found.update(identity(value) for _, value in self._smallest(item, needed, nested=nested))
+        return found
 
     def _smallest_sizes(self, formula: Formula, count: int) -> list[int]:
         """Return the sizes of so many different values, or of all if these are fewer: of the smallest of some part of the values.
@@ -257,8 +265,15 @@ class Sizes:
                 self.of(shape.rest) if shape.least > len(first) else 0
             )
             return min(NEVER, items + shape.least - (not begun) + 1)
-        ways = (begun + self.of(item) + rest for item, _, rest in self.items(shape, seen, onward=True) if rest < NEVER)
-        return min(NEVER, min(ways, default=NEVER))
+        values = self.contested(shape, seen, onward=True)
+        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions.append((Seen(seen.identities | values).unlike if shape.unique else TRUE, None))
+        least = NEVER
+        for item, left in _steps(shape, onward=True):
+            for region, value in regions:
+                if (size := self.of(both(item, region))) < NEVER:
+                    least = min(least, begun + size + self.of_rest(shape, item, left, seen, value))
+        return least
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
         least = self._object_of_each(shape, ahead, taken, begun)
@@ -346,3 +361,8 @@ class Sizes:
             if name not in seen:
                 seen.add(name)
                 yield name, len(text) + 1
+
+
+def _steps(shape: ArrayShape, onward: bool) -> Iterator[tuple[Formula, ArrayShape]]:
+    """Yield the steps of a shape, but for those after which as much is missing, where these are not to be taken."""
+    return ((item, left) for item, left in shape.steps() if not onward or replace(left, most=shape.most) != shape)
