@@ -211,9 +211,13 @@ class Object(State):
 
     @cached_property
     def counts(self) -> bool:
-        """Whether something is asked of how many members there are, so that names must not come twice."""
+        """Whether it matters if a name comes twice: where several members have to come, or one that is of some kind.
+
+        Else a name of which nothing is said by itself may come again. Readers keep the last member of a name, and the same is asked
+        of each, so what they read is valid; names of which something is said, and those that are asked for, never come twice.
+        """
         shapes = [shape for goal in self._members.goals for shape in goal]
-        return any(shape.least or shape.most is not None or shape.some for shape in shapes)
+        return any(shape.least > max(len(shape.required), 1) or shape.some for shape in shapes)
 
     @cached_property
     def _names(self) -> tuple[Named, ...]:

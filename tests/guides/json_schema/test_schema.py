@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -111,6 +112,32 @@ def test_one_member_may_be_all_that_is_asked_for() -> None:
         Schema.read({"type": "object", "allOf": some, "propertyNames": {"pattern": "^....$"}, "maxProperties": 1})
     )
     assert machine.accepts(b'{"b2a1":0}') and not machine.accepts(b'{"b2b1":0}')
+
+
+MEMBERS = ['"a":1', '"a":"x"', '"b":2', '"x":1', '"x":"y"', '"\\u0078":null', '"kind":"cat"', '"y":[]']
+
+
+@pytest.mark.parametrize("name", [*SCHEMAS, "at most", "one of some kind", "not so many"])
+def test_what_is_read_where_a_name_comes_twice_is_valid(name: str) -> None:
+    """Readers keep the last member of a name."""
+    more: dict[str, Any] = {
+        "at most": {"maxProperties": 2},
+        "one of some kind": {"type": "object", "not": {"additionalProperties": {"type": "integer"}}},
+        "not so many": {"not": {"minProperties": 2}, "required": ["x"]},
+    }
+    document = (SCHEMAS | more)[name]
+    validator = jsonschema.validators.validator_for(document, default=jsonschema.Draft202012Validator)(document)
+    machine = Machine(Schema.read(document), any_order=True)
+    for count in (2, 3):
+        for members in product(MEMBERS, repeat=count):
+            text = "{" + ",".join(members) + "}"
+            assert not machine.accepts(text.encode()) or validator.is_valid(json.loads(text)), text
+
+
+def test_a_name_of_which_nothing_is_said_may_come_twice() -> None:
+    machine = Machine(Schema.read({"properties": {"a": {}}, "required": ["b"], "minProperties": 1}))
+    assert machine.accepts(b'{"b":0,"x":1,"x":2}')
+    assert not machine.accepts(b'{"a":1,"a":2,"b":0}') and not machine.accepts(b'{"b":0,"b":0}')
 
 
 def test_names_are_counted_once() -> None:
