@@ -48,7 +48,7 @@ class Array(State):
         shapes = [(place, shape) for place, goal in enumerate(self._goals) for shape in goal]
         values = set[Hashable]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
         regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
-        regions.append((Seen(seen.identities | values).unlike, None))
+        regions.append((seen.with_all(values).unlike, None))
         cells: list[tuple[Formula, State]] = []
         for region, value in regions:
             steps = [

@@ -242,6 +242,13 @@ def negated(formula: Formula) -> Formula:
     return Not(formula)
 
 
+def but_not(formula: Formula, other: Formula) -> Formula:
+    """Return that the one is true and the other is not; what both ask is not negated."""
+    held = frozenset(formula.formulas) if isinstance(formula, And) else {formula}
+    parts = other.formulas if isinstance(other, And) else (other,)
+    return both(formula, either(*(negated(part) for part in parts if part not in held)))
+
+
 def kind(kinds: Iterable[str]) -> Formula:
     """Return that a value is of one of these kinds."""
     found = frozenset(kinds)

@@ -10,7 +10,7 @@ from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
 from ..regex import compile_regex
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
-from .formula import Formula, both, kind, negated
+from .formula import Formula, both, but_not, kind
 from .kinds import Kinds
 from .scalars import Literal, Number, Spelled, Text
 from .schema import Schema
@@ -244,22 +244,24 @@ class Machine:
         for place, formula, brought in asked:
             by_formula.setdefault(formula, []).append((place, brought))
         cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
-        rest: list[Formula] = []  # what says that none of the formulas so far holds
+        earlier: list[Formula] = []
         for formula, brought in by_formula.items():
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
-                inside, outside = both(cell, formula), both(cell, negated(formula))
+                inside, outside = both(cell, formula), but_not(cell, formula)
                 if self.sizes.of(inside) < NEVER:
                     split.append((inside, held + brought))
                     if self.sizes.of(outside) < NEVER:
                         split.append((outside, held))
                 else:
                     split.append((cell, held))
-            alone = both(formula, *rest)
+            alone = formula
+            for other in earlier:
+                alone = but_not(alone, other)
             if self.sizes.of(alone) < NEVER:
                 split.append((alone, list(brought)))
             cells = split
-            rest.append(negated(formula))
+            earlier.append(formula)
         return cells
 
     def _one(self, key: Hashable, make: Callable[[], State]) -> State:

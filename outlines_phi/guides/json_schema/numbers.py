@@ -123,6 +123,8 @@ class NumberSet:
             return NotImplemented
         if (self.cuts, self.at, self.between) == (other.cuts, other.at, other.between):
             return True
+        if self._is_plain and other._is_plain:
+            return False
         # One set can be written in several ways: the whole numbers between 0 and 2 are those between 0.5 and 1.
         return self._outline == other._outline and (self & ~other).is_empty and (other & ~self).is_empty
 
@@ -156,6 +158,11 @@ class NumberSet:
     def _contains(self, x: Fraction) -> bool:
         k = bisect_left(self.cuts, x)
         return self.at[k] if k < len(self.cuts) and self.cuts[k] == x else self.between[k].contains(x)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether it is a union of intervals; such a set is written in one way."""
+        return {NO_NUMBER, EVERY_NUMBER}.issuperset(self.between)
 
     @cached_property
     def _outline(self) -> tuple[Multiples, Multiples, Fraction | None]:

@@ -109,7 +109,7 @@ class Sizes:
             # Of so many different values, those that are left are no greater than all but the least.
             sizes = self._smallest_sizes(both(item, seen.unlike), left.least + 1)
             return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
-        return self.of_array(left, begun=True, seen=seen if value is None else Seen(seen.identities | {value}))
+        return self.of_array(left, begun=True, seen=seen if value is None else seen.with_all([value]))
 
     def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
         """Return the identities of the values that make a difference to the size of the rest if they are the next item.
@@ -267,7 +267,7 @@ class Sizes:
             return min(NEVER, items + shape.least - (not begun) + 1)
         values = self.contested(shape, seen, onward=True)
         regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
-        regions.append((Seen(seen.identities | values).unlike if shape.unique else TRUE, None))
+        regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
         for item, left in _steps(shape, onward=True):
             for region, value in regions:

@@ -107,6 +107,9 @@ LANGUAGES = [
         7,
         seed=4,
     ),
+    SchemaLanguage(
+        "set", '{"type": "array", "uniqueItems": true, "items": {"enum": [1, 2, "a"]}, "minItems": 1}', 9, seed=6
+    ),
     SchemaLanguage("recursion", '{"type": "array", "items": {"$ref": "#"}, "maxItems": 2}', 9, seed=5),
 ]
 

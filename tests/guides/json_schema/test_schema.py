@@ -44,6 +44,7 @@ SCHEMAS: dict[str, Any] = {
     "contains": {"contains": {"type": "string"}, "maxContains": 1},
     "not contains": {"not": {"contains": {"type": "string"}}},
     "counts of items": {"minItems": 1, "maxItems": 2},
+    "unique": {"uniqueItems": True},
     "properties": {"properties": {"a": {"type": "integer"}}, "required": ["a"]},
     "closed": {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False},
     "patterns": {"patternProperties": {"^x": {"type": "string"}}, "additionalProperties": {"type": "integer"}},
