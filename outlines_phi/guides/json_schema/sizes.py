@@ -69,7 +69,7 @@ class Sizes:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
         return self._find(formula, lambda: self._value(formula))
 
-    def of_array(self, shape: ArrayShape, *, begun: bool, seen: Seen = NOTHING) -> int:
+    def of_array(self, shape: ArrayShape, *, begun: bool, seen: Seen = NOTHING, rank: int = 0) -> int:
         """Return the size of the least rest of an array, its end included.
 
         Parameters
@@ -80,9 +80,13 @@ class Sizes:
             Whether an item is there already.
         seen
             The items that are there, where its items must differ.
+        rank
+            Of values of which there are infinitely many, at least so many are free; where this is 0, as many as items must come.
+            The size is that of so many, which is enough whichever ones were taken before.
         """
         seen = seen if shape.unique else NOTHING
-        return self._find((shape, begun, seen), lambda: self._array(shape, begun, seen))
+        rank = max(rank, _needed(shape)) if shape.unique else 0
+        return self._find((shape, begun, seen, rank), lambda: self._array(shape, begun, seen, rank))
 
     def of_rest(
         self, shape: ArrayShape, item: Formula, left: ArrayShape, seen: Seen, value: Hashable | None = None
@@ -98,8 +102,7 @@ class Sizes:
         seen
             The items before it.
         value
-            The identity of the item, if it is one of :meth:`contested`. For one of these, and all others at their best, the bound
-            is exact.
+            The identity of the item, if it is one of :meth:`contested`.
         """
         if left.closed:
             return 1
@@ -109,7 +112,8 @@ class Sizes:
             # Of so many different values, those that are left are no greater than all but the least.
             sizes = self._smallest_sizes(both(item, seen.unlike), left.least + 1)
             return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
-        return self.of_array(left, begun=True, seen=seen if value is None else seen.with_all([value]))
+        after = seen if value is None else seen.with_all([value])
+        return self.of_array(left, begun=True, seen=after, rank=_needed(left) + 1)
 
     def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
         """Return the identities of the values that make a difference to the size of the rest if they are the next item.
@@ -125,8 +129,7 @@ class Sizes:
 
     def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
         """Return the values that are not to be taken from the rest of an array."""
-        needed = max(shape.least, *(len(shape.first) + one.skip for one in shape.counted), 0)
-        needed += sum(one.least for one in shape.counted)
+        needed = _needed(shape)
         if self._open is not None and len(self._open) > MOST_APART:
             raise UnsupportedError(
                 f"Let fewer items come in an array with uniqueItems, where prefixItems or contains tells them apart. More than "
@@ -139,8 +142,8 @@ class Sizes:
             asked.update(dict.fromkeys(both(item, seen.unlike) for item, _ in ways))
             shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
         for item in asked:
-            for nested in (True, False):
-                found.update(identity(value) for _, value in self._smallest(item, needed, nested=nested))
+            if not self._is_rich(item):
+                found.update(identity(value) for _, value in self._smallest(item, needed, nested=True))
         return found
 
     def _smallest_sizes(self, formula: Formula, count: int) -> list[int]:
@@ -253,7 +256,7 @@ class Sizes:
             return NEVER
         return len(json.dumps(name, ensure_ascii=self._ascii).encode())
 
-    def _array(self, shape: ArrayShape, begun: bool, seen: Seen) -> int:
+    def _array(self, shape: ArrayShape, begun: bool, seen: Seen, rank: int) -> int:
         if shape.closed:
             return 1
         if not shape.counted and not shape.unique:
@@ -265,14 +268,30 @@ class Sizes:
                 self.of(shape.rest) if shape.least > len(first) else 0
             )
             return min(NEVER, items + shape.least - (not begun) + 1)
+        if shape.unique and shape.alike is not None:
+            free = both(shape.alike, seen.unlike)
+            if self.of(free) >= NEVER:
+                return NEVER
+            sizes = self._smallest_sizes(free, rank if self._is_rich(free) else shape.least)
+            items = sum(sizes[-shape.least :]) if len(sizes) >= shape.least else NEVER
+            return (
+                NEVER
+                if shape.most is not None and shape.most < shape.least
+                else min(NEVER, items + shape.least + begun)
+            )
         values = self.contested(shape, seen, onward=True)
         regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
         regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
         for item, left in _steps(shape, onward=True):
             for region, value in regions:
-                if (size := self.of(both(item, region))) < NEVER:
-                    least = min(least, begun + size + self.of_rest(shape, item, left, seen, value))
+                within = both(item, region)
+                size = self.of(within)
+                if shape.unique and value is None and size < NEVER and self._is_rich(within):
+                    size = self._smallest_sizes(within, rank)[-1]
+                if size < NEVER:
+                    after = seen if value is None else seen.with_all([value])
+                    least = min(least, begun + size + self.of_array(left, begun=True, seen=after, rank=rank))
         return least
 
     def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
@@ -366,3 +385,9 @@ class Sizes:
 def _steps(shape: ArrayShape, onward: bool) -> Iterator[tuple[Formula, ArrayShape]]:
     """Yield the steps of a shape, but for those after which as much is missing, where these are not to be taken."""
     return ((item, left) for item, left in shape.steps() if not onward or replace(left, most=shape.most) != shape)
+
+
+def _needed(shape: ArrayShape) -> int:
+    """Return how many items are enough for an array of a shape, if there are any."""
+    counted = [one for one in shape.counted if one.least > 0]
+    return max(shape.least, *(len(shape.first) + one.skip for one in counted), 0) + sum(one.least for one in counted)
