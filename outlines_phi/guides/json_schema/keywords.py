@@ -220,7 +220,7 @@ KEYWORDS: Mapping[str, Keyword] = {
     "maxContains": Keyword(None, "read with `contains`"),
     "minItems": Keyword(lambda place: Length(place.count("minItems"), None)),
     "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
-    "uniqueItems": Keyword(_unique),
+    "uniqueItems": Keyword(_unique, "not where it would have to be false: under not, oneOf and if"),
     "unevaluatedItems": Keyword(unevaluated_items),
     "properties": Keyword(_properties),
     "required": Keyword(_required),

@@ -14,9 +14,13 @@ import numpy as np
 import pytest
 
 import outlines_phi
-from outlines_phi.errors import SchemaWarning, UnsupportedError
+from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.keywords import KEYWORDS
+from outlines_phi.guides.json_schema.machine import Machine
+from outlines_phi.guides.json_schema.schema import Schema
+from outlines_phi.guides.json_schema.sizes import NEVER
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
@@ -180,40 +184,84 @@ def test_states_are_described() -> None:
     assert guide.describe(DONE) == "done" and guide.describe(DEAD) == "dead"
 
 
-def test_odd_documents_are_refused_or_read() -> None:
-    """Nothing else than an error of the package for any JSON document."""
-    rng = random.Random(0)
-    keywords = [
-        "type",
-        "properties",
-        "items",
-        "enum",
-        "$ref",
-        "minimum",
-        "pattern",
-        "oneOf",
-        "required",
-        "not",
-        "$id",
-        "format",
-    ]
+ODD: list[Any] = [
+    None, True, False, 0, -1, 2, 0.5, 1e308, float("nan"), float("inf"), 10**400, "", "#", "#/items", "#/$defs/a", "a", "(a)\\1",
+    "^a", "\ud800", "date", "string", "object", "array", [], {}, [{}], ["a", "a"], [1, 1],
+]  # fmt: skip
+"""What a keyword may hold that somebody wrote by mistake."""
 
-    def odd(depth: int) -> Any:
-        kind = rng.randrange(8 if depth else 5)
-        if kind < 5:
-            return [None, True, -1, "#/items", 0.5][kind]
-        if kind == 5:
-            return [odd(depth - 1) for _ in range(rng.randrange(3))]
-        return {rng.choice(keywords): odd(depth - 1) for _ in range(rng.randrange(4))}
+LIMITS = [
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+]
 
+
+def odd_document(rng: random.Random, depth: int) -> Any:
+    """Return a document in which any keyword holds anything."""
+    kind = rng.random()
+    if not depth or kind < 0.25:
+        return rng.choice(ODD)
+    if kind < 0.35:
+        return [odd_document(rng, depth - 1) for _ in range(rng.randrange(4))]
+    return {rng.choice([*KEYWORDS, "$id", "$defs"]): odd_document(rng, depth - 1) for _ in range(rng.randrange(4))}
+
+
+def odd_schema(rng: random.Random, depth: int) -> Any:
+    """Return a document in which nearly every keyword holds what it may."""
+    if not depth:
+        return rng.choice([True, False, {"type": "string"}, {"const": 1}, {"type": "integer"}, {"uniqueItems": True}])
+    found: dict[str, Any] = {}
+    for keyword in rng.sample(list(KEYWORDS), rng.randrange(1, 4)):
+        if keyword == "type":
+            found[keyword] = rng.choice(["string", "object", "array", "integer", ["number", "null"]])
+        elif keyword == "const":
+            found[keyword] = rng.choice([None, 1, "a", [1], {"a": 1}])
+        elif keyword == "enum":
+            found[keyword] = rng.sample([None, True, 1, 2.5, "a", [1], {"a": 1}], 3)
+        elif keyword == "uniqueItems":
+            found[keyword] = True
+        elif keyword in ("required", "dependentRequired"):
+            found[keyword] = ["a", "b"] if keyword == "required" else {"a": ["b"]}
+        elif keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
+            found[keyword] = [odd_schema(rng, depth - 1) for _ in range(rng.randrange(1, 3))]
+        elif keyword in ("properties", "patternProperties", "dependentSchemas", "dependencies"):
+            found[keyword] = {name: odd_schema(rng, depth - 1) for name in ("a", "b")}
+        elif keyword in LIMITS or keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
+            found[keyword] = rng.randrange(3)
+        elif keyword in ("multipleOf", "pattern", "format"):
+            found[keyword] = {"multipleOf": 0.5, "pattern": "^a|b$", "format": "date"}[keyword]
+        else:
+            found[keyword] = "#" if keyword.endswith(("ef", "Ref")) else odd_schema(rng, depth - 1)
+    if rng.random() < 0.05:
+        found[rng.choice(list(KEYWORDS))] = rng.choice(ODD)
+    return found
+
+
+@pytest.mark.parametrize("make", [odd_document, odd_schema])
+def test_odd_documents_are_refused_or_read(make: Any) -> None:
+    """Nothing else than an error of the package for any JSON document, and no way that ends dead."""
     read = 0
-    for _ in range(400):
-        document = odd(3)
+    for seed in range(600):
+        rng = random.Random(seed)
+        document = make(rng, rng.randrange(1, 4))
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SchemaWarning)
-                JSONGuide.of(document, SMALL)
-            read += 1
-        except outlines_phi.OutlinesPhiError:
-            pass
-    assert 40 < read < 400
+            machine = Machine(Schema.read(document))
+        except (UnsupportedError, EmptyLanguageError):
+            continue
+        read += 1
+        at = machine.start
+        for _ in range(12):
+            ways = [way for byte in range(0x20, 0x80) if (way := machine.advance(at, byte)) is not None]
+            assert all(machine.size(way) < NEVER for way in ways), document
+            size = machine.size(at)
+            assert not size or min(map(machine.size, ways)) < size, document
+            if not ways:
+                break
+            at = rng.choice(ways)
+    assert 40 < read < 600
