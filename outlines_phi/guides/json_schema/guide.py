@@ -23,6 +23,7 @@ from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
 from .states import Edge, Pending, State
+from .string_steps import groups, step
 
 _FIRST = DONE + 1
 
@@ -348,7 +349,7 @@ class JSONGuide(Guide):
             children, per_node = self._trie.below(nodes)
             above = np.repeat(np.arange(len(nodes)), per_node)
             byte = self._trie.byte[children]
-            steps = [_step(one, at[k, above], count[k, above], byte) for k, one in enumerate(parts)]
+            steps = [step(one, at[k, above], count[k, above], byte) for k, one in enumerate(parts)]
             at, count, ended = (np.array(arrays) for arrays in zip(*steps, strict=True))
             if ended.any():
                 for place, k in zip(*(found.tolist() for found in np.nonzero(ended.T)), strict=True):
@@ -359,7 +360,7 @@ class JSONGuide(Guide):
             stays.append((nodes[here], at[:, here], count[:, here]))
         if stays:
             nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
-            first, group = _groups(np.concatenate([at, count]))
+            first, group = groups(np.concatenate([at, count]))
             order = np.argsort(group, kind="stable")
             ends = np.searchsorted(group[order], np.arange(len(first) + 1))
             for i, sample in enumerate(first.tolist()):
@@ -386,36 +387,5 @@ class JSONGuide(Guide):
         return state.later(later)
 
 
-def _groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return an index of each distinct column, and the number of every column among these."""
-    count = rows.shape[1]
-    first, group = np.zeros(min(count, 1), dtype=np.int64), np.zeros(count, dtype=np.int64)
-    for row in rows:
-        if (row != row[:1]).any():  # most rows are the same throughout
-            _, first, group = np.unique(group * (int(row.max()) + 1) + row, return_index=True, return_inverse=True)
-    return first, group
-
-
 def _single_bytes(vocabulary: Vocabulary) -> set[int]:
     return {token[0] for token in vocabulary.tokens if len(token) == 1}
-
-
-def _step(
-    one: Spelled, at: NDArray[Any], count: NDArray[Any], byte: NDArray[np.uint8]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-    """Return states and counts after a byte each, and which closed the string; :meth:`Spelled.after` for many."""
-    automaton = one.automaton
-    at = automaton.targets[at, automaton.byte_class[byte]].astype(np.int64)
-    if one.strings.lengths is None:
-        return at, count, automaton.accepting[at]
-    low, high = one.strings.lengths[-1]
-    count = np.minimum(count + (at == automaton.start), low if high is None else high + 1)
-    closed = automaton.accepting[at]
-    # What is begun is one character.
-    written = count + ((at != automaton.start) & ~closed)
-    fits = np.zeros(len(at), dtype=bool)
-    for low, high in one.strings.lengths:
-        bounded = np.ones(len(at), dtype=bool) if high is None else written <= high
-        fits |= bounded & (~closed | (written >= low))
-    at = np.where(fits, at, 0)
-    return at, count, automaton.accepting[at]
