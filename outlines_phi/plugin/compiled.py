@@ -27,22 +27,24 @@ from ..guides.grammar.guide import CFGGuide
 from ..guides.grammar.reader import read_grammar
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
+from ..guides.json_schema.guide import JSONGuide
 from ..guides.pairs import ProductGuide
 from ..guides.phrases import PhraseGuide
 from ..guides.product import banned, free_text
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
-from .backends import engine_name, to_source
+from .backends import OWN, engine_name, to_source
 from .core_schema.forms import what_is_dropped
-from .output_types import GrammarText, dropped, patterns, to_language
+from .json_text import JSONText
+from .output_types import GrammarText, Language, dropped, patterns, to_core_language, to_language
 from .processor import TableLogitsProcessor
 
 KEPT = 32
 """Patterns, tables, and tables without banned phrases, kept per model."""
 
-Asked = tuple[str | GrammarText, tuple[str, ...]]
-"""A language, and what it leaves out of the JSON schemas that it was made from."""
+Asked = tuple[Language, tuple[str, ...]]
+"""A language, and what outlines_core leaves out of the JSON schemas that it was made from."""
 
 Kept = TypeVar("Kept")
 
@@ -142,7 +144,7 @@ class CompiledTypes:
         with self._compiling:
             if engine is not None:
                 return self._of_engine(engine, to_source(output_type, engine), output_type)
-            language, left_out = asked = self._language(output_type)
+            language, left_out = asked = self._language(output_type, backend)
             if asked not in self._by_language:
                 self._by_language[asked] = self._table(language, output_type)
                 _warn(left_out)
@@ -210,19 +212,25 @@ class CompiledTypes:
                 )
         return self.of(language)
 
-    def _table(self, language: str | GrammarText, output_type: Any) -> Table:
-        if isinstance(language, GrammarText):
-            return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+    def _table(self, language: Language, output_type: Any) -> Table:
+        match language:
+            case GrammarText():
+                return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+            case JSONText():
+                blanks = language.whitespace_pattern
+                return Table(JSONGuide.of_template(language.template, self._vocabulary, blanks=blanks))
         return self._lifted(_automaton(language, output_type))
 
-    def _language(self, output_type: Any) -> Asked:
+    def _language(self, output_type: Any, backend: str | None) -> Asked:
+        if backend == OWN:
+            return to_core_language(output_type), dropped(output_type)
         # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
         # has another core schema.
         schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         if schema is None:
-            return to_language(output_type), dropped(output_type)
+            return to_language(output_type), ()
         if output_type not in self._languages or self._languages[output_type][0] is not schema:
-            self._languages[output_type] = (schema, (to_language(output_type), dropped(output_type)))
+            self._languages[output_type] = (schema, (to_language(output_type), ()))
         return _touch(self._languages, output_type)[1]
 
     def _checked(self, table: Table) -> Table:

@@ -323,7 +323,7 @@ class PhiTransformers(Transformers):
 
         Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`; ``backend`` as for its ``of_type``.
         """
-        if engine_name(backend) is not None and output_type is not None:
+        if backend is not None and output_type is not None:
             output_type = self.compiled.of_type(output_type, backend)
         return self.compiled.without(output_type, ban, watched=watched)
 

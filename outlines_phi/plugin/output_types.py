@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from .core_schema.forms import to_core
+from .json_text import JSONText
 from .mistakes import no_format, too_deep
+from .python_schemas import schemas_within
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
@@ -52,16 +54,31 @@ class GrammarText:
     text: str
 
 
-def to_language(output_type: Any) -> str | GrammarText:
-    """Return the regular expression of an output type, or its context-free grammar; errors as :func:`to_pattern`.
+Language: TypeAlias = str | GrammarText | JSONText
+"""A regular expression, a context-free grammar, or JSON values and what they stand in."""
+
+
+def to_language(output_type: Any) -> Language:
+    """Return what an output type lets be written; errors as :func:`to_pattern`.
 
     ``dict`` means JSON of any shape, a grammar in Outlines.
     """
     term = to_term(output_type)
+    if isinstance(term, CFG):
+        return GrammarText(term.definition)
+    _check(term, output_type)
+    if not any(True for _ in _schemas(term)):
+        return _to_regex(term, output_type)
+    return JSONText.of(term, schemas_within(output_type))
+
+
+def to_core_language(output_type: Any) -> str | GrammarText:
+    """Return the regular expression of an output type as outlines_core has it, or its grammar; errors as :func:`to_pattern`."""
+    term = to_term(output_type)
     return GrammarText(term.definition) if isinstance(term, CFG) else _to_regex(term, output_type)
 
 
-def _to_regex(term: Term, output_type: Any) -> str:
+def _check(term: Term, output_type: Any) -> None:
     if any(isinstance(part, CFG) for part in _parts(term)):
         raise UnsupportedError(
             "A context-free grammar was given as a part of an output type (dict means JSON of any shape, a grammar in Outlines), "
@@ -69,6 +86,10 @@ def _to_regex(term: Term, output_type: Any) -> str:
         )
     if any(not alternatives for alternatives in _choices(term)):
         raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
+
+
+def _to_regex(term: Term, output_type: Any) -> str:
+    _check(term, output_type)
     try:
         return to_regex(_as_core(term))
     except OutlinesPhiError:

@@ -22,6 +22,7 @@ from .scalars import Spelled, Text
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
 from .states import Edge, State
+from .template import Template
 
 _FIRST = DONE + 1
 
@@ -123,17 +124,24 @@ class JSONGuide(Guide):
             The schema is true of no value.
         """
         check_vocabulary("JSONGuide.of", vocabulary)
-        read = Schema.read(schema)
-        if read.left_out:
-            shown = "; ".join(f"{pointer} ({why})" for pointer, why in read.left_out[:MOST_SHOWN])
-            more = f"; and {len(read.left_out) - MOST_SHOWN} more" if len(read.left_out) > MOST_SHOWN else ""
+        return cls.of_template(Template.of_value(Schema.read(schema)), vocabulary, blanks=blanks, any_order=any_order)
+
+    @classmethod
+    def of_template(
+        cls, template: Template, vocabulary: Vocabulary, *, blanks: str = BLANKS, any_order: bool = False
+    ) -> JSONGuide:
+        """Return the guide of JSON values and what they stand in; parameters and errors as :meth:`of`."""
+        left_out = template.left_out
+        if left_out:
+            shown = "; ".join(f"{pointer} ({why})" for pointer, why in left_out[:MOST_SHOWN])
+            more = f"; and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
             warn_of_schema(
-                f"Check the values that are drawn: {len(read.left_out)} keywords of the JSON schema are not asked of them. These "
-                f"are {shown}{more}."
+                f"Check the values that are drawn: {len(left_out)} keywords of the JSON schema are not asked of them. These are "
+                f"{shown}{more}."
             )
         # A shortest way to the end goes by single bytes, so what has none is spelled by others.
         ascii = not BEYOND_ASCII.issubset(_single_bytes(vocabulary))
-        return cls(Machine(read, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
+        return cls(Machine(template, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JSONGuide, (self.machine, self.vocabulary)  # states are numbered as they are met
@@ -171,7 +179,7 @@ class JSONGuide(Guide):
             return "done" if state == DONE else "dead"
         at, stack = self._configurations[state - _FIRST]
         places = [type(at).__name__.lower()]
-        while stack is not None:
+        while stack is not None and stack.below is not None:
             places.append(type(stack.after[0]).__name__.lower())
             stack = stack.below
         return " in ".join(places)
@@ -206,14 +214,11 @@ class JSONGuide(Guide):
         found = [(ends, stack) for ends in walk.ends]
         pops = walk.pops
         while pops:
-            above = stack.below if stack is not None else None
+            assert stack is not None  # a value stands within what comes before it and after it
+            above = stack.below
             walk = Walk([], [])
             for pop in pops:
-                if stack is None:
-                    if pop.closed:
-                        self._arrive(walk, pop.node, self.machine.end)
-                else:
-                    self._resume(walk, pop, stack.after)
+                self._resume(walk, pop, stack.after)
             found += [(ends, above) for ends in walk.ends]
             pops, stack = walk.pops, above
         return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, final
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
 from ..regex import compile_regex
+from .between import Between, Places, Position, refuse_clashes
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
 from .formula import Formula, both, negated
 from .kinds import Kinds
@@ -16,7 +17,8 @@ from .scalars import Literal, Number, Spelled, Text
 from .schema import Schema
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
-from .states import WHITE, Edge, End, State
+from .states import WHITE, Edge, State
+from .template import Template
 
 BLANKS = r"( |\n {0,64})?"
 """What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
@@ -42,6 +44,8 @@ class Frame:
 
 Stack: TypeAlias = Frame | None
 
+AState = TypeVar("AState", bound=State)
+
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
 
@@ -63,7 +67,7 @@ class Machine:
     Parameters
     ----------
     schema
-        The schema.
+        The schema, or what its values stand in.
     blanks
         A regular expression of what may stand between tokens.
     any_order
@@ -79,10 +83,13 @@ class Machine:
         A part of the schema that cannot be honoured, or blanks that are none.
     """
 
-    def __init__(self, schema: Schema, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False) -> None:
-        self.kinds = Kinds(schema.definitions)
+    def __init__(
+        self, schema: Schema | Template, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False
+    ) -> None:
+        self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
+        self.kinds = Kinds(self.template.definitions)
         self.sizes = Sizes(self.kinds, ascii=ascii)
-        self.schema, self.blanks, self.any_order, self.ascii = schema, blanks, any_order, ascii
+        self.blanks, self.any_order, self.ascii = blanks, any_order, ascii
         self._blanks = compile_regex(blanks)
         if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
             raise UnsupportedError(
@@ -90,17 +97,21 @@ class Machine:
             )
         self._states: dict[Hashable, State] = {}
         self._frames: dict[Sequence[State], Frame] = {}
-        self.end = End()
-        if self.sizes.of(schema.formula) >= NEVER:
+        self._places = Places(self.template, self.sizes.of)
+        if not self._places.start:
             raise EmptyLanguageError(
                 "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
             )
-        self._refuse_early(schema.formula)
-        self.start = Configuration(self.value((schema.formula,)), None)
+        self._refuse_early()
+        start = self.between(self._places.start)
+        if len(self.template.pieces) > 1:
+            refuse_clashes(start)
+        self.start = Configuration(start, None)
 
-    def _refuse_early(self, formula: Formula) -> None:
+    def _refuse_early(self) -> None:
         """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
-        waiting, seen = [formula], {formula}
+        waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
+        seen = set(waiting)
         while waiting:
             found = self.kinds.within(waiting.pop())
             waiting += found - seen
@@ -109,13 +120,14 @@ class Machine:
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again.
         made = partial(Machine, blanks=self.blanks, any_order=self.any_order, ascii=self.ascii)
-        return made, (self.schema,)
+        return made, (self.template,)
 
     @property
     def needed(self) -> set[int]:
         """The bytes that a shortest way to the end may need."""
         beyond = () if self.ascii else BEYOND_ASCII
-        return {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
+        found = {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
+        return found.union(*(_bytes_of(piece) for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
@@ -128,8 +140,7 @@ class Machine:
             stack = self.push(edge.after, stack)
         if edge.target is not None:
             return Configuration(edge.target, stack)
-        if stack is None:
-            return Configuration(self.end, None)
+        assert stack is not None  # a value stands between what comes before it and after it
         return Configuration(stack.after[edge.outcome], stack.below)
 
     def push(self, after: Sequence[State], stack: Stack) -> Frame:
@@ -162,7 +173,11 @@ class Machine:
             sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
         return sizes[0]
 
-    def value(self, goals: Goals) -> State:
+    def between(self, positions: frozenset[Position]) -> Between:
+        """Return the state between values."""
+        return self._one((Between, positions), lambda: Between(self, self._places, positions))
+
+    def value(self, goals: Goals) -> Value:
         """Return the state before a value."""
         return self._one((Value, goals), lambda: Value(self, goals))
 
@@ -199,10 +214,10 @@ class Machine:
             rest.append(negated(formula))
         return cells
 
-    def _one(self, key: Hashable, make: Callable[[], State]) -> State:
+    def _one(self, key: Hashable, make: Callable[[], AState]) -> AState:
         if key not in self._states:
             self._states[key] = make()
-        return self._states[key]
+        return cast(AState, self._states[key])
 
     def text(self, spelled: tuple[Spelled | None, ...]) -> State:
         """Return the state within a string."""
@@ -295,8 +310,18 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        automata = tuple(kinds.spellings(goal) for goal in self._goals)
+        automata = self._spellings
         return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
+
+    @property
+    def _spellings(self) -> tuple[ByteAutomaton, ...]:
+        return tuple(self._machine.kinds.spellings(goal) for goal in self._goals)
+
+    def goes_on_behind(self, outcome: int) -> set[int]:
+        """Return the bytes that a number may go on with where it may end with an outcome."""
+        numbers = self._spellings[outcome]
+        ends = numbers.targets[numbers.accepting]
+        return {byte for byte in range(256) if ends[:, numbers.byte_class[byte]].any()}
 
 
 def _bytes_of(automaton: ByteAutomaton) -> set[int]:

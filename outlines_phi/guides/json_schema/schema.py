@@ -49,8 +49,15 @@ class Schema:
     left_out: tuple[LeftOut, ...]
 
     @classmethod
-    def read(cls, document: Any) -> Schema:
+    def read(cls, document: Any, *, label: str = "") -> Schema:
         """Return what a document says, as ``json.loads`` made it; numbers may be ``Decimal``.
+
+        Parameters
+        ----------
+        document
+            The document.
+        label
+            What tells its definitions from those of other documents.
 
         Raises
         ------
@@ -58,7 +65,7 @@ class Schema:
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
         try:
-            reader = _Reader(document)
+            reader = _Reader(document, label)
             formula = reader.read()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
@@ -81,7 +88,8 @@ class Schema:
 class _Reader:
     """One document in the reading; see :class:`~outlines_phi.guides.json_schema.place.Reading`."""
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, label: str) -> None:
+        self._label = label
         if not isinstance(document, (dict, bool)):
             raise UnsupportedError(
                 f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."
@@ -122,9 +130,10 @@ class _Reader:
         target = self.target(place, keyword)
         if (plain := constant(target.contents)) is not None:
             return plain
-        if target.pointer not in self.definitions and target.pointer not in self._waiting:
-            self._waiting[target.pointer] = target
-        return Reference(target.pointer)
+        key = self._label + target.pointer
+        if key not in self.definitions and key not in self._waiting:
+            self._waiting[key] = target
+        return Reference(key)
 
     def target(self, place: Place, keyword: str) -> Place:
         """Return the part of the document that a keyword refers to."""
@@ -200,8 +209,9 @@ class _Reader:
 
             def follow(key: str, path: dict[str, None] = path) -> None:
                 if key in path:
+                    circle = ", ".join(each.removeprefix(self._label) for each in path)
                     raise UnsupportedError(
-                        f"Let the references at {', '.join(path)} of the JSON schema lead to something else. They refer to one "
+                        f"Let the references at {circle} of the JSON schema lead to something else. They refer to one "
                         "another without a keyword between them, so they say nothing of a value."
                     )
                 if key not in settled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 WHITE = frozenset(b" \t\n\r")
 
@@ -41,13 +41,3 @@ class State(ABC):
 
     @abstractmethod
     def _edge(self, byte: int) -> Edge | None: ...
-
-
-@final
-class End(State):
-    """After the whole text."""
-
-    sizes = (0,)
-
-    def _edge(self, byte: int) -> Edge | None:
-        return None
