@@ -27,7 +27,6 @@ from ..guides.grammar.guide import CFGGuide
 from ..guides.grammar.reader import read_grammar
 from ..guides.guide import Guide
 from ..guides.index import from_index, is_byte_level
-from ..guides.json_schema.guide import JSONGuide
 from ..guides.pairs import ProductGuide
 from ..guides.phrases import PhraseGuide
 from ..guides.product import banned, free_text
@@ -217,8 +216,7 @@ class CompiledTypes:
             case GrammarText():
                 return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
             case JSONText():
-                blanks = language.whitespace_pattern
-                return Table(JSONGuide.of_template(language.template, self._vocabulary, blanks=blanks))
+                return Table(language.guide(self._vocabulary))
         return self._lifted(_automaton(language, output_type))
 
     def _language(self, output_type: Any, backend: str | None) -> Asked:

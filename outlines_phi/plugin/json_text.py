@@ -27,10 +27,12 @@ from outlines.types.dsl import (
 )
 
 from ..errors import GrammarError, UnsupportedError
+from ..guides.json_schema.guide import JSONGuide
 from ..guides.json_schema.machine import BLANKS, Machine
 from ..guides.json_schema.schema import Schema
 from ..guides.json_schema.template import Template
 from ..guides.regex import compile_regex
+from ..vocabulary import Vocabulary
 
 
 class Written(NamedTuple):
@@ -109,6 +111,10 @@ class JSONText:
     def machine(self) -> Machine:
         """What reads the texts."""
         return Machine(self.template, blanks=self.whitespace_pattern)
+
+    def guide(self, vocabulary: Vocabulary) -> JSONGuide:
+        """Return what allows the texts, over the tokens of a vocabulary; warns of what the schemas say and is not asked."""
+        return JSONGuide.of_template(self.template, vocabulary, blanks=self.whitespace_pattern)
 
     @property
     def text(self) -> str:

@@ -67,7 +67,7 @@ def to_language(output_type: Any) -> Language:
     if isinstance(term, CFG):
         return GrammarText(term.definition)
     _check(term, output_type)
-    if not any(True for _ in _schemas(term)):
+    if not holds_json(term):
         return _to_regex(term, output_type)
     return JSONText.of(term, schemas_within(output_type))
 
@@ -125,6 +125,11 @@ def dropped(output_type: Any) -> tuple[str, ...]:
     """
     schemas = (schema.schema for schema in _schemas(to_term(output_type)))
     return tuple(dict.fromkeys(pointer for schema in schemas for pointer in to_core(schema).dropped))
+
+
+def holds_json(term: Term) -> bool:
+    """Return whether a JSON schema is a part of a term."""
+    return any(True for _ in _schemas(term))
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:

@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from ...automaton import DEAD
 from ...errors import UnsupportedError
+from ...partition import Partition
 from ...vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import Guide
+from ..json_schema.guide import JSONGuide
+from ..json_schema.oracle import JSONOracle
 from ..regex import compile_regex
 from .collapse import Collapse
 from .exploration import Exploration, Progress
@@ -143,6 +146,24 @@ class Subject:
         oracle = PatternOracle(pattern, letters_of(vocabulary, used))
         collapse = Collapse.of(vocabulary, [guide.partition])
         return cls(guide, oracle, collapse, used, depth, most, None, tokenizer, fault, progress)
+
+    @classmethod
+    def of_json(
+        cls,
+        guide: JSONGuide,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        fault: Callable[[bytes], str | None] | None = None,
+        progress: Progress | None = None,
+    ) -> Subject:
+        """Return the guide of a JSON schema beside the machine that it is made of, byte by byte."""
+        vocabulary = guide.vocabulary
+        each = Partition(np.arange(len(vocabulary), dtype=np.int32), len(vocabulary))
+        used = frozenset(guide.machine.needed)
+        oracle = JSONOracle(guide.machine)
+        return cls(guide, oracle, Collapse.of(vocabulary, [each]), used, depth, most, None, tokenizer, fault, progress)
 
     @cached_property
     def exploration(self) -> Exploration:
