@@ -400,6 +400,6 @@ class PhiTransformers(Transformers):
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type, backend=backend)))
 
     def _as_outlines(self, output_type: Any) -> bool:
-        """Return whether Outlines itself masks for an output type: grammars, and what both compile to the same where that is at hand."""
+        """Return whether Outlines itself masks for an output type, if nothing is to be corrected."""
         term = to_term(output_type)
         return isinstance(term, CFG) or ("lm" not in vars(self) and not holds_json(term))

@@ -39,6 +39,11 @@ class Between(State):
     def sizes(self) -> Sequence[int]:
         return [min(map(self._places.size, self.positions), default=NEVER)]
 
+    @cached_property
+    def is_end(self) -> bool:
+        """Whether the text may end here."""
+        return (END, 0) in self.positions
+
     def _edge(self, byte: int) -> Edge | None:
         after = self.after(byte)
         if after is not None:

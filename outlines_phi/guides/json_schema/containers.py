@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
+from .listed import Listed
 from .quoting import QUOTE
-from .scalars import Spelled
+from .quoting import members as names_of
+from .scalars import Spelled, begun
 from .shapes import ArrayShape, ObjectShape
 from .sizes import NEVER
-from .states import WHITE, Edge, State
+from .states import BEGINNINGS, BLANK, WHITE, Edge, State
 from .strings import StringSet
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class Array(State):
     def __init__(self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool) -> None:
         super().__init__()
         self._machine, self._goals, self._begun = machine, goals, begun
+        self.bytes = b"]," + BLANK if begun else b"]" + BLANK + BEGINNINGS
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -72,6 +75,12 @@ class Close(State):
     def __init__(self, around: Array | Object) -> None:
         super().__init__()
         self._around = around
+        self.bytes = bytes([around.close])
+
+    @property
+    def is_possible(self) -> bool:  # type: ignore[override]
+        """Whether it may come here."""
+        return self._around.edge(self._around.close) is not None
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -124,6 +133,7 @@ class Object(State):
     def __init__(self, machine: Machine, members: Members) -> None:
         super().__init__()
         self._machine, self._members = machine, members
+        self.bytes = (b"}," if members.begun else b'}"') + BLANK
         self._after: dict[str, tuple[State, Sequence[State]] | None] = {}
 
     @cached_property
@@ -164,10 +174,6 @@ class Object(State):
         )
         return machine.value(tuple(cell for cell, _ in cells)), after
 
-    def is_ahead(self, name: str) -> bool:
-        """Whether a name is told apart and may come."""
-        return name in self._members.ahead
-
     @cached_property
     def counts(self) -> bool:
         """Whether something is asked of how many members there are, so that names must not come twice."""
@@ -177,23 +183,37 @@ class Object(State):
     @cached_property
     def _names(self) -> tuple[Named, ...]:
         """The names that may come: each of those ahead, and sets of others of which the same is asked."""
-        members = self._members
-        found = [
-            Named(name, Spelled.of(StringSet.of_values([name]), ascii=self._machine.ascii))
-            for name in members.ahead
-            if self.after(name) is not None
-        ]
+        machine, members = self._machine, self._members
+        found = []
+        own = StringSet.of_values(self._possible())
+        if not own.is_empty:
+            found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
         cells = [~StringSet.of_values(members.taken)]
         for strings in dict.fromkeys(
             one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
         ):
             cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
         for cell in cells:
-            spelled = Spelled.of(cell, ascii=self._machine.ascii)
-            member = json.loads(b'"' + spelled.shortest)
+            member, _ = next(names_of(cell, ascii=machine.ascii))
             if self.after(member) is not None:
-                found.append(Named(member, spelled))
+                found.append(Named(member, begun(cell, ascii=machine.ascii)))
         return tuple(found)
+
+    def _possible(self) -> set[str]:
+        """Return which of the names ahead may come next."""
+        machine, members = self._machine, self._members
+        found = set[str]()
+        for shape in (shape for goal in members.goals for shape in goal):
+            if shape.least or shape.most is not None or shape.some:
+                found.update(name for name in members.ahead if self.after(name) is not None)
+                continue
+            # The others that are asked for may still come, whatever comes before them.
+            for name in members.ahead:
+                if name not in found and machine.sizes.of(shape.value(name)) < NEVER:
+                    found.add(name)
+                if name in shape.required and not machine.any_order:
+                    break
+        return found
 
     @cached_property
     def _key(self) -> State | None:
@@ -216,15 +236,17 @@ class Object(State):
 
 
 class Named(NamedTuple):
-    """A set of names of which the same is asked, one of them, and how far it is spelled."""
+    """Names, and how far one is spelled: one of those of which the same is asked; ``None`` where each is told apart."""
 
-    member: str
+    member: str | None
     spelled: Spelled
 
 
 @final
 class Quote(State):
     """Before the opening quote of a name."""
+
+    bytes = b'"'
 
     def __init__(self, key: State) -> None:
         super().__init__()
@@ -250,9 +272,16 @@ class Key(State):
     def sizes(self) -> Sequence[int]:
         found: list[int] = []
         for member, spelled in self.names:
-            sizes = [spelled.size + size for size in self._machine.colon(self._members, member).sizes]
-            found = sizes if not found else list(map(min, found, sizes))
+            ways = spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
+            for name, least in ways:
+                sizes = [least + size for size in self._machine.colon(self._members, name).sizes]
+                found = sizes if not found else list(map(min, found, sizes))
         return found
+
+    @property
+    def spelled(self) -> tuple[Spelled, ...]:
+        """How far each of the sets is spelled."""
+        return tuple(named.spelled for named in self.names)
 
     def _edge(self, byte: int) -> Edge | None:
         names = tuple(
@@ -261,27 +290,36 @@ class Key(State):
         text = self._text + bytes([byte]) if self._members.counts else b""
         for member, spelled in names:
             if spelled.ended:
-                return self.ended(json.loads(b'"' + text) if text else member)
+                if text:
+                    member = json.loads(b'"' + text)
+                return self._ended(spelled.word if member is None and isinstance(spelled, Listed) else member or "")
         return Edge(self._machine.key(self._members, text, names)) if names else None
 
     @property
-    def uniform(self) -> bool:
-        """Whether it is a name of none of those that are told apart, and need not be known."""
-        return not self._members.counts and not any(self._members.is_ahead(named.member) for named in self.names)
+    def counts(self) -> bool:
+        """Whether the name must be known, whatever it is."""
+        return self._members.counts
 
-    def ended(self, name: str) -> Edge:
+    def closed(self, place: int) -> Edge:
+        """Return where the closing quote of a name in one of the sets leads."""
+        return self._ended(self.names[place].member or "")
+
+    def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
+        """Return the state in which the sets are spelled further, those that are not ``None``."""
+        pairs = zip(self.names, spelled, strict=True)
+        names = tuple(Named(named.member, now) for named, now in pairs if now is not None)
+        return self._machine.key(self._members, b"", names) if names else None
+
+    def _ended(self, name: str) -> Edge:
         """Return where the closing quote of a name leads."""
         return Edge(self._machine.colon(self._members, name))
-
-    def later(self, spelled: Mapping[Spelled, Spelled | None]) -> State:
-        """Return the state in which the names are spelled further."""
-        names = ((member, spelled[before]) for member, before in self.names)
-        return self._machine.key(self._members, b"", tuple(Named(name, now) for name, now in names if now is not None))
 
 
 @final
 class Colon(State):
     """After a name."""
+
+    bytes = b":"
 
     def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
         super().__init__()

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...checked import check_kind
 from ...errors import UnsupportedError, warn_of_schema
-from ...partition import EOS, NEVER, Partition
-from ...trie import Trie
+from ...partition import EOS
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .containers import Key
-from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine, Stack
-from .scalars import Spelled, Text
+from .forest import Forest, Tokens
+from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
-from .states import Edge, State
 from .template import Template
+from .walks import Walks
 
 _FIRST = DONE + 1
 
@@ -31,31 +26,6 @@ _ROWS = 256
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
-
-Afters = tuple[Sequence[State], ...]
-
-
-class Ends(NamedTuple):
-    """Tokens that end in one place: the nodes of the trie, the state, and what was put on the stack on the way."""
-
-    nodes: NDArray[np.int64]
-    state: State
-    pushed: Afters
-
-
-class Pop(NamedTuple):
-    """Where a token leaves a value: the node, the outcome, and whether the value's own last byte did."""
-
-    node: int
-    outcome: int
-    closed: bool
-
-
-class Walk(NamedTuple):
-    """What tokens do from a state on, below a node of the trie, whatever the stack is."""
-
-    ends: list[Ends]
-    pops: list[Pop]
 
 
 @final
@@ -87,16 +57,16 @@ class JSONGuide(Guide):
             "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
         )
         self.machine, self.vocabulary = machine, vocabulary
-        self._trie = Trie.of(vocabulary)
-        missing = machine.needed - _single_bytes(vocabulary)
+        self._forest = Forest.of(vocabulary)
+        missing = machine.needed - self._forest.single_bytes
         if missing:
             raise UnsupportedError(
                 f"Use a vocabulary with a token for each byte. This one has none for {bytes(sorted(missing))!r:.80}."
             )
-        self._lock = threading.RLock()
+        self._lock = self._forest.lock
         self._configurations: list[Configuration] = []
         self._numbers: dict[Configuration, int] = {}
-        self._walks: dict[tuple[State, int], Walk] = {}
+        self._walks = Walks(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._recent_row = lru_cache(_ROWS)(self._row)
         self.start = self._number(machine.start)
@@ -140,7 +110,7 @@ class JSONGuide(Guide):
                 f"{shown}{more}."
             )
         # A shortest way to the end goes by single bytes, so what has none is spelled by others.
-        ascii = not BEYOND_ASCII.issubset(_single_bytes(vocabulary))
+        ascii = not BEYOND_ASCII.issubset(Forest.of(vocabulary).single_bytes)
         return cls(Machine(template, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -166,7 +136,8 @@ class JSONGuide(Guide):
         if state < _FIRST:
             return DEAD
         if token in self.vocabulary.eos_ids:
-            return DONE if token == self.vocabulary.eos_ids[0] and self.min_tokens(state) == 1 else DEAD
+            is_end = token == self.vocabulary.eos_ids[0] and self.machine.may_end(self._configurations[state - _FIRST])
+            return DONE if is_end else DEAD
         with self._lock:
             at: Configuration | None = self._configurations[state - _FIRST] if self.vocabulary.tokens[token] else None
             for byte in self.vocabulary.tokens[token]:
@@ -192,165 +163,22 @@ class JSONGuide(Guide):
         return number
 
     def _row(self, state: int) -> Row:
-        class_of = np.full(len(self.vocabulary), NEVER, dtype=np.int32)
-        class_of[self.vocabulary.eos_ids[0]] = EOS
-        targets = [DEAD, DONE if self.min_tokens(state) == 1 else DEAD]
-        if state >= _FIRST:
-            at, stack = self._configurations[state - _FIRST]
-            classes: dict[int, int] = {}
-            for ends, below in self._reached(at, stack):
-                for after in ends.pushed:
-                    below = self.machine.push(after, below)
-                target = self._number(Configuration(ends.state, below))
-                if target not in classes:
-                    classes[target] = len(targets)
-                    targets.append(target)
-                class_of[self._trie.ending(ends.nodes)[0]] = classes[target]
-        return Row(Partition(class_of, len(targets)), np.array(targets, dtype=np.int64))
-
-    def _reached(self, state: State, stack: Stack) -> list[tuple[Ends, Stack]]:
-        """Return where tokens end, and the stack that they began on."""
-        walk = self._walk(state, 0)
-        found = [(ends, stack) for ends in walk.ends]
-        pops = walk.pops
-        while pops:
-            assert stack is not None  # a value stands within what comes before it and after it
-            above = stack.below
-            walk = Walk([], [])
-            for pop in pops:
-                self._resume(walk, pop, stack.after)
-            found += [(ends, above) for ends in walk.ends]
-            pops, stack = walk.pops, above
-        return found
-
-    def _walk(self, state: State, node: int) -> Walk:
-        """Return what tokens do from a state on, below a node."""
-        key = state, node
-        if key not in self._walks:
-            walk = Walk([], [])
-            if not self._spread(walk, state, node):
-                if state.ends is not None:
-                    walk.pops.append(Pop(node, state.ends, closed=False))
-                first, last = self._trie.first_child[node : node + 2].tolist()
-                for child in range(first, last):
-                    edge = state.edge(int(self._trie.byte[child]))
-                    if edge is not None:
-                        self._follow(walk, edge, child)
-            self._walks[key] = walk
-        return self._walks[key]
-
-    def _follow(self, walk: Walk, edge: Edge, node: int) -> None:
-        """Go on behind an edge that was read at a node."""
-        if edge.target is None:
-            walk.pops.append(Pop(node, edge.outcome, closed=True))
-            return
-        pushed = () if edge.after is None else (edge.after,)
-        self._arrive(walk, node, edge.target, pushed)
-        below = self._walk(edge.target, node)
-        walk.ends.extend(ends._replace(pushed=pushed + ends.pushed) if pushed else ends for ends in below.ends)
-        if edge.after is None:
-            walk.pops.extend(below.pops)
-        else:
-            for pop in below.pops:
-                self._resume(walk, pop, edge.after)
-
-    def _resume(self, walk: Walk, pop: Pop, after: Sequence[State]) -> None:
-        """Go on in the value around the one that was left."""
-        state = after[pop.outcome]
-        if pop.closed:
-            self._arrive(walk, pop.node, state)
-        below = self._walk(state, pop.node)
-        walk.ends.extend(below.ends)
-        walk.pops.extend(below.pops)
-
-    def _arrive(self, walk: Walk, node: int, state: State, pushed: Afters = ()) -> None:
-        if self._trie.is_end[node]:
-            walk.ends.append(Ends(np.array([node]), state, pushed))
-
-    def _spread(self, walk: Walk, state: State, node: int) -> bool:
-        """Read the tokens within a string, many at once; return whether the state is of this kind."""
-        if isinstance(state, Text):
-            parts = [one for one in state.spelled if one is not None]
-        elif isinstance(state, Key) and state.uniform:
-            parts = [named.spelled for named in state.names]
-        else:
-            return False
-        nodes = np.array([node])
-        at = np.array([[one.at] for one in parts])
-        count = np.array([[one.written] for one in parts])
-        stays: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
-        while len(nodes):
-            children, per_node = self._trie.below(nodes)
-            above = np.repeat(np.arange(len(nodes)), per_node)
-            byte = self._trie.byte[children]
-            steps = [_step(one, at[k, above], count[k, above], byte) for k, one in enumerate(parts)]
-            at, count, ended = (np.array(arrays) for arrays in zip(*steps, strict=True))
-            if ended.any():
-                for place, k in zip(*(found.tolist() for found in np.nonzero(ended.T)), strict=True):
-                    self._follow(walk, self._closing(state, parts[k]), int(children[place]))
-            inside = (at != 0).any(0) & ~ended.any(0)
-            nodes, at, count = children[inside], at[:, inside], count[:, inside]
-            here = self._trie.is_end[nodes]
-            stays.append((nodes[here], at[:, here], count[:, here]))
-        if stays:
-            nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
-            first, group = _groups(np.concatenate([at, count]))
-            order = np.argsort(group, kind="stable")
-            ends = np.searchsorted(group[order], np.arange(len(first) + 1))
-            for i, sample in enumerate(first.tolist()):
-                within = self._within(state, parts, at[:, sample].tolist(), count[:, sample].tolist())
-                walk.ends.append(Ends(nodes[order[ends[i] : ends[i + 1]]], within, ()))
-        return True
-
-    def _closing(self, state: State, part: Spelled) -> Edge:
-        """Return where the closing quote of one of the sets leads."""
-        if isinstance(state, Text):
-            return Edge(None, state.spelled.index(part))
-        assert isinstance(state, Key)
-        return state.ended(next(named.member for named in state.names if named.spelled == part))
-
-    def _within(self, state: State, parts: Sequence[Spelled], at: list[int], count: list[int]) -> State:
-        """Return a later state of the same string."""
-        later = {
-            part: part._replace(at=place, written=written) if place else None
-            for part, place, written in zip(parts, at, count, strict=True)
-        }
-        if isinstance(state, Text):
-            return self.machine.text(tuple(None if one is None else later[one] for one in state.spelled))
-        assert isinstance(state, Key)
-        return state.later(later)
-
-
-def _groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return an index of each distinct column, and the number of every column among these."""
-    count = rows.shape[1]
-    first, group = np.zeros(min(count, 1), dtype=np.int64), np.zeros(count, dtype=np.int64)
-    for row in rows:
-        if (row != row[:1]).any():  # most rows are the same throughout
-            _, first, group = np.unique(group * (int(row.max()) + 1) + row, return_index=True, return_inverse=True)
-    return first, group
-
-
-def _single_bytes(vocabulary: Vocabulary) -> set[int]:
-    return {token[0] for token in vocabulary.tokens if len(token) == 1}
-
-
-def _step(
-    one: Spelled, at: NDArray[Any], count: NDArray[Any], byte: NDArray[np.uint8]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-    """Return states and counts after a byte each, and which closed the string; :meth:`Spelled.after` for many."""
-    automaton = one.automaton
-    at = automaton.targets[at, automaton.byte_class[byte]].astype(np.int64)
-    if one.strings.lengths is None:
-        return at, count, automaton.accepting[at]
-    low, high = one.strings.lengths[-1]
-    count = np.minimum(count + (at == automaton.start), low if high is None else high + 1)
-    closed = automaton.accepting[at]
-    # What is begun is one character.
-    written = count + ((at != automaton.start) & ~closed)
-    fits = np.zeros(len(at), dtype=bool)
-    for low, high in one.strings.lengths:
-        bounded = np.ones(len(at), dtype=bool) if high is None else written <= high
-        fits |= bounded & (~closed | (written >= low))
-    at = np.where(fits, at, 0)
-    return at, count, automaton.accepting[at]
+        if state < _FIRST:
+            return Row(self._forest.partition((), (), EOS + 1), np.full(EOS + 1, DEAD))
+        at = self._configurations[state - _FIRST]
+        targets = [DEAD, DONE if self.machine.may_end(at) else DEAD]
+        inside, reached = self._walks.reached(*at)
+        for _, place in inside:
+            targets.append(DEAD if place is None else self._number(Configuration(place, at.stack)))
+        classes = {target: number for number, target in enumerate(targets)}
+        placed: list[tuple[Tokens, int]] = []
+        for ends, stack in reached:
+            for after in ends.pushed:
+                stack = self.machine.push(after, stack)
+            target = self._number(Configuration(ends.state, stack))
+            if target not in classes:
+                classes[target] = len(targets)
+                targets.append(target)
+            placed.append((ends.tokens, classes[target]))
+        partition = self._forest.partition([tokens for tokens, _ in inside], placed, len(targets))
+        return Row(partition, np.array(targets, dtype=np.int64))

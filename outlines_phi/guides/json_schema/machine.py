@@ -13,11 +13,11 @@ from .between import Between, Places, Position, refuse_clashes
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
 from .formula import Formula, both, negated
 from .kinds import Kinds
-from .scalars import Literal, Number, Spelled, Text
+from .scalars import Literal, Number, Spelled, Text, begun
 from .schema import Schema
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
-from .states import WHITE, Edge, State
+from .states import BEGINNINGS, WHITE, Edge, State
 from .template import Template
 
 BLANKS = r"( |\n {0,64})?"
@@ -163,6 +163,13 @@ class Machine:
         at = self.read(text)
         return at is not None and self.size(at) == 0
 
+    def may_end(self, at: Configuration) -> bool:
+        """Return whether the text may end here."""
+        state, stack = at
+        while stack is not None and state.ends is not None:
+            state, stack = stack.after[state.ends], stack.below
+        return isinstance(state, Between) and state.is_end
+
     def size(self, at: Configuration) -> int:
         """Return the least number of bytes that complete a text."""
         state, stack = at
@@ -260,23 +267,25 @@ class Blank(State):
 
     def __init__(self, machine: Machine, core: State, blanks: ByteAutomaton, at: int) -> None:
         super().__init__()
-        self._machine, self._core, self._blanks, self._at = machine, core, blanks, at
+        self._machine, self.core, self.blanks, self.at = machine, core, blanks, at
 
     @property
     def sizes(self) -> Sequence[int]:
-        return [int(self._blanks.distances[self._at]) + size for size in self._core.sizes]
+        return [int(self.blanks.distances[self.at]) + size for size in self.core.sizes]
 
     def _edge(self, byte: int) -> Edge | None:
-        target = int(self._blanks.targets[self._at, self._blanks.byte_class[byte]])
-        if target != DEAD and min(self._core.sizes) < NEVER:
-            return Edge(self._machine.blank(self._core, target))
+        target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
+        if target != DEAD and self.core.is_possible:
+            return Edge(self._machine.blank(self.core, target))
         # Blanks come once: what comes after them may begin with none.
-        return self._core.edge(byte) if self._blanks.accepting[self._at] and byte not in WHITE else None
+        return self.core.edge(byte) if self.blanks.accepting[self.at] and byte not in WHITE else None
 
 
 @final
 class Value(State):
     """Before a value."""
+
+    bytes = BEGINNINGS
 
     def __init__(self, machine: Machine, goals: Goals) -> None:
         super().__init__()
@@ -291,9 +300,7 @@ class Value(State):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(
-                    None if strings.is_empty else Spelled.of(strings, ascii=machine.ascii) for strings in sets
-                )
+                spelled = tuple(None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets)
                 return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(

@@ -2,6 +2,8 @@ r"""The spellings of strings in JSON: each character raw, by its short escape, o
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from functools import lru_cache
 
 from ...automaton import ByteAutomaton
@@ -12,6 +14,9 @@ QUOTE, BACKSLASH, U = b'"\\u'
 
 NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
 """The characters that JSON does not let stand as they are."""
+
+RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RAW)
+"""The characters that are spelled in one byte."""
 
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """What the letter after a backslash stands for."""
@@ -37,6 +42,49 @@ def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
         A length is greater than an automaton can count.
     """
     return spelled(strings.code_automaton, _in_ascii if ascii else _in_json, closing=QUOTE)
+
+
+@lru_cache(maxsize=4096)
+def spellings(character: str, *, ascii: bool = False) -> tuple[bytes, ...]:
+    """Return the spellings of a character in JSON, hexadecimal digits in lower case, a shortest one first."""
+    found = [] if character in NOT_RAW or (ascii and not character.isascii()) else [character.encode()]
+    found += [b"\\" + letter.encode() for letter, meant in SHORT.items() if meant == character]
+    units = character.encode("utf-16-be").hex()
+    found.append("".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)).encode())
+    return tuple(found)
+
+
+def spelled_size(text: str, *, ascii: bool = False) -> int:
+    """Return the length of a shortest spelling of a string in JSON, without quotes."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return len(text)
+    return sum(len(spellings(character, ascii=ascii)[0]) for character in text)
+
+
+@lru_cache(maxsize=2)
+def free(*, ascii: bool) -> ByteAutomaton:
+    """Return the automaton of the spellings of all strings."""
+    return quoted(StringSet.all(), ascii=ascii)
+
+
+def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
+    """Yield the members, those with short spellings first, each with the size of its shortest spelling and a closing quote."""
+    if strings.values is not None and not strings.without:
+        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values)
+        yield from ((text, size + 1) for size, text in sizes)
+        return
+    seen = set[str](strings.values or ())
+    every = strings.without or strings.lengths == ((0, None),)
+    if every:
+        for text in ("", *RAW_ASCII):
+            if text not in seen:
+                seen.add(text)
+                yield text, len(text) + 1
+    for spelling in (free(ascii=ascii) if every else quoted(strings, ascii=ascii)).members():
+        name = json.loads(b'"' + spelling)
+        if name not in seen:
+            seen.add(name)
+            yield name, len(spelling)
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
@@ -11,7 +10,7 @@ from typing import final
 from ...errors import UnsupportedError
 from .formula import TRUE, Formula, both
 from .kinds import Kinds
-from .quoting import quoted
+from .quoting import members, quoted, spelled_size
 from .shapes import ArrayShape, ObjectShape, Some
 from .strings import StringSet
 
@@ -129,6 +128,8 @@ class Sizes:
             return NEVER
         if strings.lengths is not None:
             return strings.shortest + 1
+        if strings.values is not None:
+            return next(members(strings, ascii=self._ascii))[1]
         automaton = quoted(strings, ascii=self._ascii)
         return int(automaton.distances[automaton.start])
 
@@ -136,7 +137,7 @@ class Sizes:
         """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
         if any("\ud800" <= character <= "\udfff" for character in name):
             return NEVER
-        return len(json.dumps(name, ensure_ascii=self._ascii).encode())
+        return spelled_size(name, ascii=self._ascii) + 2
 
     def _array(self, shape: ArrayShape, begun: bool) -> int:
         if shape.closed:
@@ -240,8 +241,7 @@ class Sizes:
     def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
         seen = set(without) | one.but
-        for text in quoted(one.names, ascii=self._ascii).members():
-            name = json.loads(b'"' + text)
+        for name, size in members(one.names, ascii=self._ascii):
             if name not in seen:
                 seen.add(name)
-                yield name, len(text) + 1
+                yield name, size + 1
