@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import EnumMeta
 from functools import partial
-from itertools import chain
 from types import FunctionType
 from typing import Any, get_args
 
@@ -68,6 +67,19 @@ def signature(function: Callable[..., Any]) -> type[BaseModel]:
     return create_model(getattr(function, "__name__", "Arguments"), **fields)
 
 
+def functions_of(enum: EnumMeta) -> list[FunctionType]:
+    """Return the functions that are members' values.
+
+    Such a function is no member to Python; Outlines tells it from a method by where it was defined.
+    """
+    inside = f"{enum.__qualname__}."
+    return [
+        value
+        for key, value in vars(enum).items()
+        if isinstance(value, FunctionType) and not key.startswith("_") and not value.__qualname__.startswith(inside)
+    ]
+
+
 def _schema(part: Any) -> JsonSchemaValue:
     written = part if isinstance(part, type) else signature(part)
     return TypeAdapter(written).json_schema(schema_generator=_Written)
@@ -82,7 +94,7 @@ def _mentioned(output_type: Any) -> Iterator[Any]:
     match output_type:
         case EnumMeta():
             members: list[Any] = list(output_type)
-            parts = chain((one.value for one in members), vars(output_type).values())
+            parts = [*(one.value for one in members), *functions_of(output_type)]
         case Choice():
             parts = output_type.items
         case Term():

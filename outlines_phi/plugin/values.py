@@ -6,7 +6,6 @@ import datetime
 import json
 from collections.abc import Callable
 from functools import partial
-from types import FunctionType
 from typing import Any, Literal, final, get_args
 
 from outlines.processors import OutlinesLogitsProcessor
@@ -28,7 +27,7 @@ from ..guides.guide import Guide
 from ..guides.table import Table
 from .formats import Derived, Format, Named, OneOf, Parsed, Quoted, Row
 from .output_types import to_language, to_term
-from .python_schemas import signature
+from .python_schemas import functions_of, signature
 
 Place = Literal["alone", "item", "key"]
 """Where a format stands: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
@@ -188,11 +187,7 @@ def _enum(output_type: Any, place: Place) -> Format:
             named.setdefault(_written(member.value, place), member)
         else:
             others.append(format_of(member.value, place))
-    # A function that is a member's value is no member to Python; Outlines tells it from a method by where it was defined.
-    inside = f"{output_type.__qualname__}."
-    for key, value in vars(output_type).items():
-        if isinstance(value, FunctionType) and not key.startswith("_") and not value.__qualname__.startswith(inside):
-            others.append(format_of(value, place))
+    others += (format_of(function, place) for function in functions_of(output_type))
     return OneOf([Named(named), *others]) if others else Named(named)
 
 

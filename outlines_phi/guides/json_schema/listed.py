@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple, final
 
 from ...automaton import DEAD, ByteAutomaton
-from .quoting import BACKSLASH, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
+from .quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
 from .sizes import NEVER
 from .strings import StringSet
 
@@ -62,6 +62,14 @@ class Words:
                 at = last
             self._next[key] = found
         return self._next[key]
+
+    def spellings(self, character: str) -> tuple[bytes, ...]:
+        """Return the spellings of a character that are told apart: those of JSON's writers in one of the strings, else all.
+
+        What a schema names or lists is written as it is. So its text is forced, and no probability goes to odd spellings.
+        """
+        every = spellings(character, ascii=self.ascii)
+        return every if self.without or character in NOT_RAW or not character.isascii() else every[:1]
 
     def size(self, at: Listed) -> int:
         """Return the least number of bytes to the closing quote, itself included."""
@@ -136,7 +144,7 @@ class Listed(NamedTuple):
         if self.whole:
             yield self.word, 1
         for character, (low, high) in self.words.following(self.low, self.high, self.depth).items():
-            ways = [way for way in spellings(character, ascii=ascii) if way.startswith(self.begun)]
+            ways = [way for way in self.words.spellings(character) if way.startswith(self.begun)]
             if ways:
                 size = len(ways[0]) - len(self.begun) + 1
                 for text in self.words.texts[low:high]:
@@ -147,7 +155,7 @@ class Listed(NamedTuple):
         """The bytes after which one of the strings still begins like this, or after which it is that string."""
         found = {QUOTE: None} if self.whole else {}
         for character in self.words.following(self.low, self.high, self.depth):
-            for way in spellings(character, ascii=self.words.ascii):
+            for way in self.words.spellings(character):
                 if way.startswith(self.begun):
                     byte = way[len(self.begun)]
                     found[byte] = None
@@ -169,13 +177,11 @@ class Listed(NamedTuple):
         if begun[0] == BACKSLASH and len(begun) > 2:
             begun = begun.lower()
         following = self.words.following(low, high, depth)
-        if state == automaton.start:
-            low, high = following.get(_character(begun), (0, 0))
-            depth, begun = depth + 1, b""
-        elif not any(
-            way.startswith(begun) for character in following for way in spellings(character, ascii=self.words.ascii)
-        ):
+        if not any(way.startswith(begun) for character in following for way in self.words.spellings(character)):
             low = high = 0
+        elif state == automaton.start:
+            low, high = following[_character(begun)]
+            depth, begun = depth + 1, b""
         if low < high:
             return Listed(self.words, state, low, high, depth, begun)
         return self.moved(state)

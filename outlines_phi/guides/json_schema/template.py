@@ -64,8 +64,7 @@ class Template:
     @classmethod
     def one_of(cls, parts: Sequence[Template]) -> Template:
         """Return the texts of all of them."""
-        joined = reduce(cls._beside, parts)
-        return joined
+        return reduce(cls._beside, parts)
 
     def repeated(self, least: int, most: int | None) -> Template:
         """Return ``least`` to ``most`` texts in a row; ``None`` is no bound."""
@@ -90,7 +89,7 @@ class Template:
         return Template(self.pieces, self.first | {END}, self.follow, self.definitions, self.left_out)
 
     def _looping(self) -> Template:
-        follow = tuple((after | self.first) - {END} | (after & {END}) for after in self.follow)
+        follow = tuple(after | (self.first - {END}) if END in after else after for after in self.follow)
         return Template(self.pieces, self.first, follow, self.definitions, self.left_out)
 
     def _beside(self, other: Template) -> Template:

@@ -102,7 +102,19 @@ def test_names_are_compared_decoded() -> None:
     machine = Machine(
         Schema.read({"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}})
     )
-    assert machine.accepts(rb'{"\u0061":1}') and not machine.accepts(rb'{"\u0061":"x"}')
+    assert machine.accepts(b'{"a":1}') and not machine.accepts(rb'{"\u0061":"x"}')
+    assert machine.accepts(rb'{"\u0062":"x"}') and not machine.accepts(rb'{"\u0061":1}')
+
+
+def test_what_a_schema_lists_is_written_as_it_is() -> None:
+    """Raw where JSON lets a character stand; other strings in any spelling."""
+    machine = Machine(
+        Schema.read({"type": "array", "prefixItems": [{"enum": ["a/b", "\u00e9\n"]}, {"type": "string"}]})
+    )
+    for listed in (b'"a/b"', '"\u00e9\\n"'.encode(), rb'"\u00e9\u000A"', rb'"\u00E9\n"'):
+        assert machine.accepts(b"[" + listed + rb',"\u0061\/"]')
+    for listed in (rb'"a\/b"', rb'"\u0061/b"', b'"\xc3\xa9\n"'):
+        assert not machine.accepts(b"[" + listed + b',""]')
 
 
 def test_one_member_may_be_all_that_is_asked_for() -> None:
