@@ -75,6 +75,11 @@ class ByteAutomaton:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def used(self) -> frozenset[int]:
+        """The bytes that lead somewhere."""
+        return frozenset(np.flatnonzero((self.targets != DEAD).any(axis=0)[self.byte_class]).tolist())
+
     def members_up_to(self, most: int, longest: int) -> list[bytes] | None:
         """Return the accepted texts, the shortest first; ``None`` where they are more than ``most``, or longer than ``longest``."""
         found: list[bytes] = []

@@ -28,7 +28,7 @@ from outlines.types.dsl import (
 
 from ..errors import GrammarError, UnsupportedError
 from ..guides.json_schema.guide import JSONGuide
-from ..guides.json_schema.machine import BLANKS, Machine
+from ..guides.json_schema.machine import Machine
 from ..guides.json_schema.schema import Schema
 from ..guides.json_schema.template import Template
 from ..guides.regex import compile_regex
@@ -85,18 +85,18 @@ class JSONText:
         return cls(_part(term, instead))
 
     @property
-    def whitespace_pattern(self) -> str:
-        """What may stand between the tokens of JSON.
+    def whitespace_pattern(self) -> str | None:
+        """What may stand between the tokens of JSON; ``None`` for what writers of JSON put.
 
         Raises
         ------
         UnsupportedError
             It is not the same everywhere.
         """
-        found = {BLANKS if one.whitespace_pattern is None else one.whitespace_pattern for one in self._written}
+        found = {one.whitespace_pattern for one in self._written}
         if len(found) > 1:
             raise UnsupportedError(
-                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(found)}."
+                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(map(str, found))}."
             )
         return found.pop()
 

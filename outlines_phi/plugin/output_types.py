@@ -173,7 +173,11 @@ def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
             f"{schema!r:.80} does not stand for a JSON schema; expected a pydantic model, a dataclass, a TypedDict, an Enum, a "
             "function, a genson SchemaBuilder, or the text or dict of a schema. generate.format takes other types."
         )
-    return term if whitespace_pattern is None else JsonSchema(term.schema, whitespace_pattern)
+    read = copy(term)
+    read.schema = schemas_within(schema).get(term.schema, term.schema)
+    if whitespace_pattern is not None:
+        read.whitespace_pattern = whitespace_pattern
+    return read
 
 
 def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:

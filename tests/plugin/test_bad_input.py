@@ -136,16 +136,21 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         UnsupportedError,
         r"at /properties/name/pattern differently: `\(\?=` is not offered",
     ),
-    ("impossible bounds", Bounds, EmptyLanguageError, "at /properties/name: minLength is more than maxLength"),
+    ("impossible bounds", Bounds, EmptyLanguageError, "Relax #/properties/name/m..Length of the JSON"),
     (
         "impossible items",
         schema(type="array", items={"type": "integer"}, minItems=3, maxItems=1),
         EmptyLanguageError,
-        "at /: minItems is more than maxItems",
+        "Relax #/minItems of the JSON schema",
     ),
-    ("schema keyword", schema(type="number", minDigitsFraction=1), UnsupportedError, "at /minDigitsFraction"),
-    ("schema fetched", schema(**{"$ref": "https://example.org/a"}), UnsupportedError, "Nothing is fetched"),
-    ("schema reference", schema(**{"$ref": "#/definitions/x"}), GrammarError, "reference"),
+    ("schema keyword", schema(pattern=r"(a)\1"), UnsupportedError, "at #/pattern of the JSON schema"),
+    (
+        "schema fetched",
+        schema(**{"$ref": "https://example.org/a"}),
+        UnsupportedError,
+        "Put what 'https://example.org/a' refers to",
+    ),
+    ("schema reference", schema(**{"$ref": "#/definitions/x"}), UnsupportedError, "nothing in the document answers"),
     ("no schema", Unreadable, UnsupportedError, "is not an output type that Outlines reads"),
 ]
 

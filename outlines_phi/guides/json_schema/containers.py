@@ -63,7 +63,7 @@ class Array(State):
             return None
         value, after = self._item
         if self._begun:
-            return Edge(self._machine.blank(value), after=after) if byte == 0x2C else None
+            return Edge(self._machine.blank(value, self._machine.blanks.within), after=after) if byte == 0x2C else None
         edge = value.edge(byte)
         return None if edge is None else edge._replace(after=after)
 
@@ -231,7 +231,7 @@ class Object(State):
         if byte in WHITE:
             return machine.blanks_in(self, members.begun).edge(byte)
         if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
-            return Edge(machine.blank(machine.quote(self._key)) if members.begun else self._key)
+            return Edge(machine.blank(machine.quote(self._key), machine.blanks.within) if members.begun else self._key)
         return None
 
 
@@ -331,7 +331,11 @@ class Colon(State):
         return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
 
     def _edge(self, byte: int) -> Edge | None:
-        return Edge(self._machine.blank(self._value), after=self._after) if byte == 0x3A else None
+        return (
+            Edge(self._machine.blank(self._value, self._machine.blanks.behind), after=self._after)
+            if byte == 0x3A
+            else None
+        )
 
 
 def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

@@ -13,7 +13,7 @@ from ...partition import EOS
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .forest import Forest, Tokens
-from .machine import BEYOND_ASCII, BLANKS, Configuration, Machine
+from .machine import BEYOND_ASCII, Configuration, Machine
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
 from .template import Template
@@ -72,7 +72,9 @@ class JSONGuide(Guide):
         self.start = self._number(machine.start)
 
     @classmethod
-    def of(cls, schema: Any, vocabulary: Vocabulary, *, blanks: str = BLANKS, any_order: bool = False) -> JSONGuide:
+    def of(
+        cls, schema: Any, vocabulary: Vocabulary, *, blanks: str | None = None, any_order: bool = False
+    ) -> JSONGuide:
         """Return the guide of a JSON schema.
 
         Parameters
@@ -82,7 +84,8 @@ class JSONGuide(Guide):
         vocabulary
             The tokens.
         blanks
-            A regular expression of what may stand between the tokens of JSON: Outlines' ``whitespace_pattern``.
+            A regular expression of what may stand between the tokens of JSON: Outlines' ``whitespace_pattern``. ``None`` for what
+            writers of JSON put: nothing, a blank, or new lines and indentations.
         any_order
             Whether members may come in any order; else in that of the schema, and others behind those that it names.
 
@@ -98,7 +101,7 @@ class JSONGuide(Guide):
 
     @classmethod
     def of_template(
-        cls, template: Template, vocabulary: Vocabulary, *, blanks: str = BLANKS, any_order: bool = False
+        cls, template: Template, vocabulary: Vocabulary, *, blanks: str | None = None, any_order: bool = False
     ) -> JSONGuide:
         """Return the guide of JSON values and what they stand in; parameters and errors as :meth:`of`."""
         left_out = template.left_out

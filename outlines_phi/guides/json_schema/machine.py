@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, final
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
-from ..regex import compile_regex
 from .between import Between, Places, Position, refuse_clashes
+from .blanks import Blanks
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
 from .formula import Formula, both, negated
 from .kinds import Kinds
@@ -19,10 +19,7 @@ from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
 from .states import BEGINNINGS, WHITE, Edge, State
 from .template import Template
-
-BLANKS = r"( |\n {0,64})?"
-"""What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
-texts are read, and no text is blanks for ever."""
+from .unsatisfiable import culprit
 
 BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
@@ -69,7 +66,7 @@ class Machine:
     schema
         The schema, or what its values stand in.
     blanks
-        A regular expression of what may stand between tokens.
+        A regular expression of what may stand between tokens; ``None`` for what writers of JSON put.
     any_order
         Whether members may come in any order; else in that of the schema, and others behind those that it names.
     ascii
@@ -84,29 +81,38 @@ class Machine:
     """
 
     def __init__(
-        self, schema: Schema | Template, *, blanks: str = BLANKS, any_order: bool = False, ascii: bool = False
+        self, schema: Schema | Template, *, blanks: str | None = None, any_order: bool = False, ascii: bool = False
     ) -> None:
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.kinds = Kinds(self.template.definitions)
         self.sizes = Sizes(self.kinds, ascii=ascii)
-        self.blanks, self.any_order, self.ascii = blanks, any_order, ascii
-        self._blanks = compile_regex(blanks)
-        if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
-            raise UnsupportedError(
-                f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
-            )
+        self.any_order, self.ascii = any_order, ascii
+        self._pattern, self.blanks = blanks, Blanks.of(blanks)
         self._states: dict[Hashable, State] = {}
         self._frames: dict[Sequence[State], Frame] = {}
         self._places = Places(self.template, self.sizes.of)
         if not self._places.start:
-            raise EmptyLanguageError(
-                "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
-            )
+            raise EmptyLanguageError(self._why_empty())
         self._refuse_early()
         start = self.between(self._places.start)
         if len(self.template.pieces) > 1:
             refuse_clashes(start)
         self.start = Configuration(start, None)
+
+    def _why_empty(self) -> str:
+        def is_empty(document: Any) -> bool:
+            try:
+                read = Schema.read(document)
+                return Sizes(Kinds(read.definitions), ascii=self.ascii).of(read.formula) >= NEVER
+            except UnsupportedError:
+                return True
+
+        for schema in self.template.schemas:
+            if self.sizes.of(schema.formula) >= NEVER:
+                return (
+                    f"Relax {culprit(schema.document, is_empty)} of the JSON schema. With it, no JSON value is valid."
+                )
+        return "Relax the output type. No text of it can be written."
 
     def _refuse_early(self) -> None:
         """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
@@ -119,15 +125,15 @@ class Machine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again.
-        made = partial(Machine, blanks=self.blanks, any_order=self.any_order, ascii=self.ascii)
+        made = partial(Machine, blanks=self._pattern, any_order=self.any_order, ascii=self.ascii)
         return made, (self.template,)
 
     @property
     def needed(self) -> set[int]:
         """The bytes that a shortest way to the end may need."""
         beyond = () if self.ascii else BEYOND_ASCII
-        found = {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
-        return found.union(*(_bytes_of(piece) for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
+        found = {*range(0x20, 0x7F), *self.blanks.behind.shortest(), *beyond}
+        return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
@@ -188,14 +194,19 @@ class Machine:
         """Return the state before a value."""
         return self._one((Value, goals), lambda: Value(self, goals))
 
-    def blank(self, core: State, place: int | None = None) -> State:
+    def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
-        at = self._blanks.start if place is None else place
-        return self._one((Blank, core, at), lambda: Blank(self, core, self._blanks, at))
+        place = blanks.start if at is None else at
+        return self._one((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
 
     def blanks_in(self, state: Array | Object, begun: bool) -> State:
-        """Return the state before blanks within brackets: before the first item, and before the closing one."""
-        return self.blank(self._one((Close, state), lambda: Close(state)) if begun else state)
+        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
+        before = (
+            state
+            if not begun or self.blanks.before is self.blanks.within
+            else self._one((Close, state), lambda: Close(state))
+        )
+        return self.blank(before, self.blanks.within)
 
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
@@ -258,7 +269,8 @@ class Machine:
         """Return the state after a name."""
         found = members.after(name)
         assert found is not None
-        return self._one((Colon, members, name), lambda: Colon(self, *found))
+        colon = self._one((Colon, members, name), lambda: Colon(self, *found))
+        return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
 
 
 @final
@@ -276,7 +288,7 @@ class Blank(State):
     def _edge(self, byte: int) -> Edge | None:
         target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
         if target != DEAD and self.core.is_possible:
-            return Edge(self._machine.blank(self.core, target))
+            return Edge(self._machine.blank(self.core, self.blanks, target))
         # Blanks come once: what comes after them may begin with none.
         return self.core.edge(byte) if self.blanks.accepting[self.at] and byte not in WHITE else None
 
@@ -329,7 +341,3 @@ class Value(State):
         numbers = self._spellings[outcome]
         ends = numbers.targets[numbers.accepting]
         return {byte for byte in range(256) if ends[:, numbers.byte_class[byte]].any()}
-
-
-def _bytes_of(automaton: ByteAutomaton) -> set[int]:
-    return {byte for byte in range(256) if automaton.targets[:, automaton.byte_class[byte]].any()}

@@ -15,6 +15,7 @@ from referencing._core import Resolver
 from ...errors import GrammarError, UnsupportedError
 from .formula import FALSE, TRUE, Formula
 from .patterns import matching
+from .pointers import pointer_to
 from .strings import StringSet
 
 MOST_COUNTED = 1 << 40
@@ -71,11 +72,10 @@ class Place:
 
     def at(self, *steps: str | int) -> Place:
         """Return a part of this part."""
-        contents, pointer = self.contents, self.pointer
+        contents = self.contents
         for step in steps:
             contents = contents[step]
-            pointer += "/" + str(step).replace("~", "~0").replace("/", "~1")
-        return replace(self, contents=contents, pointer=pointer, entered=False)
+        return replace(self, contents=contents, pointer=pointer_to(steps, self.pointer), entered=False)
 
     def below(self, *steps: str | int) -> Formula:
         """Return what the schema there says."""
@@ -158,8 +158,9 @@ class Place:
         try:
             yield
         except (UnsupportedError, GrammarError) as error:
-            pointer = "/".join([self.pointer, *(step.replace("~", "~0").replace("/", "~1") for step in steps)])
-            raise UnsupportedError(f"{error} It stands at {pointer} of the JSON schema.") from error
+            raise UnsupportedError(
+                f"{error} It stands at {pointer_to(steps, self.pointer)} of the JSON schema."
+            ) from error
 
     def _checked(self, keyword: str | None, fits: Callable[[Any], bool], expected: str) -> Any:
         value = self.value(keyword)

@@ -16,6 +16,7 @@ from ...errors import OutlinesPhiError, UnsupportedError
 from .formula import And, Formula, Not, Or, Reference, both, holds
 from .keywords import KEYWORDS, says
 from .place import Place, constant
+from .pointers import pointer_to
 
 OLD = frozenset({"draft-04", "draft-06", "draft-07"})
 """Drafts in which ``$ref`` stands alone: its siblings say nothing."""
@@ -42,11 +43,14 @@ class Schema:
         What references stand for, by their keys.
     left_out
         What is not asked of a value, in the order of the document.
+    document
+        The document.
     """
 
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
+    document: Any
 
     @classmethod
     def read(cls, document: Any, *, label: str = "") -> Schema:
@@ -78,7 +82,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out))
+        return cls(formula, reader.definitions, tuple(reader.left_out), document)
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -249,4 +253,4 @@ def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
         if isinstance(part, (dict, list)):
             yield id(part), pointer
             steps = part.items() if isinstance(part, dict) else enumerate(part)
-            stack += [(item, f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}") for step, item in steps]
+            stack += [(item, pointer_to([step], pointer)) for step, item in steps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias, final
@@ -34,32 +34,39 @@ class Template:
         The pieces that a text may begin with; :data:`END` if it may be empty.
     follow
         The pieces that may come after each piece; :data:`END` if the text may end there.
-    definitions
-        What references in the formulas stand for.
-    left_out
-        What the schemas say and is not asked of the values.
+    schemas
+        Where the formulas come from.
     """
 
     pieces: tuple[Piece, ...]
     first: frozenset[int]
     follow: tuple[frozenset[int], ...]
-    definitions: Mapping[str, Formula]
-    left_out: tuple[LeftOut, ...]
+    schemas: tuple[Schema, ...]
+
+    @property
+    def definitions(self) -> dict[str, Formula]:
+        """What references in the formulas stand for."""
+        return {key: formula for schema in self.schemas for key, formula in schema.definitions.items()}
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What the schemas say and is not asked of the values."""
+        return tuple(left for schema in self.schemas for left in schema.left_out)
 
     @classmethod
     def of_bytes(cls, automaton: ByteAutomaton) -> Template:
         """Return the texts that an automaton accepts."""
-        return cls((automaton,), frozenset([0]), (frozenset([END]),), {}, ())
+        return cls((automaton,), frozenset([0]), (frozenset([END]),), ())
 
     @classmethod
     def of_value(cls, schema: Schema) -> Template:
         """Return the texts of one value that a schema is true of; schemas of one template are read under labels of their own."""
-        return cls((schema.formula,), frozenset([0]), (frozenset([END]),), schema.definitions, schema.left_out)
+        return cls((schema.formula,), frozenset([0]), (frozenset([END]),), (schema,))
 
     @classmethod
     def sequence(cls, parts: Iterable[Template]) -> Template:
         """Return a text of each, one after the other."""
-        return reduce(cls._then, parts, cls((), frozenset([END]), (), {}, ()))
+        return reduce(cls._then, parts, cls((), frozenset([END]), (), ()))
 
     @classmethod
     def one_of(cls, parts: Sequence[Template]) -> Template:
@@ -86,11 +93,11 @@ class Template:
         return found._then(rest)
 
     def _optional(self) -> Template:
-        return Template(self.pieces, self.first | {END}, self.follow, self.definitions, self.left_out)
+        return Template(self.pieces, self.first | {END}, self.follow, self.schemas)
 
     def _looping(self) -> Template:
         follow = tuple(after | (self.first - {END}) if END in after else after for after in self.follow)
-        return Template(self.pieces, self.first, follow, self.definitions, self.left_out)
+        return Template(self.pieces, self.first, follow, self.schemas)
 
     def _beside(self, other: Template) -> Template:
         first, follow = other._moved(len(self.pieces))
@@ -102,9 +109,8 @@ class Template:
         return self._with(other, ways[0], (*ways[1:], *follow))
 
     def _with(self, other: Template, first: frozenset[int], follow: tuple[frozenset[int], ...]) -> Template:
-        left_out = dict.fromkeys(self.left_out + other.left_out)
-        definitions = {**self.definitions, **other.definitions}
-        return Template(self.pieces + other.pieces, first, follow, definitions, tuple(left_out))
+        schemas = tuple(dict.fromkeys(self.schemas + other.schemas))
+        return Template(self.pieces + other.pieces, first, follow, schemas)
 
     def _moved(self, places: int) -> tuple[frozenset[int], tuple[frozenset[int], ...]]:
         """Return where texts begin and go on, with the pieces numbered from ``places`` on."""

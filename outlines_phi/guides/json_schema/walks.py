@@ -148,7 +148,9 @@ class Walks:
         if not state.core.is_possible:
             return
         run = run_of(self._forest, state.blanks, state.at, node)
-        walk.ends.extend(Ends(tokens, self._machine.blank(state.core, at), ()) for tokens, at in run.stays)
+        walk.ends.extend(
+            Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()) for tokens, at in run.stays
+        )
         if run.behind is not None:
             below = self._walk(state.core, run.behind)
             walk.ends.extend(below.ends)
