@@ -22,6 +22,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,11 +31,9 @@ import typer
 
 from benchmarks.report import Report
 from benchmarks.schema_engines import ENGINES
-from benchmarks.schema_trials import SPELLINGS, Speller, Trial, tried
+from benchmarks.schema_trials import SPELLINGS, TEXTS, VERDICTS, Outcome, Speller, Trial, tried
 from benchmarks.tekken import tekken_vocabulary
 
-VERDICTS = ("pass", "refused", "rejects valid", "accepts invalid", "timeout", "failed")
-TEXTS = ("valid", "invalid", "unfinished")
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MILLI, MICRO = 1e3, 1e6
 
@@ -75,130 +74,99 @@ def suite_of(source: Path) -> Iterator[dict[str, Any]]:
                 yield {"name": f"{Path(name).stem}: {group['description']}", **group}
 
 
-def measure(engine_name: str, tasks: Sequence[dict[str, Any]], **options: Any) -> Iterator[dict[str, Any]]:
+def measure(
+    engine_name: str, tasks: Sequence[dict[str, Any]], *, texts: int, seconds: int, gigabytes: int
+) -> Iterator[Outcome]:
     """Yield what one engine makes of each task, in forks of this process."""
     vocabulary = tekken_vocabulary()
     engine, spell = ENGINES[engine_name](vocabulary), Speller(vocabulary)
-    timed, texts = options.pop("timed"), options.pop("texts")
     for task in WARM_UP:
-        trial = Trial(engine, spell, task, texts=1, timed=True)
-        for phase in (trial.ready, trial.instances, trial.random_texts):
-            list(phase())
+        for phase in Trial(engine, spell, task, texts=1, timed=True).phases:
+            phase()
     for task in tasks:
-        yield {"name": task["name"], "found": tried(Trial(engine, spell, task, texts=texts, timed=timed), **options)}
+        timed = task["timed"]
+        yield tried(
+            Trial(engine, spell, task, texts=texts if timed else 0, timed=timed), seconds=seconds, gigabytes=gigabytes
+        )
 
 
-def verdict_of(task: dict[str, Any], found: Sequence[dict[str, Any]]) -> tuple[str, list[bool | None]]:
-    """Return the verdict of a schema, and what became of each test; ``None`` is not known."""
-    accepted: list[bool | None] = [None] * len(task["tests"])
-    for one in found:
-        if one.get("spelling") == "spaced":
-            accepted[one["test"]] = one["accepted"]
-    pairs = [(test["valid"], was) for test, was in zip(task["tests"], accepted, strict=True)]
-    if any("refused" in one for one in found):
-        return "refused", accepted
-    if (False, True) in pairs:
-        return "accepts invalid", accepted
-    if (True, False) in pairs:
-        return "rejects valid", accepted
-    cut = next((one["cut"] for one in found if "cut" in one), "failed")
-    return cut if None in accepted or not any("ready" in one for one in found) else "pass", accepted
-
-
-def run(engine: str, tasks: Sequence[dict[str, Any]], arguments: Sequence[str]) -> list[list[dict[str, Any]]]:
+def run(engine: str, tasks: Sequence[dict[str, Any]], arguments: Sequence[str]) -> list[Outcome]:
     """Return what an engine makes of each task, in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.maskbench", "--only", engine, *arguments]
-    found = []
+    outcomes = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            one = json.loads(line)
-            assert one["name"] == tasks[len(found)]["name"]
-            found.append(one["found"])
-            if len(found) % 25 == 0 or len(found) == len(tasks):
-                print(f"{engine}: {len(found)} of {len(tasks)}", file=sys.stderr)
-    if len(found) < len(tasks):
-        raise SystemExit(f"{engine} ended after {len(found)} of {len(tasks)} schemas")
-    return found
+            outcomes.append(Outcome(**json.loads(line)))
+            if len(outcomes) % 25 == 0 or len(outcomes) == len(tasks):
+                print(f"{engine}: {len(outcomes)} of {len(tasks)}", file=sys.stderr)
+    if len(outcomes) < len(tasks):
+        raise SystemExit(f"{engine} ended after {len(outcomes)} of {len(tasks)} schemas")
+    return outcomes
 
 
-def report_schemas(
-    tasks: Sequence[dict[str, Any]], results: dict[str, list[list[dict[str, Any]]]], settings: Any
-) -> None:
-    """Write what becomes of MaskBench's schemas, and how long masks take."""
-    verdicts = Report(
+Results = dict[str, list[tuple[dict[str, Any], Outcome]]]
+"""For each engine, the tasks and what it made of them."""
+
+
+def report_schemas(results: Results, settings: dict[str, Any]) -> None:
+    """Write what becomes of MaskBench's schemas, and of random texts."""
+    count = len(next(iter(results.values())))
+    spellings = [f"valid instances read, {spelling}" for spelling in SPELLINGS]
+    report = Report(
         "maskbench",
-        f"MaskBench: what becomes of {len(tasks)} JSON schemas, and of random texts of their masks",
-        [
-            "engine",
-            *VERDICTS,
-            *(f"valid instances read, {spelling}" for spelling in SPELLINGS),
-            *(f"texts {t}" for t in TEXTS),
-        ],
+        f"MaskBench: what becomes of {count} JSON schemas, and of random texts of their masks",
+        ["engine", *VERDICTS, *spellings, *(f"texts {kind}" for kind in TEXTS)],
     )
-    times = Report(
-        "maskbench_times",
-        "JSON schemas over 131k tokens: ms to the first mask, and microseconds of a mask along the instances",
-        ["engine", "schemas", *(f"ready {_name(q)}" for q in QUANTILES), "masks"]
-        + [*(f"mask {_name(q)}" for q in QUANTILES), "memory grown p50, MB", "memory grown max", "peak memory, MB"],
-    )
-    for engine, all_found in results.items():
-        counts = Counter(verdict_of(task, found)[0] for task, found in zip(tasks, all_found, strict=True))
-        spelled: Counter[str] = Counter()
-        for task, found in zip(tasks, all_found, strict=True):
-            spelled.update(
-                one["spelling"] for one in found if one.get("accepted") and task["tests"][one["test"]]["valid"]
-            )
-        valid = sum(test["valid"] for task in tasks for test in task["tests"])
-        texts = Counter(one["text"] for found in all_found for one in found if "text" in one)
-        verdicts.add(
-            engine,
-            *(counts[verdict] for verdict in VERDICTS),
-            *(f"{spelled[spelling]} of {valid}" for spelling in SPELLINGS),
-            *(texts[kind] for kind in TEXTS),
+    for engine, pairs in results.items():
+        verdicts = Counter(outcome.verdict(task) for task, outcome in pairs)
+        texts = Counter(kind for _, outcome in pairs for kind in outcome.texts)
+        valid = [(outcome, i) for task, outcome in pairs for i, test in enumerate(task["tests"]) if test["valid"]]
+        read = Counter(
+            spelling
+            for outcome, i in valid
+            if i < len(outcome.accepted)
+            for spelling, accepted in outcome.accepted[i].items()
+            if accepted
         )
-        ready = [MILLI * one["ready"] for found in all_found for one in found if "ready" in one]
-        masks = [MICRO * seconds for found in all_found for one in found for seconds in one.get("masks", ())]
-        peaks = [max((one["peak"] for one in found if "peak" in one), default=0.0) for found in all_found]
-        grown = [max((one["grown"] for one in found if "grown" in one), default=0.0) for found in all_found]
+        shares = [f"{read[spelling]} of {len(valid)}" for spelling in SPELLINGS]
+        report.add(engine, *(verdicts[name] for name in VERDICTS), *shares, *(texts[kind] for kind in TEXTS))
+    report.write(**settings)
+
+
+def report_times(results: Results, settings: dict[str, Any]) -> None:
+    """Write how long masks take."""
+    names = ["max" if q == 1 else f"p{round(100 * q)}" for q in QUANTILES]
+    report = Report(
+        "maskbench_times",
+        "JSON schemas over 131k tokens: ms to the first mask, microseconds of a mask along the instances, MB",
+        ["engine", "schemas", *(f"ready {name}" for name in names), "masks", *(f"mask {name}" for name in names)]
+        + ["memory grown, p50", "memory grown, max", "peak memory"],
+    )
+    for engine, pairs in results.items():
+        taken = [outcome for _, outcome in pairs if outcome.ready is not None]
+        ready = [MILLI * outcome.ready for outcome in taken if outcome.ready is not None]
+        masks = [MICRO * seconds for outcome in taken for seconds in outcome.masks]
         if ready and masks:
             quantiles = [[float(np.quantile(values, q)) for q in QUANTILES] for values in (ready, masks)]
-            memory = float(np.median(grown)), max(grown), max(peaks)
-            times.add(engine, len(ready), *quantiles[0], len(masks), *quantiles[1], *memory)
-    verdicts.write(**settings)
-    times.write(**settings)
+            grown = [outcome.grown for outcome in taken]
+            memory = float(np.median(grown)), max(grown), max(outcome.peak for outcome in taken)
+            report.add(engine, len(ready), *quantiles[0], len(masks), *quantiles[1], *memory)
+    report.write(**settings)
 
 
-def report_suite(
-    tasks: Sequence[dict[str, Any]], results: dict[str, list[list[dict[str, Any]]]], settings: Any
-) -> None:
+def report_suite(results: Results, settings: dict[str, Any]) -> None:
     """Write what becomes of the tests of the Test-Suite."""
-    count = sum(len(task["tests"]) for task in tasks)
+    count = sum(len(task["tests"]) for task, _ in next(iter(results.values())))
     report = Report(
         "schema_suite",
         f"JSON-Schema-Test-Suite, draft 2020-12: what becomes of its {count} required tests",
         ["engine", "right", *VERDICTS[1:]],
     )
-    for engine, all_found in results.items():
-        counts: Counter[str] = Counter()
-        for task, found in zip(tasks, all_found, strict=True):
-            verdict, accepted = verdict_of(task, found)
-            for test, was in zip(task["tests"], accepted, strict=True):
-                wrong = "accepts invalid" if was else "rejects valid"
-                cut = next((one["cut"] for one in found if "cut" in one), "failed")
-                counts[
-                    ("refused" if verdict == "refused" else cut)
-                    if was is None
-                    else "right"
-                    if was == test["valid"]
-                    else wrong
-                ] += 1
-        report.add(engine, *(counts[kind] for kind in ("right", *VERDICTS[1:])))
+    for engine, pairs in results.items():
+        verdicts = Counter(outcome.of_test(task, i) for task, outcome in pairs for i in range(len(task["tests"])))
+        report.add(engine, *(verdicts[name] for name in VERDICTS))
     report.write(**settings)
-
-
-def _name(quantile: float) -> str:
-    return "max" if quantile == 1 else f"p{round(100 * quantile)}"
 
 
 def main(
@@ -222,41 +190,31 @@ def main(
     """Measure and write ``benchmarks/results/maskbench.json``, ``maskbench_times.json`` and ``schema_suite.json``."""
     if not maskbench and not suite:
         raise SystemExit("give --maskbench FOLDER or --suite FOLDER: the data are not shipped")
-    sample = f"every {step}th schema by name" if step > 1 else "all"
-    settings = {"schemas": sample, "texts": texts, "CPU seconds": seconds, "GB": gigabytes}
-    bounds = {"step": step, "limit": limit, "seconds": seconds, "gigabytes": gigabytes}
-    for option, source, read, report in (
-        ("--maskbench", maskbench, schemas_of, report_schemas),
-        ("--suite", suite, suite_of, report_suite),
-    ):
-        if not source:
-            continue
-        timed, drawn = (True, texts) if option == "--maskbench" else (False, 0)
-        whole = list(read(Path(source)))
-        tasks = whole[::step][:limit] if timed else whole
-        if only:
-            for found in measure(only, tasks, timed=timed, texts=drawn, seconds=seconds, gigabytes=gigabytes):
-                print(json.dumps(found), flush=True)
-            os._exit(0)  # some engines complain at an ordinary end
-        arguments = [
-            option,
-            source,
-            "--texts",
-            str(drawn),
-            *(part for name, value in bounds.items() for part in (f"--{name}", str(value))),
-        ]
-        results = {engine: run(engine, tasks, arguments) for engine in engines.split(";")}
-        if log:
-            with Path(log).open("a", encoding="utf-8") as lines:
-                for engine, all_found in results.items():
-                    for task, found in zip(tasks, all_found, strict=True):
-                        verdict, _ = verdict_of(task, found)
-                        kept = [{k: v for k, v in one.items() if k != "masks"} for one in found]
-                        lines.write(
-                            json.dumps({"engine": engine, "name": task["name"], "verdict": verdict, "found": kept})
-                            + "\n"
-                        )
-        report(tasks, results, settings if timed else {"CPU seconds": seconds, "GB": gigabytes})
+    tasks = [{**task, "timed": True} for task in schemas_of(Path(maskbench))][::step][:limit] if maskbench else []
+    tasks += [{**task, "timed": False} for task in suite_of(Path(suite))] if suite else []
+    if only:
+        for outcome in measure(only, tasks, texts=texts, seconds=seconds, gigabytes=gigabytes):
+            print(json.dumps(asdict(outcome)), flush=True)
+        os._exit(0)  # some engines complain at an ordinary end
+    options = {"maskbench": maskbench, "suite": suite, "step": step, "limit": limit, "texts": texts}
+    options |= {"seconds": seconds, "gigabytes": gigabytes}
+    arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    found = {engine: list(zip(tasks, run(engine, tasks, arguments), strict=True)) for engine in engines.split(";")}
+    if log:
+        with Path(log).open("w", encoding="utf-8") as lines:
+            for engine, pairs in found.items():
+                for task, outcome in pairs:
+                    row = {"engine": engine, "name": task["name"], "verdict": outcome.verdict(task)}
+                    lines.write(json.dumps(row | asdict(outcome)) + "\n")
+    timed = {engine: [pair for pair in pairs if pair[0]["timed"]] for engine, pairs in found.items()}
+    others = {engine: [pair for pair in pairs if not pair[0]["timed"]] for engine, pairs in found.items()}
+    bounds = {"CPU seconds": seconds, "GB": gigabytes}
+    settings = {"schemas": f"every {step}th by name" if step > 1 else "all", "texts": texts, **bounds}
+    if maskbench:
+        report_schemas(timed, settings)
+        report_times(timed, settings)
+    if suite:
+        report_suite(others, bounds)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 import jsonschema
@@ -40,6 +40,55 @@ LONGEST = 400
 GIGABYTE = 2**30
 
 
+VERDICTS = ("pass", "refused", "rejects valid", "accepts invalid", "timeout", "failed")
+TEXTS = ("valid", "invalid", "unfinished")
+
+
+@final
+@dataclass
+class Outcome:
+    """What an engine made of a schema.
+
+    Attributes
+    ----------
+    refused, cut, error
+        Why it is not taken; how it ended before its time, "timeout" or "failed"; what was raised.
+    ready, masks
+        Processor seconds to the first mask, and of each mask along the instances that was not at hand.
+    accepted
+        For each test, whether it was accepted, by spelling.
+    texts, wrong
+        What became of each random text, and those that are invalid.
+    peak, grown
+        The most megabytes that the process held, and what of these came with the schema.
+    """
+
+    refused: str = ""
+    cut: str = ""
+    error: str = ""
+    ready: float | None = None
+    masks: list[float] = field(default_factory=list)
+    accepted: list[dict[str, bool]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    peak: float = 0.0
+    grown: float = 0.0
+
+    def verdict(self, task: dict[str, Any]) -> str:
+        """Return the verdict by MaskBench's rule, with the worst that is known."""
+        verdicts = [self.of_test(task, place) for place in range(len(task["tests"]))]
+        if self.ready is None:
+            return "refused" if self.refused else self.cut
+        return next((verdict for verdict in reversed(VERDICTS) if verdict in verdicts), "pass")
+
+    def of_test(self, task: dict[str, Any], place: int) -> str:
+        """Return the verdict of one test."""
+        if place >= len(self.accepted) or "spaced" not in self.accepted[place]:
+            return "refused" if self.refused else self.cut
+        accepted, valid = self.accepted[place]["spaced"], task["tests"][place]["valid"]
+        return "pass" if accepted == valid else "accepts invalid" if accepted else "rejects valid"
+
+
 class Speller:
     """The tokens of a text, the longest that fits first."""
 
@@ -59,7 +108,7 @@ class Speller:
 
 @final
 class Trial:
-    """One schema, its instances and an engine. Each phase yields what it found.
+    """One schema, its instances and an engine, in phases; what they find is in ``outcome``.
 
     Parameters
     ----------
@@ -75,53 +124,55 @@ class Trial:
 
     def __init__(self, engine: SchemaEngine, spell: Speller, task: dict[str, Any], *, texts: int, timed: bool) -> None:
         self.engine, self.spell, self.task, self.texts, self.timed = engine, spell, task, texts, timed
+        self.outcome = Outcome()
+        self.phases = self.ready, self.instances, self.random_texts
 
-    def ready(self) -> Iterator[dict[str, Any]]:
+    def ready(self) -> None:
         """Read the schema and make the first mask."""
         start = time.thread_time()
         try:
             self.engine.compile(self.task["schema"])
         except Refused as refused:
-            yield {"refused": str(refused)[:300]}
+            self.outcome.refused = str(refused)[:300] or "refused"
         else:
-            yield {"ready": time.thread_time() - start}
+            self.outcome.ready = time.thread_time() - start
 
-    def instances(self) -> Iterator[dict[str, Any]]:
+    def instances(self) -> None:
         """Read each instance: spaced under masks, and in the other spellings."""
-        for place, test in enumerate(self.task["tests"]):
+        for test in self.task["tests"]:
+            self.outcome.accepted.append({})
             for spelling, options in SPELLINGS.items():
                 tokens = self.spell(json.dumps(test["data"], ensure_ascii=False, **options))
-                if spelling == "spaced" and self.timed:
-                    accepted, seconds = self._masked(tokens)
-                else:
-                    accepted, seconds = self.engine.accepts(tokens), []
-                yield {"test": place, "spelling": spelling, "accepted": accepted, "masks": seconds}
+                masked = spelling == "spaced" and self.timed
+                self.outcome.accepted[-1][spelling] = self._masked(tokens) if masked else self.engine.accepts(tokens)
 
-    def random_texts(self) -> Iterator[dict[str, Any]]:
+    def random_texts(self) -> None:
         """Draw texts from the masks, and ask the reference validator."""
         rng = random.Random(0)
         for _ in range(self.texts):
             text = self._random_text(rng)
             if text is None:
-                yield {"text": "unfinished"}
+                self.outcome.texts.append("unfinished")
             elif (valid := self._is_valid(text)) is not None:
-                yield {"text": "valid" if valid else "invalid", "of": text[:300]}
+                self.outcome.texts.append("valid" if valid else "invalid")
+                if not valid:
+                    self.outcome.wrong.append(text[:300])
 
-    def _masked(self, tokens: Sequence[int]) -> tuple[bool, list[float]]:
-        """Return whether the masks let a text pass, and the processor seconds of each mask that was not at hand."""
-        engine, seconds = self.engine, list[float]()
+    def _masked(self, tokens: Sequence[int]) -> bool:
+        """Return whether the masks let a text pass."""
+        engine = self.engine
         engine.begin()
         for place, token in enumerate([*tokens, engine.eos]):
             if place < MASKED or token == engine.eos:
                 new, start = engine.is_new(), time.thread_time()
                 engine.mask()
                 if new:
-                    seconds.append(time.thread_time() - start)
+                    self.outcome.masks.append(time.thread_time() - start)
                 if not engine.allowed()[token]:
-                    return False, seconds
+                    return False
             if token != engine.eos and not engine.advance(token):
-                return False, seconds
-        return True, seconds
+                return False
+        return True
 
     def _random_text(self, rng: random.Random) -> str | None:
         engine, tokens = self.engine, list[int]()
@@ -156,8 +207,8 @@ class Trial:
             return None
 
 
-def tried(trial: Trial, *, seconds: int, gigabytes: int) -> list[dict[str, Any]]:
-    """Return what the phases of a trial find, in a fork of this process; a phase that is cut off ends with ``{"cut": how}``."""
+def tried(trial: Trial, *, seconds: int, gigabytes: int) -> Outcome:
+    """Return what a trial finds in a fork of this process, with so many seconds for each phase."""
     gc.collect()
     gc.freeze()
     sys.stdout.flush()
@@ -165,39 +216,44 @@ def tried(trial: Trial, *, seconds: int, gigabytes: int) -> list[dict[str, Any]]
     child = os.fork()
     if child == 0:
         os.close(reading)
-        with os.fdopen(writing, "w") as out:
-            _run(trial, seconds, gigabytes, lambda found: out.write(json.dumps(found) + "\n") and out.flush())
-        os._exit(0)  # what this process was about to do is its own
+        try:
+            with os.fdopen(writing, "w") as out:
+                for outcome in _phases(trial, seconds, gigabytes):
+                    out.write(json.dumps(asdict(outcome)) + "\n")
+                    out.flush()
+        finally:
+            os._exit(0)  # what this process was about to do is the other's
     os.close(writing)
     with os.fdopen(reading) as lines:
-        found = [json.loads(line) for line in lines if line.endswith("}\n")]
+        whole = [line for line in lines if line.endswith("}\n")]
     _, status = os.waitpid(child, 0)
+    outcome = Outcome(**json.loads(whole[-1])) if whole else Outcome(cut="failed")
     if os.WIFSIGNALED(status):
-        found.append({"cut": "timeout" if os.WTERMSIG(status) == signal.SIGXCPU else "failed"})
-    return found
+        outcome.cut = "timeout" if os.WTERMSIG(status) == signal.SIGXCPU else "failed"
+    return outcome
 
 
-def _run(trial: Trial, seconds: int, gigabytes: int, tell: Callable[[dict[str, Any]], object]) -> None:
+def _phases(trial: Trial, seconds: int, gigabytes: int) -> Iterator[Outcome]:
+    """Yield what is found so far after each phase, within bounds on this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    held = _megabytes("VmSize") * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (int(held) + gigabytes * GIGABYTE,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (_held() + gigabytes * GIGABYTE,) * 2)
     forget_peak()
     before = peak_megabytes()
-    try:
-        for phase in (trial.ready, trial.instances, trial.random_texts):
-            _, most = resource.getrlimit(resource.RLIMIT_CPU)
-            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, most))
-            tell({"phase": phase.__name__})
-            for found in phase():
-                tell(found)
-                if "refused" in found:
-                    return
-            tell({"peak": peak_megabytes(), "grown": peak_megabytes() - before})
-    except BaseException as error:  # whatever an engine raises is a result
-        with suppress(BaseException):
-            tell({"cut": "failed", "why": f"{type(error).__name__}: {error}"[:300]})
+    outcome = trial.outcome
+    for phase in trial.phases:
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + seconds, most))
+        try:
+            phase()
+        except Exception as error:  # whatever an engine raises is a result
+            outcome.cut, outcome.error = "failed", f"{type(error).__name__}: {error}"[:300]
+        outcome.peak, outcome.grown = peak_megabytes(), peak_megabytes() - before
+        yield outcome
+        if outcome.refused or outcome.cut:
+            return
 
 
-def _megabytes(name: str) -> float:
+def _held() -> int:
+    """Return the bytes of this process's address space."""
     with open("/proc/self/status") as status:
-        return int(next(line for line in status if line.startswith(name)).split()[1]) / 1024
+        return 1024 * int(next(line for line in status if line.startswith("VmSize")).split()[1])
