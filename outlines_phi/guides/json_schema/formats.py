@@ -1,14 +1,7 @@
 """The formats of JSON Schema that assert something, each as a set of strings.
 
 Soundness comes first: what a format accepts here is accepted by the usual validators, and so some of what the standards
-allow is left out. These are the places:
-
-- no leap seconds and no year 0000: Python's `datetime` has neither;
-- no numbers of more than six digits in a duration: Python's `timedelta` ends at a thousand million days;
-- no quoted name and no address in brackets in an e-mail, and a domain of two labels or more;
-- no label of a host name whose third and fourth character are both `-`: such a label must be decoded to be judged;
-- no digit behind a zero in the number of a relative JSON pointer, no prefix of four digits and no variable that begins
-  with `%` in a URI template: validators in wide use stumble over these.
+allow is left out; :data:`LEFT_OUT` says what. A format asserts in every draft: each lets formats be added to its own.
 """
 
 from __future__ import annotations
@@ -189,3 +182,16 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
     }
 )
 """What builds the strings of each format."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "date": "the year 0000, which Python's `datetime` has not",
+    "time": "leap seconds, which Python's `datetime` has not",
+    "date-time": "as `date` and `time`",
+    "duration": "numbers of more than six digits: Python's `timedelta` ends at a thousand million days",
+    "email": "quoted names, addresses in brackets, domains of one label, and those kept from the network, such as `.local`",
+    "idn-email": "as `email`, and letters that are not Latin, Greek, Cyrillic, Chinese, Japanese or Korean",
+    "hostname": "labels whose third and fourth character are both `-`, which must be decoded to be judged",
+    "uri-template": "prefixes of four digits, and variables that begin with `%`",
+    "relative-json-pointer": "digits behind a zero in its number",
+}
+"""What the standard of a format has and the set has not: Python, or validators in wide use, stumble over it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Protocol, final
 
 from referencing import Specification
@@ -37,6 +38,9 @@ class Reading(Protocol):
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
 
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
+
 
 @final
 @dataclass(frozen=True)
@@ -64,11 +68,12 @@ class Place:
     reading: Reading
     entered: bool = False
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
-        """The keywords and what they hold."""
+        """The keywords and what they hold, without those of other drafts."""
         assert isinstance(self.contents, dict)
-        return self.contents
+        draft = self.specification.name
+        return {name: held for name, held in self.contents.items() if self.reading.is_keyword(name, draft)}
 
     def at(self, *steps: str | int) -> Place:
         """Return a part of this part."""

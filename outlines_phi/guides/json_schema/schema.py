@@ -8,18 +8,15 @@ from functools import cached_property
 from typing import Any, NamedTuple, final
 
 from jsonschema_specifications import REGISTRY as SPECIFICATIONS
-from referencing import Registry
+from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from ...errors import OutlinesPhiError, UnsupportedError
 from .formula import And, Formula, Not, Or, Reference, both, holds
-from .keywords import KEYWORDS, says
+from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
 from .pointers import pointer_to
-
-OLD = frozenset({"draft-04", "draft-06", "draft-07"})
-"""Drafts in which ``$ref`` stands alone: its siblings say nothing."""
 
 
 @final
@@ -98,14 +95,14 @@ class _Reader:
             raise UnsupportedError(
                 f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."
             )
-        specification = specification_with(_dialect(document) or "", default=DRAFT202012)
+        self.left_out: dict[LeftOut, None] = {}
+        specification = self._specification(document, "#", DRAFT202012)
         resource = specification.create_resource(document)
         registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)
         if resource.id():
             registry = registry.with_resource(resource.id() or "", resource)
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
         self.definitions: dict[str, Formula] = {}
-        self.left_out: list[LeftOut] = []
         self._pointers = dict(_pointers(document, "#"))
         self._formulas: dict[int, Formula] = {}
         self._waiting: dict[str, Place] = {}
@@ -159,20 +156,38 @@ class _Reader:
         if pointer is None:  # of another document, such as a draft's own schema
             base = found.resolver._base_uri
             pointer = reference if reference.startswith(base) else f"{base}{reference}"
-        specification = specification_with(_dialect(found.contents) or "", default=place.specification)
+        specification = self._specification(found.contents, pointer, place.specification)
         return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
-        self.left_out.append(LeftOut(pointer, why))
+        self.left_out[LeftOut(pointer, why)] = None
+
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
+        return is_keyword(name, draft)
+
+    def _specification(self, contents: Any, pointer: str, default: Specification[Any]) -> Specification[Any]:
+        """Return the draft of a part: the one that it names itself, or that of the part around it."""
+        dialect = contents.get("$schema") if isinstance(contents, dict) else None
+        if not isinstance(dialect, str):
+            return default
+        found = specification_with(dialect, default=Specification.OPAQUE)
+        if found is Specification.OPAQUE:
+            name = DRAFTS[default.name]
+            self.leave_out(f"{pointer}/$schema", f"{dialect!r:.80} is not known, and read as draft {name}")
+            return default
+        if found.name not in DRAFTS:
+            raise UnsupportedError(
+                f"Write the JSON schema in draft 4 or a later one. {pointer}/$schema names {dialect!r:.80}, which is not supported."
+            )
+        return found
 
     def _entered(self, place: Place) -> Place:
         """Return a schema with the meaning that references have inside of it."""
         if place.entered:
             return place
-        specification = place.specification
-        if (dialect := _dialect(place.contents)) is not None:
-            specification = specification_with(dialect, default=specification)
+        specification = self._specification(place.contents, place.pointer, place.specification)
         resource = specification.create_resource(place.contents)
         if resource.id() is None or place.pointer == "#":
             return replace(place, specification=specification, entered=True)
@@ -181,10 +196,12 @@ class _Reader:
         )
 
     def _says(self, place: Place) -> Iterator[Formula]:
-        if place.specification.name in OLD and "$ref" in place.schema:
+        if place.specification.name in TO_7 and "$ref" in place.schema:
             for keyword in place.schema:
                 if keyword != "$ref" and keyword in KEYWORDS:
-                    place.leave_out(keyword, f"siblings of $ref say nothing in {place.specification.name}")
+                    place.leave_out(
+                        keyword, f"siblings of $ref say nothing in draft {DRAFTS[place.specification.name]}"
+                    )
             yield place.reference("$ref")
             return
         yield from says(place)
@@ -238,11 +255,6 @@ def _references(formula: Formula) -> Iterator[str]:
         case And() | Or():
             for part in formula.formulas:
                 yield from _references(part)
-
-
-def _dialect(contents: Any) -> Any:
-    dialect = contents.get("$schema") if isinstance(contents, dict) else None
-    return dialect if isinstance(dialect, str) else None
 
 
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
