@@ -1,4 +1,9 @@
-"""The JSON texts of a set of numbers, as a byte automaton."""
+"""The JSON texts of a set of numbers, as a byte automaton.
+
+A fraction ends in another digit than 0, unless it has one digit: ``1``, ``1.0`` and ``1.5``, and neither ``1.00`` nor ``1.50``. So
+a number has one text, or two where it is whole, as ``json.dumps`` and ``JSON.stringify`` write it, and none goes on for ever. Only
+where no number is excluded, or single ones, are there texts with exponents, too, of up to three digits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ import numpy as np
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import UnsupportedError
-from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples
+from ..regex import compile_regex
+from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals
 from .number_sides import Decimals, Side, Whole
 
 MAX_STATES = 6_000
@@ -55,15 +61,15 @@ class Node(NamedTuple):
     remainders
         The remainders by the divisors that matter there.
     behind
-        Whether the point was read.
+        How much was read behind the point: nothing yet, not even the point; nothing; one digit; more.
     ends
-        Whether the number may end here: not right behind the point.
+        Whether the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
     """
 
     side: int
     place: Whole | Decimals | int
     remainders: Remainders
-    behind: bool
+    behind: int
     ends: bool = True
 
 
@@ -109,7 +115,7 @@ class _Texts:
         rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
         if not minus and not any(positive):
             return _automaton(rows, DEAD, accepting)
-        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False])
+        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False]).trim()
 
     def _state(self, root: Node | None) -> int:
         """Return the state of a node, made when those that follow are, without recursion."""
@@ -170,7 +176,7 @@ class _Texts:
     def _first(self, side: int) -> list[Node | None]:
         """Return the nodes behind each first digit."""
         before = tuple((n, divisor.start) for n, divisor in enumerate(self._divisors))
-        zero = Node(side, self._sides[side].zero, before, False)
+        zero = Node(side, self._sides[side].zero, before, 0)
         first = self._sides[side].first
         return [zero, *(self._whole(side, first(d), self._divided(before, d, False)) for d in range(1, 10))]
 
@@ -178,28 +184,28 @@ class _Texts:
         """Return the nodes behind a point and behind each digit."""
         side, place, remainders, behind, _ = node
         if behind:
+            more = min(behind + 1, 3)
+            digits = [(d, self._divided(remainders, d, True), more == 2 or d > 0) for d in range(10)]
             if isinstance(place, Decimals):
                 places = self._sides[side].decimals(place)
-                return [None, *(self._behind(side, places[d], self._divided(remainders, d, True)) for d in range(10))]
+                return [None, *(self._behind(side, places[d], left, more, ends) for d, left, ends in digits)]
             assert isinstance(place, int)
-            if not remainders:  # and yet not dead, so every digit will do
-                return [None, *[node._replace(ends=True)] * 10]
-            return [None, *(self._settled(place, self._divided(remainders, d, True), True) for d in range(10))]
+            return [None, *(self._settled(place, left, more, ends) for _, left, ends in digits)]
         divided = tuple((n, s) for n, r in remainders if (s := self._divisors[n].point(r)) is not None)
         if isinstance(place, Decimals):
-            return [self._behind(side, place, divided, ends=False), *[None] * 10]
+            return [self._behind(side, place, divided, 1, False), *[None] * 10]
         blind = not (isinstance(place, Whole) and place.equal) and all(
             self._divisors[n].is_blind for n, _ in remainders
         )
-        digits = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
+        wholes = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
         if isinstance(place, Whole):
             line = self._sides[side]
-            point = self._behind(side, line.point(place), divided, ends=False)
-            after = [self._whole(side, line.whole(place, d), r) for d, r in digits]
+            point = self._behind(side, line.point(place), divided, 1, False)
+            after = [self._whole(side, line.whole(place, d), r) for d, r in wholes]
         else:
             assert isinstance(place, int)
-            point = self._settled(place, divided, True, ends=False)
-            after = [self._settled(place, r, False) for _, r in digits]
+            point = self._settled(place, divided, 1, False)
+            after = [self._settled(place, r, 0) for _, r in wholes]
         return [point, *after * (10 if blind else 1)]
 
     def _divided(self, remainders: Remainders, digit: int, behind: bool) -> Remainders:
@@ -210,17 +216,17 @@ class _Texts:
 
     def _whole(self, side: int, place: Whole | None, remainders: Remainders) -> Node | None:
         if place is None:
-            return self._settled(self._outer[side][-1], remainders, False)
+            return self._settled(self._outer[side][-1], remainders, 0)
         piece = self._sides[side].point(place).low - 1
-        return Node(side, place, _kept(remainders, self._beyond[side][piece]), False)
+        return Node(side, place, _kept(remainders, self._beyond[side][piece]), 0)
 
-    def _behind(self, side: int, place: Decimals, remainders: Remainders, *, ends: bool = True) -> Node | None:
+    def _behind(self, side: int, place: Decimals, remainders: Remainders, behind: int, ends: bool) -> Node | None:
         pieces = self._outer[side][max(place.low - 1, 0) : max(place.high, 1)]
         if place.low == place.high:
-            return self._settled(pieces[0], remainders, True, ends=ends)
-        return Node(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), True, ends)
+            return self._settled(pieces[0], remainders, behind, ends)
+        return Node(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), behind, ends)
 
-    def _settled(self, piece: int, remainders: Remainders, behind: bool, *, ends: bool = True) -> Node | None:
+    def _settled(self, piece: int, remainders: Remainders, behind: int, ends: bool = True) -> Node | None:
         remainders = _kept(remainders, self._terms[piece])
         if behind and not remainders:
             piece = 1 if self._pieces[piece].rest else 0
@@ -293,24 +299,31 @@ def _automaton(rows: Sequence[Row], start: int, accepting: Sequence[bool]) -> By
     return ByteAutomaton(np.ascontiguousarray(targets), byte_class, start, np.array(accepting))
 
 
-def _any_number() -> ByteAutomaton:
-    sign, zero, whole, point, fraction, exponent, exponent_sign, power = range(1, 9)
-    rows = [[DEAD] * len(_COLUMNS) for _ in range(10)]
-    start = 9
-    for state, target in ((start, whole), (sign, whole), (whole, whole), (point, fraction), (fraction, fraction)):
-        rows[state][2:12] = [target] * 10
-    for state in (exponent, exponent_sign, power):
-        rows[state][2:12] = [power] * 10
-    rows[start][0], rows[start][2], rows[sign][2] = sign, zero, zero
-    for state in (zero, whole):
-        rows[state][1] = point
-    for state in (zero, whole, fraction):
-        rows[state][12] = exponent
-    rows[exponent][0] = rows[exponent][13] = exponent_sign
-    return _automaton(
-        [tuple(row) for row in rows], start, [state in (zero, whole, fraction, power) for state in range(10)]
-    )
+_TEN = r"([0-9]{1,2}|[12][0-9]{2}"
+_EXPONENT = rf"[eE](-{_TEN}|3[0-2][0-9])|\+?{_TEN}|30[0-8]))"
+"""The exponents of the numbers of double precision."""
 
-
-ANY_NUMBER = _any_number()
+ANY_NUMBER = compile_regex(rf"-?(0|[1-9][0-9]*)(\.([0-9]|[0-9]*[1-9]))?({_EXPONENT})?")
 """All JSON numbers, also those with exponents."""
+
+_SCIENTIFIC = compile_regex(rf"-?[1-9](\.([0-9]|[0-9]*[1-9]))?{_EXPONENT}")
+"""Those with one digit before the point, and an exponent: each number has few texts of this form."""
+
+
+def spell_all_but(cuts: Sequence[Fraction]) -> ByteAutomaton:
+    """Return the automaton of the texts of all numbers but the cuts; those with exponents have one digit before the point."""
+    plain = spell(cuts, [False] * len(cuts), [EVERY_NUMBER] * (len(cuts) + 1))
+    excluded = compile_regex("|".join(filter(None, map(_scientific, cuts))) or "x")
+    return (plain.complement() & (_SCIENTIFIC & excluded.complement()).complement()).complement()
+
+
+def _scientific(x: Fraction) -> str:
+    """Return a regular expression of the texts of a number with one digit before the point and an exponent; 0 has none."""
+    if not x:
+        return ""
+    digits = str(abs(x.numerator) * 10 ** decimals(x) // x.denominator)
+    exponent = len(digits) - 1 - decimals(x)
+    digits = digits.rstrip("0")
+    fraction = rf"\.{digits[1:]}" if digits[1:] else r"(\.0)?"
+    sign = "-" if exponent < 0 else "[+-]?" if not exponent else r"\+?"
+    return f"{'-' if x < 0 else ''}{digits[0]}{fraction}[eE]{sign}0?{abs(exponent)}"

@@ -9,12 +9,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import merge
+from itertools import pairwise
 from typing import TypeAlias, final
 
 from ...automaton import ByteAutomaton
 from ...errors import UnsupportedError
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
-from .number_texts import ANY_NUMBER, spell
+from .number_texts import ANY_NUMBER, LISTED, spell, spell_all_but
 
 Number: TypeAlias = int | float | Decimal | Fraction
 
@@ -142,8 +143,8 @@ class NumberSet:
     def spellings(self) -> ByteAutomaton:
         """The JSON texts of the members.
 
-        Only the set of all numbers has texts with exponents: a pushdown automaton could not compare those, let alone a finite
-        one. Zeros at the end of a fraction are free, and zero may have a sign.
+        Only where finitely many numbers are excluded are there texts with exponents: a pushdown automaton could not compare
+        those, let alone a finite one. A fraction ends in a 0 only as ``.0``, and zero may have a sign.
 
         Raises
         ------
@@ -184,7 +185,24 @@ def _multiples(x: Fraction) -> NumberSet:
 
 @lru_cache(maxsize=1024)
 def _spelled(numbers: NumberSet) -> ByteAutomaton:
-    return ANY_NUMBER if numbers.is_all else spell(numbers.cuts, numbers.at, numbers.between)
+    if numbers.is_all:
+        return ANY_NUMBER
+    excluded = _excluded(numbers)
+    return spell(numbers.cuts, numbers.at, numbers.between) if excluded is None else spell_all_but(excluded)
+
+
+def _excluded(numbers: NumberSet) -> list[Fraction] | None:
+    """Return the numbers that are no members, ascending; ``None`` where they are not few."""
+    if not numbers.cuts:
+        return None
+    first, *inner, last = [~piece for piece in numbers.between]
+    if {first, last} != {NO_NUMBER} or any(piece.rest for piece in inner):
+        return None
+    gaps = list(zip(inner, pairwise(numbers.cuts), strict=True))
+    if sum(piece.most_between(*ends) for piece, ends in gaps) + len(numbers.cuts) > LISTED:
+        return None
+    found = {x for x, member in zip(numbers.cuts, numbers.at, strict=True) if not member}
+    return sorted(found.union(*(piece.between(*ends) for piece, ends in gaps)))
 
 
 @lru_cache(maxsize=1024, typed=True)
