@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
@@ -83,11 +83,7 @@ class Machine:
         self.kinds = Kinds(schema.definitions)
         self.sizes = Sizes(self.kinds, ascii=ascii)
         self.schema, self.blanks, self.any_order, self.ascii = schema, blanks, any_order, ascii
-        self._blanks = compile_regex(blanks)
-        if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
-            raise UnsupportedError(
-                f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
-            )
+        self._blanks = _only_blanks(blanks)
         self._states: dict[Hashable, State] = {}
         self._frames: dict[Sequence[State], Frame] = {}
         self.end = End()
@@ -267,8 +263,6 @@ class Blank(State):
 class Value(State):
     """Before a value."""
 
-    bytes = BEGINNINGS
-
     def __init__(self, machine: Machine, goals: Goals) -> None:
         super().__init__()
         self._machine, self._goals = machine, goals
@@ -301,9 +295,29 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        automata = tuple(kinds.spellings(goal) for goal in self._goals)
-        return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
+        return self._number.edge(byte)
+
+    @cached_property
+    def _number(self) -> State:
+        automata = tuple(self._machine.kinds.spellings(goal) for goal in self._goals)
+        return self._machine.number(automata, tuple(automaton.start for automaton in automata))
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that values of the right kinds begin with."""
+        found = BEGINNINGS
+        for kind, firsts in (("number", b"-0123456789"), ("string", b'"'), ("array", b"["), ("object", b"{")):
+            if not any(self._machine.kinds.may_be(kind, goal) for goal in self._goals):
+                found = found.translate(None, firsts)
+        return found
 
 
-def _bytes_of(automaton: ByteAutomaton) -> set[int]:
-    return {byte for byte in range(256) if automaton.targets[:, automaton.byte_class[byte]].any()}
+@lru_cache(maxsize=16)
+def _only_blanks(pattern: str) -> ByteAutomaton:
+    automaton = compile_regex(pattern)
+    used = {byte for byte in range(256) if automaton.targets[:, automaton.byte_class[byte]].any()}
+    if automaton.is_empty or not WHITE.issuperset(used):
+        raise UnsupportedError(
+            f"Give a whitespace_pattern of blanks, tabs and line ends. {pattern!r} matches other characters, or nothing at all."
+        )
+    return automaton
