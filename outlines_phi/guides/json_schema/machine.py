@@ -228,15 +228,13 @@ class Machine:
         """Return the state before the opening quote of a name."""
         return self._one((Quote, key), lambda: Quote(key))
 
-    def key(self, members: Object, text: bytes, names: tuple[Named, ...]) -> State:
+    def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
         """Return the state within a name."""
         return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
 
     def colon(self, members: Object, name: str) -> State:
         """Return the state after a name."""
-        found = members.after(name)
-        assert found is not None
-        return self._one((Colon, members, name), lambda: Colon(self, *found))
+        return self._one((Colon, members, name), lambda: Colon(self, members, name))
 
 
 @final
@@ -276,9 +274,7 @@ class Value(State):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(
-                    None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets
-                )
+                spelled = tuple(None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets)
                 return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(

@@ -17,6 +17,7 @@ Begun = tuple[tuple[ByteAutomaton, int], ...]
 """Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all
 strings; a string that another accepts as well is closed by that."""
 
+
 class Stay(NamedTuple):
     """Tokens that stay in the string: the states that they lead to, and how many characters they complete."""
 

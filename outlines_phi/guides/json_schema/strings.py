@@ -62,7 +62,9 @@ class StringSet:
     @classmethod
     def of_values(cls, values: Iterable[str]) -> StringSet:
         """Return the set of these strings; one with a lone surrogate is left out."""
-        return cls._of(frozenset(value for value in values if value.isascii() or not _has_surrogate(value)), without=False)
+        return cls._of(
+            frozenset(value for value in values if value.isascii() or not _has_surrogate(value)), without=False
+        )
 
     @classmethod
     def _of(cls, values: frozenset[str], *, without: bool) -> StringSet:

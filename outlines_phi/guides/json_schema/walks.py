@@ -42,7 +42,8 @@ class Walk(NamedTuple):
     Attributes
     ----------
     inside
-        Disjoint tokens that stay in a string, and the states that they lead to; ``None`` where they are not allowed.
+        Disjoint tokens that stay in a string, and the states that they lead to, ``None`` where they are not allowed. A name
+        without its text stands for one state of each token.
     ends, pops
         Where other tokens end, and where tokens leave the value. The last end of a token is the one that holds.
     """
@@ -95,7 +96,7 @@ class Walks:
             walk = Walk([], [], [])
             if isinstance(state, Blank):
                 self._blanks(walk, state, node)
-            elif isinstance(state, Text) or (isinstance(state, Key) and not state.counts):
+            elif isinstance(state, (Text, Key)):
                 self._string(walk, state, node)
             else:
                 if state.ends is not None:
@@ -167,7 +168,7 @@ class Walks:
         if loose or walked:
             begun = (*walked, *dict.fromkeys((one.automaton, one.state) for one in loose))
             counted = any(isinstance(one, Counted) and one.counts for one in loose)
-            self._many(walk, state, Split.of(self._forest, begun, node, counted=counted), taken)
+            self._many(walk, state, node, Split.of(self._forest, begun, node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
 
@@ -193,7 +194,7 @@ class Walks:
                     walk.ends.insert(place, Ends(tokens, edge.target, ()))
         return bool(path)
 
-    def _many(self, walk: Walk, state: Text | Key, split: Split, taken: Sequence[int]) -> None:
+    def _many(self, walk: Walk, state: Text | Key, node: int, split: Split, taken: Sequence[int]) -> None:
         """Read all other tokens."""
         for stay in split.stays:
             states = split.states(stay)
@@ -207,9 +208,14 @@ class Walks:
                     break
         without = [self._forest.nodes(node) for node in taken]
         for place, exits in closing.items():
-            node = split.rest(exits, without)
-            if node is not None:
-                self._follow(walk, state.closed(place), node)
+            rest = split.rest(exits, without)
+            if rest is None:
+                continue
+            if isinstance(state, Key) and state.counts:
+                for one in self._forest.nodes(rest).tolist():  # each is a name of its own
+                    self._follow(walk, state.closed(place, self._forest.text(one, node)[:-1]), one)
+            else:
+                self._follow(walk, state.closed(place), rest)
 
 
 def _later(one: Spelled | None, states: Mapping[ByteAutomaton, int], characters: int) -> Spelled | None:
