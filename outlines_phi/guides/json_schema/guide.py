@@ -201,22 +201,21 @@ class JSONGuide(Guide):
             targets[EOS] = DONE
         inside, reached = self._walks.reached(*at)
         classes = {target: number for number, target in enumerate(targets)}
-        pieces: list[NDArray[np.int64]] = [np.array(targets)]
-        alike = [pieces[0]]
-        size = len(targets)
+        alike = list(targets)
         base: list[Placed] = []
         more: list[Placed] = []
 
         def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
-            nonlocal size
             target = DEAD if within is None else self._number(Configuration(within, stack))
-            each = isinstance(within, Key) and within.text is None
-            if placed is base or each or target not in classes:
-                classes.setdefault(target, size)
-                placed.append(Placed(tokens, size, each))
-                pieces.append(self._unread(state) + tokens.ids.astype(np.int64) if each else np.array([target]))
-                alike.append(np.full(len(pieces[-1]), target))
-                size += len(pieces[-1])
+            if isinstance(within, Key) and within.text is None:
+                placed.append(Placed(tokens, len(targets), each=True))
+                targets.extend((self._unread(state) + tokens.ids.astype(np.int64)).tolist())
+                alike.extend([target] * len(tokens.ids))
+            elif placed is base or target not in classes:
+                classes.setdefault(target, len(targets))
+                placed.append(Placed(tokens, len(targets)))
+                targets.append(target)
+                alike.append(target)
             else:
                 placed.append(Placed(tokens, classes[target]))
 
@@ -226,5 +225,5 @@ class JSONGuide(Guide):
             for after in ends.pushed:
                 stack = self.machine.push(after, stack)
             place(more, ends.tokens, ends.state, stack)
-        row = Row(self._forest.partition(base, more, size), np.concatenate(pieces))
-        return _Known(row, np.concatenate(alike))
+        row = Row(self._forest.partition(base, more, len(targets)), np.array(targets))
+        return _Known(row, np.array(alike))

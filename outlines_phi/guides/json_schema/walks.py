@@ -104,7 +104,8 @@ class Walks:
                 self._bytes(walk, state, node)
             if len(self._walks) >= MOST_WALKS:
                 self._walks.clear()
-            if not walk.inside or node:  # those within a string are asked for once, for a row that is kept
+            # What patterns keep in a string takes room, and is asked for once, for a row that is kept.
+            if node or not isinstance(state, (Text, Key)) or not any(isinstance(one, Walked) for one in state.spelled):
                 self._walks[key] = walk
         return walk
 
@@ -177,7 +178,8 @@ class Walks:
         path: dict[int, None] = {}
         for one in state.spelled:
             if isinstance(one, Listed) and one.beside:
-                path |= one.on_path
+                # What is to be none of some strings comes last, and the other sets are of some of these.
+                path = one.on_path if one.words.without else path | one.on_path
         children = self._forest.children(node) if path else {}
         for byte in path:
             child = children.get(byte)
