@@ -149,6 +149,22 @@ class ByteAutomaton:
         source, column = np.nonzero(self.targets)
         return distances(source, self.targets[source, column], np.flatnonzero(self.accepting), len(self))
 
+    @cached_property
+    def _rows(self) -> dict[int, list[int]]:
+        return {}
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """:attr:`distances`, to be asked for one by one."""
+        return self.distances.tolist()
+
+    def step(self, state: int, byte: int) -> int:
+        """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""
+        row = self._rows.get(state)
+        if row is None:
+            row = self._rows[state] = self.targets[state, self.byte_class].tolist()
+        return row[byte]
+
     @property
     def is_empty(self) -> bool:
         """Whether no text is accepted."""

@@ -262,11 +262,19 @@ class Quote(State):
 
 @final
 class Key(State):
-    """Within a name."""
+    """Within a name.
 
-    def __init__(self, machine: Machine, members: Object, text: bytes, names: tuple[Named, ...]) -> None:
+    Attributes
+    ----------
+    text
+        What is spelled of it where names are counted; ``None`` in what stands for such states of any texts.
+    names
+        The names that it may become.
+    """
+
+    def __init__(self, machine: Machine, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
         super().__init__()
-        self._machine, self._members, self._text, self.names = machine, members, text, names
+        self._machine, self._members, self.text, self.names = machine, members, text, names
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -287,7 +295,8 @@ class Key(State):
         names = tuple(
             Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
         )
-        text = self._text + bytes([byte]) if self._members.counts else b""
+        assert self.text is not None
+        text = self.text + bytes([byte]) if self.counts else b""
         for member, spelled in names:
             if spelled.ended:
                 if text:
@@ -300,15 +309,23 @@ class Key(State):
         """Whether the name must be known, whatever it is."""
         return self._members.counts
 
-    def closed(self, place: int) -> Edge:
-        """Return where the closing quote of a name in one of the sets leads."""
+    @property
+    def is_other(self) -> bool:
+        """Whether it is begun and counted, and none of the names that are told apart begins like it."""
+        return bool(self.text) and not any(isinstance(one, Listed) and one.beside for one in self.spelled)
+
+    def closed(self, place: int, text: bytes = b"") -> Edge:
+        """Return where the closing quote of a name in one of the sets leads, behind ``text``, which counts where names do."""
+        if self.counts:
+            assert self.text is not None
+            return self._ended(json.loads(b'"' + self.text + text + b'"'))
         return self._ended(self.names[place].member or "")
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""
         pairs = zip(self.names, spelled, strict=True)
         names = tuple(Named(named.member, now) for named, now in pairs if now is not None)
-        return self._machine.key(self._members, b"", names) if names else None
+        return self._machine.key(self._members, None if self.counts else b"", names) if names else None
 
     def _ended(self, name: str) -> Edge:
         """Return where the closing quote of a name leads."""
@@ -321,21 +338,27 @@ class Colon(State):
 
     bytes = b":"
 
-    def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
+    def __init__(self, machine: Machine, members: Object, name: str) -> None:
         super().__init__()
-        self._machine, self._value, self._after = machine, value, after
+        self._machine, self._members, self._name = machine, members, name
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        ways = [(size, below.sizes) for size, below in zip(self._value.sizes, self._after, strict=True)]
+        value, after = self._found
+        ways = [(size, below.sizes) for size, below in zip(value.sizes, after, strict=True)]
         return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
 
+    @property
+    def _found(self) -> tuple[State, Sequence[State]]:
+        found = self._members.after(self._name)
+        assert found is not None
+        return found
+
     def _edge(self, byte: int) -> Edge | None:
-        return (
-            Edge(self._machine.blank(self._value, self._machine.blanks.behind), after=self._after)
-            if byte == 0x3A
-            else None
-        )
+        if byte != 0x3A:
+            return None
+        value, after = self._found
+        return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
 
 
 def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,14 @@ class Tokens:
 
     def __init__(self, ids: NDArray[np.int32]) -> None:
         self.ids = ids
+
+
+class Placed(NamedTuple):
+    """Tokens, and the class of all of them; or that of the first, where each has one of its own."""
+
+    tokens: Tokens
+    number: int
+    each: bool = False
 
 
 @final
@@ -111,6 +119,15 @@ class Forest:
                 self._tokens[node] = Tokens(ids) if len(ids) else None
         return self._tokens[node]
 
+    def text(self, node: int, above: int) -> bytes:
+        """Return the bytes on the way to a node of the trie from those that another stands for."""
+        tops = set(self.nodes(above).tolist())
+        found = bytearray()
+        while node not in tops:
+            found.append(int(self.trie.byte[node]))
+            node = int(self.trie.parent[node])
+        return bytes(reversed(found))
+
     def pruned(self, node: int, bytes_: frozenset[int]) -> int:
         """Return a node below which it goes on as below another, but for some bytes."""
 
@@ -137,29 +154,29 @@ class Forest:
             self._bytes -= self._kept.popitem(last=False)[1][1]
         return found
 
-    def partition(self, base: Sequence[Tokens], placed: Sequence[tuple[Tokens, int]], size: int) -> Partition:
+    def partition(self, base: Sequence[Placed], more: Sequence[Placed], size: int) -> Partition:
         """Return the partition in which tokens have these classes, the later one where some are placed twice.
 
         Parameters
         ----------
         base
-            Disjoint sets of tokens that are classes, in their order behind the fixed ones.
-        placed
-            Tokens, and the class of each.
+            Placed tokens, of which the partition is kept as well: those of many others.
+        more
+            Further ones.
         size
             How many classes there are.
         """
-        key = tuple(base), tuple(placed), size
 
         def make() -> Partition:
-            if base and placed:
-                class_of, more = self.partition(base, (), EOS + 1 + len(base)).class_of.copy(), placed
+            if base and more:
+                class_of, placed = self.partition(base, (), size).class_of.copy(), more
             else:
-                class_of = np.full(len(self.vocabulary), NEVER, dtype=np.int32)
+                class_of, placed = np.full(len(self.vocabulary), NEVER, dtype=np.int32), [*base, *more]
                 class_of[self.vocabulary.eos_ids[0]] = EOS
-                more = [*((tokens, number) for number, tokens in enumerate(base, EOS + 1)), *placed]
-            for tokens, number in more:
-                class_of[tokens.ids] = number
+            for tokens, number, each in placed:
+                class_of[tokens.ids] = np.arange(number, number + len(tokens.ids)) if each else number
             return Partition(class_of, size)
 
+        # The size of what is kept of a base does not matter.
+        key = tuple(base), tuple(more), size if more else 0
         return self.keep(key, make, lambda found: found.class_of.nbytes)

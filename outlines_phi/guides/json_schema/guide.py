@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...checked import check_kind
 from ...errors import UnsupportedError, warn_of_schema
 from ...partition import EOS
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .forest import Forest, Tokens
-from .machine import BEYOND_ASCII, Configuration, Machine
+from .containers import Key
+from .forest import Forest, Placed, Tokens
+from .machine import BEYOND_ASCII, Configuration, Machine, Stack
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
+from .states import State
 from .template import Template
 from .walks import Walks
 
 _FIRST = DONE + 1
 
-_ROWS = 256
+_UNREAD = 1 << 40
+"""From here on states have the numbers of another state and a token: behind tokens of which each leads to a state of its own."""
+
+_ROWS = 128
 """How many rows are kept."""
 
 MOST_SHOWN = 10
 """Keywords that a warning names."""
+
+
+class _Known(NamedTuple):
+    """A row, and for each class a state with the ``min_tokens`` of its target."""
+
+    row: Row
+    alike: NDArray[np.int64]
 
 
 @final
@@ -68,7 +81,7 @@ class JSONGuide(Guide):
         self._numbers: dict[Configuration, int] = {}
         self._walks = Walks(machine, self._forest)
         self._sizes: dict[int, int] = {}
-        self._recent_row = lru_cache(_ROWS)(self._row)
+        self._recent = lru_cache(_ROWS)(self._found)
         self.start = self._number(machine.start)
 
     @classmethod
@@ -122,7 +135,12 @@ class JSONGuide(Guide):
     def row(self, state: int) -> Row:
         """Return the transitions of ``state``."""
         with self._lock:
-            return self._recent_row(state)
+            return self._recent(state).row
+
+    def distances_after(self, state: int) -> NDArray[np.int64]:
+        """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
+        with self._lock:
+            return self.min_tokens_of(self._recent(state).alike)
 
     def min_tokens(self, state: int) -> int:
         """Return the least number of bytes to the end, and the end itself."""
@@ -130,7 +148,7 @@ class JSONGuide(Guide):
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
             if state not in self._sizes:
-                size = self.machine.size(self._configurations[state - _FIRST])
+                size = self.machine.size(self._at(state))
                 self._sizes[state] = UNREACHABLE if size >= ENDLESS else size + 1
             return self._sizes[state]
 
@@ -139,19 +157,19 @@ class JSONGuide(Guide):
         if state < _FIRST:
             return DEAD
         if token in self.vocabulary.eos_ids:
-            is_end = token == self.vocabulary.eos_ids[0] and self.machine.may_end(self._configurations[state - _FIRST])
+            is_end = token == self.vocabulary.eos_ids[0] and self.machine.may_end(self._at(state))
             return DONE if is_end else DEAD
         with self._lock:
-            at: Configuration | None = self._configurations[state - _FIRST] if self.vocabulary.tokens[token] else None
-            for byte in self.vocabulary.tokens[token]:
-                at = None if at is None else self.machine.advance(at, byte)
+            at = self._read(self._at(state), token)
+            if at is not None and isinstance(at.state, Key) and at.state.is_other:
+                return self._unread(state) + token
             return DEAD if at is None else self._number(at)
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the places in the values around it, from the inside out."""
         if state < _FIRST:
             return "done" if state == DONE else "dead"
-        at, stack = self._configurations[state - _FIRST]
+        at, stack = self._at(state)
         places = [type(at).__name__.lower()]
         while stack is not None and stack.below is not None:
             places.append(type(stack.after[0]).__name__.lower())
@@ -165,23 +183,58 @@ class JSONGuide(Guide):
             self._configurations.append(at)
         return number
 
-    def _row(self, state: int) -> Row:
+    def _at(self, state: int) -> Configuration:
+        """Return where a state stands."""
+        if state < _UNREAD:
+            return self._configurations[state - _FIRST]
+        before, token = divmod(state - _UNREAD, len(self.vocabulary))
+        found = self._read(self._at(before), token)
+        assert found is not None
+        return found
+
+    def _read(self, at: Configuration, token: int) -> Configuration | None:
+        found: Configuration | None = at if self.vocabulary.tokens[token] else None
+        for byte in self.vocabulary.tokens[token]:
+            found = None if found is None else self.machine.advance(found, byte)
+        return found
+
+    def _unread(self, state: int) -> int:
+        """Return the state of token 0 after ``state`` where it is not read yet; those of others follow."""
+        before = state if state < _UNREAD else self._number(self._at(state))
+        return _UNREAD + before * len(self.vocabulary)
+
+    def _found(self, state: int) -> _Known:
+        targets = [DEAD, DEAD]
         if state < _FIRST:
-            return Row(self._forest.partition((), (), EOS + 1), np.full(EOS + 1, DEAD))
-        at = self._configurations[state - _FIRST]
-        targets = [DEAD, DONE if self.machine.may_end(at) else DEAD]
+            return _Known(Row(self._forest.partition((), (), len(targets)), np.array(targets)), np.array(targets))
+        at = self._at(state)
+        if self.machine.may_end(at):
+            targets[EOS] = DONE
         inside, reached = self._walks.reached(*at)
-        for _, place in inside:
-            targets.append(DEAD if place is None else self._number(Configuration(place, at.stack)))
         classes = {target: number for number, target in enumerate(targets)}
-        placed: list[tuple[Tokens, int]] = []
+        alike = list(targets)
+        base: list[Placed] = []
+        more: list[Placed] = []
+
+        def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
+            target = DEAD if within is None else self._number(Configuration(within, stack))
+            if isinstance(within, Key) and within.text is None:
+                placed.append(Placed(tokens, len(targets), each=True))
+                targets.extend((self._unread(state) + tokens.ids.astype(np.int64)).tolist())
+                alike.extend([target] * len(tokens.ids))
+            elif placed is base or target not in classes:
+                classes.setdefault(target, len(targets))
+                placed.append(Placed(tokens, len(targets)))
+                targets.append(target)
+                alike.append(target)
+            else:
+                placed.append(Placed(tokens, classes[target]))
+
+        for tokens, within in inside:
+            place(base, tokens, within, at.stack)
         for ends, stack in reached:
             for after in ends.pushed:
                 stack = self.machine.push(after, stack)
-            target = self._number(Configuration(ends.state, stack))
-            if target not in classes:
-                classes[target] = len(targets)
-                targets.append(target)
-            placed.append((ends.tokens, classes[target]))
-        partition = self._forest.partition([tokens for tokens, _ in inside], placed, len(targets))
-        return Row(partition, np.array(targets, dtype=np.int64))
+            place(more, ends.tokens, ends.state, stack)
+        row = Row(self._forest.partition(base, more, len(targets)), np.array(targets))
+        return _Known(row, np.array(alike))

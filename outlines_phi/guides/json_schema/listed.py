@@ -33,6 +33,7 @@ class Words:
         self.automaton = free(ascii=ascii)
         self._next: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = {}
         self._sizes: dict[Listed, int] = {}
+        self.paths: dict[Listed, dict[int, None]] = {}
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -85,9 +86,9 @@ class Words:
                 return 2  # some other character is one byte
         on = at.on_path
         off = [byte for byte in range(256) if byte not in on]
-        states = (int(self.automaton.targets[at.state, self.automaton.byte_class[byte]]) for byte in off)
-        least = min((1 + int(self.automaton.distances[state]) for state in states if state != DEAD), default=NEVER)
-        if least > int(self.automaton.distances[at.state]):
+        states = (self.automaton.step(at.state, byte) for byte in off)
+        least = min((1 + self.automaton.sizes[state] for state in states if state != DEAD), default=NEVER)
+        if least > self.automaton.sizes[at.state]:
             for byte in on:
                 after = at.after(byte)
                 least = min(least, NEVER if after is None else 1 + after.size)
@@ -153,6 +154,11 @@ class Listed(NamedTuple):
     @property
     def on_path(self) -> dict[int, None]:
         """The bytes after which one of the strings still begins like this, or after which it is that string."""
+        if self not in self.words.paths:
+            self.words.paths[self] = self._find_path()
+        return self.words.paths[self]
+
+    def _find_path(self) -> dict[int, None]:
         found = {QUOTE: None} if self.whole else {}
         for character in self.words.following(self.low, self.high, self.depth):
             for way in self.words.spellings(character):
@@ -166,10 +172,10 @@ class Listed(NamedTuple):
     def after(self, byte: int) -> Listed | None:
         """Return where a byte leads; ``None`` where no member begins so."""
         automaton = self.words.automaton
-        state = int(automaton.targets[self.state, automaton.byte_class[byte]])
+        state = automaton.step(self.state, byte)
         if state == DEAD:
             return None
-        if automaton.accepting[state]:
+        if automaton.sizes[state] == 0:
             return self._replace(state=state) if self.whole != self.words.without else None
         if self.low == self.high:
             return self._replace(state=state)
@@ -197,16 +203,16 @@ class Listed(NamedTuple):
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        if self.words.automaton.accepting[self.state]:
+        if self.words.automaton.sizes[self.state] == 0:
             return 0
         if self.low == self.high:
-            return int(self.words.automaton.distances[self.state])
+            return self.words.automaton.sizes[self.state]
         return self.words.size(self)
 
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return bool(self.words.automaton.accepting[self.state])
+        return self.words.automaton.sizes[self.state] == 0
 
 
 def _character(spelling: bytes) -> str:

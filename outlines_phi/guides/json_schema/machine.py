@@ -261,15 +261,13 @@ class Machine:
         """Return the state before the opening quote of a name."""
         return self._one((Quote, key), lambda: Quote(key))
 
-    def key(self, members: Object, text: bytes, names: tuple[Named, ...]) -> State:
+    def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
         """Return the state within a name."""
         return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
 
     def colon(self, members: Object, name: str) -> State:
         """Return the state after a name."""
-        found = members.after(name)
-        assert found is not None
-        colon = self._one((Colon, members, name), lambda: Colon(self, *found))
+        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
         return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
 
 
@@ -296,8 +294,6 @@ class Blank(State):
 @final
 class Value(State):
     """Before a value."""
-
-    bytes = BEGINNINGS
 
     def __init__(self, machine: Machine, goals: Goals) -> None:
         super().__init__()
@@ -329,8 +325,21 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
+        return self._number.edge(byte)
+
+    @cached_property
+    def _number(self) -> State:
         automata = self._spellings
-        return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
+        return self._machine.number(automata, tuple(automaton.start for automaton in automata))
+
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that values of the right kinds begin with."""
+        found = BEGINNINGS
+        for kind, firsts in (("number", b"-0123456789"), ("string", b'"'), ("array", b"["), ("object", b"{")):
+            if not any(self._machine.kinds.may_be(kind, goal) for goal in self._goals):
+                found = found.translate(None, firsts)
+        return found
 
     @property
     def _spellings(self) -> tuple[ByteAutomaton, ...]:

@@ -3,8 +3,10 @@ r"""The spellings of strings in JSON: each character raw, by its short escape, o
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import count
 
 from ...automaton import ByteAutomaton
 from .spelled import Spelling, spelled
@@ -80,11 +82,37 @@ def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
             if text not in seen:
                 seen.add(text)
                 yield text, len(text) + 1
-    for spelling in (free(ascii=ascii) if every else quoted(strings, ascii=ascii)).members():
-        name = json.loads(b'"' + spelling)
-        if name not in seen:
-            seen.add(name)
-            yield name, len(spelling)
+    spelled_ones = _spelled(StringSet.all() if every else strings, ascii)
+    for place in count():
+        while place >= len(spelled_ones.known):
+            if not spelled_ones.read():
+                return
+        text, size = spelled_ones.known[place]
+        if text not in seen:
+            seen.add(text)
+            yield text, size
+
+
+class _Spellings:
+    """The spellings of a set that were asked for, and those that come after them."""
+
+    def __init__(self, strings: StringSet, *, ascii: bool) -> None:
+        self.known: list[tuple[str, int]] = []
+        self._more = quoted(strings, ascii=ascii).members()
+        self._lock = threading.Lock()
+
+    def read(self) -> bool:
+        """Read one more; return whether there is one."""
+        with self._lock:
+            spelling = next(self._more, None)
+            if spelling is not None:
+                self.known.append((json.loads(b'"' + spelling), len(spelling)))
+            return spelling is not None
+
+
+@lru_cache(maxsize=256)
+def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
+    return _Spellings(strings, ascii=ascii)
 
 
 @lru_cache(maxsize=256)

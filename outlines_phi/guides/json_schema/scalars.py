@@ -61,7 +61,7 @@ class Number(State):
 
     def _edge(self, byte: int) -> Edge | None:
         pairs = zip(self._automata, self._at, strict=True)
-        at = tuple(int(automaton.targets[at, automaton.byte_class[byte]]) for automaton, at in pairs)
+        at = tuple(automaton.step(at, byte) for automaton, at in pairs)
         return Edge(self._machine.number(self._automata, at)) if any(at) else None
 
 
@@ -85,7 +85,7 @@ class Counted(NamedTuple):
 
     def after(self, byte: int) -> Counted | None:
         """Return where a byte leads; ``None`` where no member begins so."""
-        state = int(self.automaton.targets[self.state, self.automaton.byte_class[byte]])
+        state = self.automaton.step(self.state, byte)
         return None if state == DEAD else self.moved(state, int(state == self.automaton.start))
 
     def moved(self, state: int, characters: int) -> Counted | None:
@@ -109,7 +109,7 @@ class Counted(NamedTuple):
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        size = int(self.automaton.distances[self.state])
+        size = self.automaton.sizes[self.state]
         if not size:
             return 0 if self.closes(0) else NEVER
         # What is begun is one character.
@@ -120,7 +120,7 @@ class Counted(NamedTuple):
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return bool(self.automaton.accepting[self.state])
+        return self.automaton.sizes[self.state] == 0
 
 
 class Walked(NamedTuple):
@@ -131,18 +131,18 @@ class Walked(NamedTuple):
 
     def after(self, byte: int) -> Walked | None:
         """Return where a byte leads; ``None`` where no member begins so."""
-        state = int(self.automaton.targets[self.state, self.automaton.byte_class[byte]])
+        state = self.automaton.step(self.state, byte)
         return None if state == DEAD else Walked(self.automaton, state)
 
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        return int(self.automaton.distances[self.state])
+        return self.automaton.sizes[self.state]
 
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return bool(self.automaton.accepting[self.state])
+        return self.automaton.sizes[self.state] == 0
 
 
 Spelled: TypeAlias = Counted | Listed | Walked

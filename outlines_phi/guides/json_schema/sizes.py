@@ -207,9 +207,13 @@ class Sizes:
                 value = both(chosen.get(name, shape.value(name)), one.value)
                 before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
                 options.append((self.of(value) - before, name, value))
+        best = min((option[0] for option in options), default=NEVER)
         for name, size in islice(self._fresh(one, fresh), FRESH):
-            value_size = self.of(both(shape.value(name), one.value))
-            options.append((size + 1 + value_size, name, None))
+            if size + 2 > best:
+                break  # with longer names nothing is shorter
+            total = size + 1 + self.of(both(shape.value(name), one.value))
+            best = min(best, total)
+            options.append((total, name, None))
         options = [option for option in options if option[0] < NEVER // 2]
         if not options:
             return NEVER

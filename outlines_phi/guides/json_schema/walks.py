@@ -42,7 +42,8 @@ class Walk(NamedTuple):
     Attributes
     ----------
     inside
-        Disjoint tokens that stay in a string, and the states that they lead to; ``None`` where they are not allowed.
+        Disjoint tokens that stay in a string, and the states that they lead to, ``None`` where they are not allowed. A name
+        without its text stands for one state of each token.
     ends, pops
         Where other tokens end, and where tokens leave the value. The last end of a token is the one that holds.
     """
@@ -92,7 +93,7 @@ class Walks:
             walk = Walk([], [], [])
             if isinstance(state, Blank):
                 self._blanks(walk, state, node)
-            elif isinstance(state, Text) or (isinstance(state, Key) and not state.counts):
+            elif isinstance(state, (Text, Key)):
                 self._string(walk, state, node)
             else:
                 if state.ends is not None:
@@ -100,7 +101,8 @@ class Walks:
                 self._bytes(walk, state, node)
             if len(self._walks) >= MOST_WALKS:
                 self._walks.clear()
-            if not walk.inside or node:  # those within a string are asked for once, for a row that is kept
+            # What patterns keep in a string takes room, and is asked for once, for a row that is kept.
+            if node or not isinstance(state, (Text, Key)) or not any(isinstance(one, Walked) for one in state.spelled):
                 self._walks[key] = walk
         return walk
 
@@ -166,7 +168,7 @@ class Walks:
         if loose or walked:
             begun = (*walked, *dict.fromkeys((one.automaton, one.state) for one in loose))
             counted = any(isinstance(one, Counted) and one.counts for one in loose)
-            self._many(walk, state, Split.of(self._forest, begun, node, counted=counted), taken)
+            self._many(walk, state, node, Split.of(self._forest, begun, node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
 
@@ -175,7 +177,8 @@ class Walks:
         path: dict[int, None] = {}
         for one in state.spelled:
             if isinstance(one, Listed) and one.beside:
-                path |= one.on_path
+                # What is to be none of some strings comes last, and the other sets are of some of these.
+                path = one.on_path if one.words.without else path | one.on_path
         children = self._forest.children(node) if path else {}
         for byte in path:
             child = children.get(byte)
@@ -192,7 +195,7 @@ class Walks:
                     walk.ends.insert(place, Ends(tokens, edge.target, ()))
         return bool(path)
 
-    def _many(self, walk: Walk, state: Text | Key, split: Split, taken: Sequence[int]) -> None:
+    def _many(self, walk: Walk, state: Text | Key, node: int, split: Split, taken: Sequence[int]) -> None:
         """Read all other tokens."""
         for stay in split.stays:
             states = split.states(stay)
@@ -206,9 +209,14 @@ class Walks:
                     break
         without = [self._forest.nodes(node) for node in taken]
         for place, exits in closing.items():
-            node = split.rest(exits, without)
-            if node is not None:
-                self._follow(walk, state.closed(place), node)
+            rest = split.rest(exits, without)
+            if rest is None:
+                continue
+            if isinstance(state, Key) and state.counts:
+                for one in self._forest.nodes(rest).tolist():  # each is a name of its own
+                    self._follow(walk, state.closed(place, self._forest.text(one, node)[:-1]), one)
+            else:
+                self._follow(walk, state.closed(place), rest)
 
 
 def _later(one: Spelled | None, states: Mapping[ByteAutomaton, int], characters: int) -> Spelled | None:
