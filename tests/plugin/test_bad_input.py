@@ -54,10 +54,6 @@ class Bounds(BaseModel):
     name: Annotated[str, Field(min_length=5, max_length=2)]
 
 
-class Ahead(BaseModel):
-    name: Annotated[str, Field(json_schema_extra={"pattern": "a(?=b)"})]
-
-
 def schema(**keywords: Any) -> Any:
     return json_schema(keywords)
 
@@ -130,12 +126,6 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         r"assertion is not offered .* the word boundary out\n.*column 4",
     ),
     ("too large", regex("a{99999999}"), UnsupportedError, "the automaton of the pattern"),
-    (
-        "look-ahead in a schema",
-        Ahead,
-        UnsupportedError,
-        r"at /properties/name/pattern differently: `\(\?=` is not offered",
-    ),
     ("impossible bounds", Bounds, EmptyLanguageError, "Relax #/properties/name/m..Length of the JSON"),
     (
         "impossible items",

@@ -18,6 +18,9 @@ from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
 from .pointers import pointer_to
 
+NEWEST = "http://json-schema.org/schema"
+"""The newest draft, whichever that is."""
+
 
 @final
 class LeftOut(NamedTuple):
@@ -172,6 +175,8 @@ class _Reader:
         dialect = contents.get("$schema") if isinstance(contents, dict) else None
         if not isinstance(dialect, str):
             return default
+        if dialect.rstrip("#") == NEWEST:
+            return DRAFT202012
         found = specification_with(dialect, default=Specification.OPAQUE)
         if found is Specification.OPAQUE:
             name = DRAFTS[default.name]
