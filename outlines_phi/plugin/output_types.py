@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from .core_schema.forms import to_core
+from .core_schema import check_core
 from .json_text import JSONText
 from .mistakes import no_format, too_deep
 from .python_schemas import schemas_within
@@ -23,9 +23,7 @@ COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 
 
 def to_pattern(output_type: Any) -> str:
-    """Return the regular expression of an output type: the one that Outlines compiles for it, with JSON schemas read right.
-
-    What a JSON schema says and its regular expression does not is in :func:`dropped`. Nothing here warns of it.
+    """Return the regular expression that Outlines compiles for an output type.
 
     Parameters
     ----------
@@ -91,7 +89,9 @@ def _check(term: Term, output_type: Any) -> None:
 def _to_regex(term: Term, output_type: Any) -> str:
     _check(term, output_type)
     try:
-        return to_regex(_as_core(term))
+        for schema in _schemas(term):
+            check_core(schema.schema)
+        return to_regex(term)
     except OutlinesPhiError:
         raise
     except RecursionError:
@@ -100,31 +100,6 @@ def _to_regex(term: Term, output_type: Any) -> str:
         if isinstance(term, JsonSchema):
             raise _schema_error(term, error) from error
         raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
-
-
-def _as_core(term: Term) -> Term:
-    """Return the same term with its JSON schemas as outlines_core reads them right."""
-    if isinstance(term, JsonSchema):
-        read = copy(term)
-        read.schema = to_core(term.schema).text
-        return read
-    if isinstance(term, Choice):
-        return Choice([_as_core(python_types_to_terms(item)) for item in term.items])
-    changed = {
-        name: _as_core(part) if isinstance(part, Term) else [_as_core(one) for one in part]
-        for name in ("term", "terms")
-        if (part := getattr(term, name, None)) is not None
-    }
-    return replace(term, **changed) if changed else term
-
-
-def dropped(output_type: Any) -> tuple[str, ...]:
-    """Return the JSON pointers of the keywords that the regular expression of an output type does not honour.
-
-    Errors are those of :func:`to_pattern`.
-    """
-    schemas = (schema.schema for schema in _schemas(to_term(output_type)))
-    return tuple(dict.fromkeys(pointer for schema in schemas for pointer in to_core(schema).dropped))
 
 
 def holds_json(term: Term) -> bool:
