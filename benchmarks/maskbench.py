@@ -23,6 +23,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ from benchmarks.schema_engines import ENGINES
 from benchmarks.schema_trials import SPELLINGS, TEXTS, VERDICTS, Outcome, Speller, Trial, tried
 from benchmarks.tekken import tekken_vocabulary
 
+PEERS = ("llguidance", "xgrammar")
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 MILLI, MICRO = 1e3, 1e6
 
@@ -208,7 +210,8 @@ def main(
                     lines.write(json.dumps(row | asdict(outcome)) + "\n")
     timed = {engine: [pair for pair in pairs if pair[0]["timed"]] for engine, pairs in found.items()}
     others = {engine: [pair for pair in pairs if not pair[0]["timed"]] for engine, pairs in found.items()}
-    bounds = {"CPU seconds": seconds, "GB": gigabytes}
+    bounds: dict[str, Any] = {"CPU seconds": seconds, "GB": gigabytes}
+    bounds |= {name: version(name) for name in PEERS if name in found}
     settings = {"schemas": f"every {step}th by name" if step > 1 else "all", "texts": texts, **bounds}
     if maskbench:
         report_schemas(timed, settings)

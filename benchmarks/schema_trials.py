@@ -202,7 +202,7 @@ class Trial:
         schema = self.task["schema"]
         kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         try:
-            return bool(kind(schema, format_checker=jsonschema.FormatChecker()).is_valid(value))
+            return bool(kind(schema, format_checker=kind.FORMAT_CHECKER).is_valid(value))
         except Exception:
             return None
 

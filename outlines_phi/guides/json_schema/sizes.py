@@ -8,7 +8,7 @@ from itertools import combinations, islice
 from typing import final
 
 from ...errors import UnsupportedError
-from .formula import TRUE, Formula, both
+from .formula import Formula, both
 from .kinds import Kinds
 from .quoting import members, quoted, spelled_size
 from .shapes import ArrayShape, ObjectShape, Some
@@ -54,6 +54,7 @@ class Sizes:
         self._askers: dict[Hashable, dict[Hashable, None]] = {}
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
+        self._allowed: dict[Hashable, tuple[StringSet, ...]] = {}
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -182,20 +183,20 @@ class Sizes:
         for one in shape.some:
             total += self._add(shape, one, chosen, ahead, fresh)
         total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
-        count = len(chosen) + len(fresh) - len(taken)
-        if shape.least - count > MOST_NAMES:
+        members = len(chosen) + len(fresh) - len(taken)
+        if shape.least - members > MOST_NAMES:
             raise UnsupportedError(
                 f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
             )
-        if count < shape.least:
+        if members < shape.least:
             sizes = sorted(
-                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - count)),
-            )[: shape.least - count]
-            total += sum(sizes) if len(sizes) == shape.least - count else NEVER
-            count = shape.least
-        if shape.most is not None and count > shape.most:
+                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - members)),
+            )[: shape.least - members]
+            total += sum(sizes) if len(sizes) == shape.least - members else NEVER
+            members = shape.least
+        if shape.most is not None and members > shape.most:
             return NEVER
-        return min(NEVER, total + count - (count > 0 and not begun) + 1)
+        return min(NEVER, total + members - (members > 0 and not begun) + 1)
 
     def _add(
         self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
@@ -208,7 +209,7 @@ class Sizes:
                 before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
                 options.append((self.of(value) - before, name, value))
         best = min((option[0] for option in options), default=NEVER)
-        for name, size in islice(self._fresh(one, fresh), FRESH):
+        for name, size in islice(self._fresh(one.but, one.names & self._names_of(shape)[0], fresh), FRESH):
             if size + 2 > best:
                 break  # with longer names nothing is shorter
             total = size + 1 + self.of(both(shape.value(name), one.value))
@@ -231,21 +232,31 @@ class Sizes:
         for name in ahead:
             if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
                 yield self.of_name(name) + 1 + value
-        found = 0
-        for name, size in islice(self._fresh(Some(frozenset(), StringSet.all(), TRUE), fresh), needed + FRESH):
-            if (value := self.of(shape.value(name))) < NEVER:
-                yield size + 1 + value
-                found += 1
-        for one in shape.every:
-            if found < needed:
-                for name, size in islice(self._fresh(one, fresh), needed):
-                    if (value := self.of(shape.value(name))) < NEVER:
-                        yield size + 1 + value
+        seen = set(fresh)
+        for names in self._names_of(shape):
+            for name, size in islice(self._fresh(frozenset(seen), names, ()), needed + FRESH):
+                seen.add(name)
+                if (value := self.of(shape.value(name))) < NEVER:
+                    yield size + 1 + value
 
-    def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
+    def _names_of(self, shape: ObjectShape) -> tuple[StringSet, ...]:
+        """Return sets of the names that members may have, but for those that are told apart: all, and by what their values are."""
+        never = tuple(self.of(one.value) >= NEVER for one in shape.every)
+        key = shape.every, never
+        if key not in self._allowed:
+            allowed = StringSet.all()
+            for one, is_never in zip(shape.every, never, strict=True):
+                if is_never:
+                    allowed &= ~one.names
+            others = [one.names for one, is_never in zip(shape.every, never, strict=True) if not is_never]
+            kinds = [allowed, *(kind for names in others for kind in (names & allowed, ~names & allowed))]
+            self._allowed[key] = tuple(dict.fromkeys(kinds))
+        return self._allowed[key]
+
+    def _fresh(self, but: frozenset[str], names: StringSet, without: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
-        seen = set(without) | one.but
-        for name, size in members(one.names, ascii=self._ascii):
+        seen = set(without) | but
+        for name, size in members(names, ascii=self._ascii):
             if name not in seen:
                 seen.add(name)
                 yield name, size + 1

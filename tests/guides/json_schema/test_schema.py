@@ -47,6 +47,8 @@ SCHEMAS: dict[str, Any] = {
     "closed": {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False},
     "patterns": {"patternProperties": {"^x": {"type": "string"}}, "additionalProperties": {"type": "integer"}},
     "names": {"propertyNames": {"maxLength": 1}},
+    "names and counts": {"propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 3},
+    "long names and counts": {"type": "object", "propertyNames": {"pattern": "^x[0-9]$"}, "minProperties": 1},
     "counts of members": {"minProperties": 2, "maxProperties": 2},
     "dependent": {"dependentRequired": {"a": ["b"]}},
     "dependent schema": {"dependentSchemas": {"b": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}},
@@ -123,6 +125,14 @@ def test_one_member_may_be_all_that_is_asked_for() -> None:
         Schema.read({"type": "object", "allOf": some, "propertyNames": {"pattern": "^....$"}, "maxProperties": 1})
     )
     assert machine.accepts(b'{"b2a1":0}') and not machine.accepts(b'{"b2b1":0}')
+
+
+def test_a_member_that_is_asked_for_has_a_name_that_is_allowed() -> None:
+    long = {"not": {"propertyNames": {"maxLength": 5}}}
+    machine = Machine(Schema.read({"type": "object", "propertyNames": {"pattern": "^x{3}"}, **long}))
+    assert machine.accepts(b'{"xxxyyy":1}') and not machine.accepts(b'{"xxx":1}')
+    with pytest.raises(EmptyLanguageError):
+        Machine(Schema.read({"type": "object", "propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 4}))
 
 
 def test_names_are_counted_once() -> None:
