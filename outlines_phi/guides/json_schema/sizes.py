@@ -8,9 +8,10 @@ from itertools import combinations, islice
 from typing import final
 
 from ...errors import UnsupportedError
+from .composed import Composed
 from .formula import TRUE, Formula, both
 from .kinds import Kinds
-from .quoting import members, quoted, spelled_size
+from .quoting import members, spelled_size
 from .shapes import ArrayShape, ObjectShape, Some
 from .strings import StringSet
 
@@ -130,8 +131,8 @@ class Sizes:
             return strings.shortest + 1
         if strings.values is not None:
             return next(members(strings, ascii=self._ascii))[1]
-        automaton = quoted(strings, ascii=self._ascii)
-        return int(automaton.distances[automaton.start])
+        composed = Composed.of(strings, ascii=self._ascii)
+        return composed.size(composed.start)
 
     def of_name(self, name: str) -> int:
         """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""

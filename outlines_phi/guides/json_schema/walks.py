@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, final
 
 from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
 from .containers import Key
 from .forest import Forest, Tokens
 from .listed import Listed
@@ -220,7 +221,7 @@ class Walks:
                 self._follow(walk, state.closed(place), rest)
 
 
-def _later(one: Spelled | None, states: Mapping[ByteAutomaton, int], characters: int) -> Spelled | None:
+def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
     """Return where bytes lead after which none of some values begins like this: to states of automata, or nowhere."""
     if one is None or (isinstance(one, Listed) and not one.words.without):
         return None
