@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi import trie as module
-from outlines_phi.trie import CACHE_VARIABLE, Trie
+from outlines_phi.on_disk import CACHE_VARIABLE
+from outlines_phi.trie import Trie
 from outlines_phi.vocabulary import Vocabulary
 
 fixed = settings(derandomize=True, deadline=None)
