@@ -17,6 +17,7 @@ from .schema import Schema
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
 from .states import BEGINNINGS, WHITE, Edge, End, State
+from .tags import common, tags_of
 
 BLANKS = r"( |\n {0,64})?"
 """What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
@@ -180,9 +181,20 @@ class Machine:
         by_formula: dict[Formula, list[tuple[int, Any]]] = {}
         for place, formula, brought in asked:
             by_formula.setdefault(formula, []).append((place, brought))
+        tags = [tags_of(self.kinds, formula) for formula in by_formula] if len(by_formula) > 2 else []
+        tag = common(tags)
+        seen = set[Hashable]()
         cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
         rest: list[Formula] = []  # what says that none of the formulas so far holds
-        for formula, brought in by_formula.items():
+        for number, (formula, brought) in enumerate(by_formula.items()):
+            if tag is not False:
+                values = tags[number][tag]
+                if seen.isdisjoint(values):  # none of those so far is true of a value that this is true of
+                    seen |= values
+                    cells.append((formula, list(brought)))
+                    rest.append(negated(formula))
+                    continue
+                seen |= values
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), both(cell, negated(formula))
