@@ -188,9 +188,7 @@ class Object(State):
         own = StringSet.of_values(self._possible())
         if not own.is_empty:
             found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
-        asked = dict.fromkeys(
-            one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
-        )
+        asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
         cells = _told_apart(members.taken, tuple(asked))
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))

@@ -53,6 +53,7 @@ class Sizes:
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
         self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
 
@@ -88,16 +89,18 @@ class Sizes:
         if key not in self._open:
             self._open[key] = NEVER
             self._equations[key] = equation
-            self._waiting[key] = None
+            self._new.append(key)
         self._askers.setdefault(key, {})[self._asking] = None
         return self._open[key]
 
     def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
-        """Solve the equation, and those that it leads to; what is asked for is looked at next, so that none is inside another."""
-        self._open, self._equations, self._askers, self._waiting = {key: NEVER}, {key: equation}, {}, {key: None}
+        """Solve the equation, and those that it leads to; what was never looked at comes first, so that none is inside another."""
+        self._open, self._equations, self._askers = {key: NEVER}, {key: equation}, {}
+        self._new, self._waiting = [key], {}
         try:
-            while self._waiting:
-                self._asking, _ = self._waiting.popitem()
+            while self._new or self._waiting:
+                self._asking = self._new.pop() if self._new else next(iter(self._waiting))
+                self._waiting.pop(self._asking, None)
                 found = self._equations[self._asking]()
                 if found < self._open[self._asking]:
                     self._open[self._asking] = found
