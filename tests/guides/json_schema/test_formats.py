@@ -140,3 +140,16 @@ def test_every_calendar_day_is_a_date() -> None:
 def test_a_format_is_built_once_and_an_unknown_one_is_none() -> None:
     assert format_strings("uuid") is format_strings("uuid")
     assert format_strings("colour") is None and format_strings("regex") is None
+
+
+def test_formats_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    strings = formats._kept("a test", lambda: matching("^a+b?$"))()
+
+    def fail() -> StringSet:
+        raise AssertionError("it was not read from disk")
+
+    assert formats._kept("a test", fail)() == strings
+    (path,) = tmp_path.glob("format-*.npz")
+    path.write_bytes(b"damaged")
+    assert formats._kept("a test", lambda: matching("^a+b?$"))() == strings
