@@ -37,7 +37,7 @@ def save(name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".npz", delete=False) as file:
-            np.savez(file, **arrays)
+            np.savez(file, **dict[str, Any](arrays))
         os.replace(file.name, folder / f"{name}.npz")
     except OSError:
         return

@@ -68,7 +68,7 @@ class Composed:
         """Return the spellings of a set."""
         return cls(strings.code_automaton, ascii=ascii)
 
-    def steps(self, states: NDArray[np.int64], byte: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def steps(self, states: NDArray[np.int64], byte: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return the state after a byte each."""
         place = states & ((1 << self._bits) - 1)
         row = self._rows[states >> self._bits, self._column[place, byte]]

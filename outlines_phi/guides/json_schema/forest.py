@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 27
 """How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
 
 _VOCABULARIES = 4
-_forests: OrderedDict[str, Forest] = OrderedDict()
+_forests: OrderedDict[tuple[str, tuple[int, ...]], Forest] = OrderedDict()
 
 Kept = TypeVar("Kept")
 
@@ -80,11 +80,11 @@ class Forest:
         """Return the node that stands for some nodes of the trie, in ascending order."""
         if len(nodes) == 1:
             return int(nodes[0])
-        nodes = nodes.astype(np.int64)
-        key = nodes.tobytes()
+        wide = nodes.astype(np.int64)
+        key = wide.tobytes()
         if key not in self._numbers:
             self._numbers[key] = len(self.trie) + len(self._sets)
-            self._sets.append(nodes)
+            self._sets.append(wide)
         return self._numbers[key]
 
     def nodes(self, node: int) -> NDArray[np.int64]:

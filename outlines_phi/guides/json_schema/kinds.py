@@ -185,7 +185,7 @@ class Kinds:
                     elif parts[0] is not free:
                         alone.append(parts[0])
                 joint = free.joined(alone)
-                found = () if self._is_nothing(joint) else (joint,)
+                found: tuple[AShape, ...] = () if self._is_nothing(joint) else (joint,)
                 for parts in forked:
                     joined: dict[AShape, None] = {}
                     for left in found:

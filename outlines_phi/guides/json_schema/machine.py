@@ -181,20 +181,18 @@ class Machine:
         by_formula: dict[Formula, list[tuple[int, Any]]] = {}
         for place, formula, brought in asked:
             by_formula.setdefault(formula, []).append((place, brought))
-        tags = [tags_of(self.kinds, formula) for formula in by_formula] if len(by_formula) > 2 else []
-        tag = common(tags)
+        tags = common([tags_of(self.kinds, formula) for formula in by_formula]) if len(by_formula) > 2 else None
         seen = set[Hashable]()
         cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
         rest: list[Formula] = []  # what says that none of the formulas so far holds
         for number, (formula, brought) in enumerate(by_formula.items()):
-            if tag is not False:
-                values = tags[number][tag]
-                if seen.isdisjoint(values):  # none of those so far is true of a value that this is true of
-                    seen |= values
+            if tags is not None:
+                apart = seen.isdisjoint(tags[number])
+                seen |= tags[number]
+                if apart:  # none of those so far is true of a value that this is true of
                     cells.append((formula, list(brought)))
                     rest.append(negated(formula))
                     continue
-                seen |= values
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), both(cell, negated(formula))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from .formula import And, Formula, Kind, Member, Or, Required
@@ -31,14 +31,10 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     return found
 
 
-def common(tags: Iterable[Tags]) -> str | None | bool:
-    """Return a tag that all have; ``False`` where there is none."""
-    names: dict[str | None, None] | None = None
-    for one in tags:
-        names = dict.fromkeys(one) if names is None else {name: None for name in names if name in one}
-        if not names:
-            return False
-    return next(iter(names)) if names else False
+def common(tags: Sequence[Tags]) -> Sequence[frozenset[Hashable]] | None:
+    """Return the values of all under a tag that they have in common; ``None`` where there is none."""
+    names = [name for name in tags[0] if all(name in one for one in tags)] if tags else []
+    return [one[names[0]] for one in tags] if names else None
 
 
 def _scalars(kinds: Kinds, formula: Formula) -> frozenset[Hashable] | None:

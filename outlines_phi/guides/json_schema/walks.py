@@ -166,11 +166,12 @@ class Walks:
         along, taken = Walk([], [], []), list[int]()
         self._along(along, state, node, taken)
         loose = [one for one in spelled if isinstance(one, Counted) or (isinstance(one, Listed) and one.words.without)]
-        walked = dict.fromkeys((one.automaton, one.state) for one in spelled if isinstance(one, Walked))
-        if loose or walked:
-            begun = (*walked, *dict.fromkeys((one.automaton, one.state) for one in loose))
+        # The automaton of all strings comes last.
+        sets: list[Spelled] = [*(one for one in spelled if isinstance(one, Walked)), *loose]
+        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
+        if begun:
             counted = any(isinstance(one, Counted) and one.counts for one in loose)
-            self._many(walk, state, node, Split.of(self._forest, begun, node, counted=counted), taken)
+            self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
 

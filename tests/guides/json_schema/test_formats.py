@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 import uuid
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -12,7 +13,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from outlines_phi.automaton import ByteAutomaton
+from outlines_phi.guides.json_schema import formats
 from outlines_phi.guides.json_schema.formats import FORMATS, format_strings
+from outlines_phi.guides.json_schema.patterns import matching
+from outlines_phi.guides.json_schema.strings import StringSet
+from outlines_phi.on_disk import CACHE_VARIABLE
 from outlines_phi.reachability import UNREACHABLE
 
 CASES = {
