@@ -154,9 +154,20 @@ class ByteAutomaton:
         return {}
 
     @cached_property
-    def sizes(self) -> list[int]:
-        """:attr:`distances`, to be asked for one by one."""
+    def _sizes(self) -> list[int]:
         return self.distances.tolist()
+
+    def size(self, state: int) -> int:
+        """Return the least number of bytes from a state to an accepting one, or ``UNREACHABLE``."""
+        return self._sizes[state]
+
+    def steps(self, states: NDArray[np.int64], byte: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the state after a byte each."""
+        return self.targets[states, self.byte_class[byte]].astype(np.int64)
+
+    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which states are accepting."""
+        return self.accepting[states]
 
     def step(self, state: int, byte: int) -> int:
         """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from .listed import Listed
@@ -188,11 +188,8 @@ class Object(State):
         own = StringSet.of_values(self._possible())
         if not own.is_empty:
             found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
-        cells = [~StringSet.of_values(members.taken)]
-        for strings in dict.fromkeys(
-            one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
-        ):
-            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
+        cells = _told_apart(members.taken, tuple(asked))
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
             if self.after(member) is not None:
@@ -359,6 +356,15 @@ class Colon(State):
             return None
         value, after = self._found
         return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
+
+
+@lru_cache(maxsize=256)
+def _told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
+    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
+    cells = [~StringSet.of_values(taken)]
+    for strings in asked:
+        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+    return cells
 
 
 def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

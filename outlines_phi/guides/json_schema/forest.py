@@ -80,11 +80,11 @@ class Forest:
         """Return the node that stands for some nodes of the trie, in ascending order."""
         if len(nodes) == 1:
             return int(nodes[0])
-        ascending: NDArray[np.int64] = nodes.astype(np.int64)
-        key = ascending.tobytes()
+        wide = nodes.astype(np.int64)
+        key = wide.tobytes()
         if key not in self._numbers:
             self._numbers[key] = len(self.trie) + len(self._sets)
-            self._sets.append(ascending)
+            self._sets.append(wide)
         return self._numbers[key]
 
     def nodes(self, node: int) -> NDArray[np.int64]:

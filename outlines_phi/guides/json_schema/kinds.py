@@ -314,6 +314,12 @@ class Kinds:
                 return tuple(ObjectShape(least=low, most=high) for low, high in _outside(size.least, size.most))
         return None
 
+    def meant(self, formula: Formula) -> Formula:
+        """Return what is said where a reference is made."""
+        while isinstance(formula, Reference):
+            formula = self._definitions[formula.key]
+        return formula
+
     def _meant(self, formula: Formula) -> Formula:
         """Return what a reference, or its negation, stands for."""
         if isinstance(formula, Not):

@@ -87,8 +87,8 @@ class Words:
         on = at.on_path
         off = [byte for byte in range(256) if byte not in on]
         states = (self.automaton.step(at.state, byte) for byte in off)
-        least = min((1 + self.automaton.sizes[state] for state in states if state != DEAD), default=NEVER)
-        if least > self.automaton.sizes[at.state]:
+        least = min((1 + self.automaton.size(state) for state in states if state != DEAD), default=NEVER)
+        if least > self.automaton.size(at.state):
             for byte in on:
                 after = at.after(byte)
                 least = min(least, NEVER if after is None else 1 + after.size)
@@ -175,7 +175,7 @@ class Listed(NamedTuple):
         state = automaton.step(self.state, byte)
         if state == DEAD:
             return None
-        if automaton.sizes[state] == 0:
+        if automaton.size(state) == 0:
             return self._replace(state=state) if self.whole != self.words.without else None
         if self.low == self.high:
             return self._replace(state=state)
@@ -203,16 +203,16 @@ class Listed(NamedTuple):
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        if self.words.automaton.sizes[self.state] == 0:
+        if self.words.automaton.size(self.state) == 0:
             return 0
         if self.low == self.high:
-            return self.words.automaton.sizes[self.state]
+            return self.words.automaton.size(self.state)
         return self.words.size(self)
 
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return self.words.automaton.sizes[self.state] == 0
+        return self.words.automaton.size(self.state) == 0
 
 
 def _character(spelling: bytes) -> str:

@@ -18,6 +18,7 @@ from .schema import Schema
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
 from .states import BEGINNINGS, WHITE, Edge, State
+from .tags import common, tags_of
 from .template import Template
 from .unsatisfiable import culprit
 
@@ -213,9 +214,18 @@ class Machine:
         by_formula: dict[Formula, list[tuple[int, Any]]] = {}
         for place, formula, brought in asked:
             by_formula.setdefault(formula, []).append((place, brought))
+        tags = common([tags_of(self.kinds, formula) for formula in by_formula]) if len(by_formula) > 2 else None
+        seen = set[Hashable]()
         cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
         rest: list[Formula] = []  # what says that none of the formulas so far holds
-        for formula, brought in by_formula.items():
+        for number, (formula, brought) in enumerate(by_formula.items()):
+            if tags is not None:
+                apart = seen.isdisjoint(tags[number])
+                seen |= tags[number]
+                if apart:  # none of those so far is true of a value that this is true of
+                    cells.append((formula, list(brought)))
+                    rest.append(negated(formula))
+                    continue
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), both(cell, negated(formula))

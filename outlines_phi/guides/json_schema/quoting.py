@@ -115,6 +115,11 @@ def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
     return _Spellings(strings, ascii=ascii)
 
 
+def spelling_of(bounds: tuple[int, ...], classes: tuple[int, ...], *, ascii: bool) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, by the first of each run and its class, and where it begins."""
+    return (_in_ascii if ascii else _in_json)(bounds, classes)
+
+
 @lru_cache(maxsize=256)
 def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
     """Return the spelling of characters inside a JSON string, and where it begins."""

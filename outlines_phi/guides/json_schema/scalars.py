@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
 from .listed import Listed, Words
-from .quoting import free, quoted
+from .quoting import free
 from .sizes import NEVER
 from .states import Edge, State
 from .strings import Interval, StringSet
@@ -109,7 +110,7 @@ class Counted(NamedTuple):
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        size = self.automaton.sizes[self.state]
+        size = self.automaton.size(self.state)
         if not size:
             return 0 if self.closes(0) else NEVER
         # What is begun is one character.
@@ -120,13 +121,13 @@ class Counted(NamedTuple):
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return self.automaton.sizes[self.state] == 0
+        return self.automaton.size(self.state) == 0
 
 
 class Walked(NamedTuple):
-    """How far a string is spelled as a member of a regular set: a state of the automaton of its spellings."""
+    """How far a string is spelled as a member of a regular set: a state of its spellings."""
 
-    automaton: ByteAutomaton
+    automaton: Composed
     state: int
 
     def after(self, byte: int) -> Walked | None:
@@ -137,12 +138,12 @@ class Walked(NamedTuple):
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        return self.automaton.sizes[self.state]
+        return self.automaton.size(self.state)
 
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return self.automaton.sizes[self.state] == 0
+        return self.automaton.size(self.state) == 0
 
 
 Spelled: TypeAlias = Counted | Listed | Walked
@@ -156,8 +157,8 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
     if strings.lengths is not None:
         automaton = free(ascii=ascii)
         return Counted(strings.lengths, automaton, automaton.start)
-    automaton = quoted(strings, ascii=ascii)
-    return Walked(automaton, automaton.start)
+    composed = Composed.of(strings, ascii=ascii)
+    return Walked(composed, composed.start)
 
 
 @final

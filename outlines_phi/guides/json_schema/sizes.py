@@ -8,9 +8,10 @@ from itertools import combinations, islice
 from typing import final
 
 from ...errors import UnsupportedError
+from .composed import Composed
 from .formula import Formula, both
 from .kinds import Kinds
-from .quoting import members, quoted, spelled_size
+from .quoting import members, spelled_size
 from .shapes import ArrayShape, ObjectShape, Some
 from .strings import StringSet
 
@@ -52,6 +53,7 @@ class Sizes:
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
         self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
         self._allowed: dict[Hashable, tuple[StringSet, ...]] = {}
@@ -88,16 +90,18 @@ class Sizes:
         if key not in self._open:
             self._open[key] = NEVER
             self._equations[key] = equation
-            self._waiting[key] = None
+            self._new.append(key)
         self._askers.setdefault(key, {})[self._asking] = None
         return self._open[key]
 
     def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
-        """Solve the equation, and those that it leads to; what is asked for is looked at next, so that none is inside another."""
-        self._open, self._equations, self._askers, self._waiting = {key: NEVER}, {key: equation}, {}, {key: None}
+        """Solve the equation, and those that it leads to; what was never looked at comes first, so that none is inside another."""
+        self._open, self._equations, self._askers = {key: NEVER}, {key: equation}, {}
+        self._new, self._waiting = [key], {}
         try:
-            while self._waiting:
-                self._asking, _ = self._waiting.popitem()
+            while self._new or self._waiting:
+                self._asking = self._new.pop() if self._new else next(iter(self._waiting))
+                self._waiting.pop(self._asking, None)
                 found = self._equations[self._asking]()
                 if found < self._open[self._asking]:
                     self._open[self._asking] = found
@@ -131,8 +135,8 @@ class Sizes:
             return strings.shortest + 1
         if strings.values is not None:
             return next(members(strings, ascii=self._ascii))[1]
-        automaton = quoted(strings, ascii=self._ascii)
-        return int(automaton.distances[automaton.start])
+        composed = Composed.of(strings, ascii=self._ascii)
+        return composed.size(composed.start)
 
     def of_name(self, name: str) -> int:
         """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""

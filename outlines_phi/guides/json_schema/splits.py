@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
 from .forest import Forest, Tokens
 from .scalars import Spelled, Walked
 from .states import WHITE
 
-Begun = tuple[tuple[ByteAutomaton, int], ...]
+Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
 """Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all
 strings; a string that another accepts as well is closed by that."""
 
@@ -60,7 +61,7 @@ class Split:
             lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
         )
 
-    def states(self, stay: Stay) -> dict[ByteAutomaton, int]:
+    def states(self, stay: Stay) -> dict[ByteAutomaton | Composed, int]:
         """Return the state of each automaton behind tokens that stay in the string."""
         return {automaton: state for (automaton, _), state in zip(self._begun, stay.states, strict=True)}
 
@@ -93,10 +94,8 @@ class Split:
             children, per_node = trie.below(nodes)
             above = np.repeat(np.arange(len(nodes)), per_node)
             byte, count = trie.byte[children], count[above]
-            at = np.array(
-                [one.targets[at[k, above], one.byte_class[byte]] for k, one in enumerate(automata)], dtype=np.int64
-            ).reshape(len(automata), len(children))
-            ended = np.array([one.accepting[at[k]] for k, one in enumerate(automata)])
+            at = np.array([one.steps(at[k, above], byte) for k, one in enumerate(automata)])
+            ended = np.array([one.closed(at[k]) for k, one in enumerate(automata)])
             closing = ended.any(0)
             if closing.any():
                 closed.append((children[closing], ended[:, closing].argmax(0), count[closing]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, final
 
 from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
 from .containers import Key
 from .forest import Forest, Tokens
 from .listed import Listed
@@ -164,11 +165,12 @@ class Walks:
         along, taken = Walk([], [], []), list[int]()
         self._along(along, state, node, taken)
         loose = [one for one in spelled if isinstance(one, Counted) or (isinstance(one, Listed) and one.words.without)]
-        walked = dict.fromkeys((one.automaton, one.state) for one in spelled if isinstance(one, Walked))
-        if loose or walked:
-            begun = (*walked, *dict.fromkeys((one.automaton, one.state) for one in loose))
+        # The automaton of all strings comes last.
+        sets: list[Spelled] = [*(one for one in spelled if isinstance(one, Walked)), *loose]
+        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
+        if begun:
             counted = any(isinstance(one, Counted) and one.counts for one in loose)
-            self._many(walk, state, node, Split.of(self._forest, begun, node, counted=counted), taken)
+            self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)
 
@@ -219,7 +221,7 @@ class Walks:
                 self._follow(walk, state.closed(place), rest)
 
 
-def _later(one: Spelled | None, states: Mapping[ByteAutomaton, int], characters: int) -> Spelled | None:
+def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
     """Return where bytes lead after which none of some values begins like this: to states of automata, or nowhere."""
     if one is None or (isinstance(one, Listed) and not one.words.without):
         return None
