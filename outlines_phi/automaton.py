@@ -75,6 +75,11 @@ class ByteAutomaton:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def used(self) -> frozenset[int]:
+        """The bytes that lead somewhere."""
+        return frozenset(np.flatnonzero((self.targets != DEAD).any(axis=0)[self.byte_class]).tolist())
+
     def members_up_to(self, most: int, longest: int) -> list[bytes] | None:
         """Return the accepted texts, the shortest first; ``None`` where they are more than ``most``, or longer than ``longest``."""
         found: list[bytes] = []
@@ -143,6 +148,33 @@ class ByteAutomaton:
         """``int32[S]``: the least number of bytes from each state to an accepting one, or ``UNREACHABLE``."""
         source, column = np.nonzero(self.targets)
         return distances(source, self.targets[source, column], np.flatnonzero(self.accepting), len(self))
+
+    @cached_property
+    def _rows(self) -> dict[int, list[int]]:
+        return {}
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return self.distances.tolist()
+
+    def size(self, state: int) -> int:
+        """Return the least number of bytes from a state to an accepting one, or ``UNREACHABLE``."""
+        return self._sizes[state]
+
+    def steps(self, states: NDArray[np.int64], byte: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the state after a byte each."""
+        return self.targets[states, self.byte_class[byte]].astype(np.int64)
+
+    def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which states are accepting."""
+        return self.accepting[states]
+
+    def step(self, state: int, byte: int) -> int:
+        """Return the state after a byte; many times as fast as through arrays, once the state was asked for."""
+        row = self._rows.get(state)
+        if row is None:
+            row = self._rows[state] = self.targets[state, self.byte_class].tolist()
+        return row[byte]
 
     @property
     def is_empty(self) -> bool:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zipfile
 from collections import OrderedDict
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import final
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
+from .on_disk import load, save
 from .spans import spans
 from .vocabulary import Vocabulary
-
-CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
-"""Environment variable: the folder where tries are kept between processes; empty for none."""
 
 _FORMAT = 1
 """Part of the name of a kept file; raised when its content changes meaning."""
@@ -68,18 +61,6 @@ class Trie:
         """``int32[N + 1]``: the children of node ``n`` are ``first_child[n]`` to ``first_child[n + 1]``."""
         counts = np.bincount(self.parent[1:], minlength=len(self))
         return np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int32)
-
-    def depth(self, node: int) -> int:
-        """Return how many bytes lead to a node."""
-        return int(self.levels.searchsorted(node, side="right")) - 1
-
-    def text(self, node: int) -> bytes:
-        """Return the bytes that lead to a node."""
-        found = bytearray()
-        while node:
-            found.append(self.byte[node])
-            node = int(self.parent[node])
-        return bytes(found[::-1])
 
     def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the children of ``nodes``, those of each together, and how many each has."""
@@ -134,43 +115,21 @@ class Trie:
         if name in _memory:
             _memory.move_to_end(name)
             return _memory[name]
-        folder = _folder()
-        path = folder / f"trie-{_FORMAT}-{name}.npz" if folder else None
-        trie = _read(path, len(vocabulary)) if path else None
+        trie = cls._loaded(f"trie-{_FORMAT}-{name}", len(vocabulary))
         if trie is None:
             trie = cls.build(vocabulary.tokens)
-            if path:
-                _write(trie, path)
+            save(f"trie-{_FORMAT}-{name}", {field.name: getattr(trie, field.name) for field in fields(cls)})
         _memory[name] = trie
         while len(_memory) > _KEPT:
             _memory.popitem(last=False)
         return trie
 
-
-def _folder() -> Path | None:
-    folder = os.environ.get(CACHE_VARIABLE)
-    if folder is None:
-        return Path(platformdirs.user_cache_dir("outlines_phi"))
-    return Path(folder) if folder else None
-
-
-def _read(path: Path, size: int) -> Trie | None:
-    """Return the trie kept at ``path``; ``None`` if there is none, or not a whole one for ``size`` ids."""
-    try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            trie = Trie(**{field.name: arrays[field.name] for field in fields(Trie)})
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
-        return None
-    whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
-    return trie if whole else None
-
-
-def _write(trie: Trie, path: Path) -> None:
-    """Keep ``trie`` at ``path``; another process sees all of it or nothing. A folder that refuses is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-            np.savez(file, **{field.name: getattr(trie, field.name) for field in fields(Trie)})
-        os.replace(file.name, path)
-    except OSError:
-        return
+    @classmethod
+    def _loaded(cls, name: str, size: int) -> Trie | None:
+        """Return the trie kept under a name; ``None`` if there is none, or not a whole one for ``size`` ids."""
+        arrays = load(name)
+        if arrays is None or arrays.keys() != {field.name for field in fields(cls)}:
+            return None
+        trie = cls(**arrays)
+        whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
+        return trie if whole else None

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import auto_calls, ban_laws, ban_page, control, report, table
+from benchmarks import auto_calls, ban_laws, ban_page, control, maskbench, report, table
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
+from benchmarks.schema_engines import Ours
+from benchmarks.schema_trials import Speller, Trial, tried
+from outlines_phi.vocabulary import Vocabulary
 
 NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
 GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
@@ -99,8 +103,62 @@ def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest
 def test_every_benchmark_is_run() -> None:
     folder = Path(report.__file__).parent
     programs = {path.stem for path in folder.glob("*.py") if "typer.run(main)" in path.read_text()}
-    names = {getattr(run, "values", run)[0] for run in RUNS} | {"control"}
+    names = {getattr(run, "values", run)[0] for run in RUNS} | {"control", "maskbench"}
     assert programs <= names | {"fidelity"}, "a benchmark that no test runs breaks silently"
+
+
+TASKS = {
+    "pass": {"schema": {"type": "object", "properties": {"a": {"type": "integer"}}}, "tests": [{"valid": True, "data": {"a": 1}}]},
+    "refused": {"schema": {"$ref": "elsewhere.json"}, "tests": [{"valid": True, "data": 1}]},
+    "rejects valid": {  # members come in the order of the schema
+        "schema": {"properties": {"a": {}, "b": {}}}, "tests": [{"valid": True, "data": {"b": 1, "a": 1}}],
+    },
+}  # fmt: skip
+
+
+@NEEDS_TEKKEN
+@pytest.mark.skipif(find_spec("llguidance") is None, reason="llguidance is measured")
+def test_schemas_are_measured_in_forks(results: Path, tmp_path: Path) -> None:
+    data, suite, log = tmp_path / "data", tmp_path / "suite", tmp_path / "log"
+    data.mkdir()
+    (suite / "optional").mkdir(parents=True)
+    for name, task in TASKS.items():
+        (data / f"{name}.json").write_text(json.dumps(task))
+    tests = [{"valid": True, "data": 1}, {"valid": False, "data": "x"}]
+    group = [{"description": "a number", "schema": {"type": "number"}, "tests": tests}]
+    (suite / "type.json").write_text(json.dumps(group))
+    (suite / "optional" / "left.json").write_text("out")
+    maskbench.main(maskbench=str(data), suite=str(suite), engines="ours;llguidance", texts=2, log=str(log))
+    found = kept(results)
+    assert list(found) == ["maskbench", "maskbench_times", "schema_suite"]
+    ours, other = found["maskbench"]["rows"]
+    assert ours[0] == "ours" and ours[1:7] == other[1:7] == [1, 1, 1, 0, 0, 0]
+    assert ours[7:10] == ["1 of 3"] * 3 and ours[10:] == [4, 0, 0]
+    assert [row[:2] for row in found["maskbench_times"]["rows"]] == [["ours", 2], ["llguidance", 2]]
+    assert [row[1:] for row in found["schema_suite"]["rows"]] == [[2, 0, 0, 0, 0, 0]] * 2
+    for result in found.values():
+        assert all(len(row) == len(result["columns"]) for row in result["rows"]) and result["title"] in table.markdown(
+            result
+        )
+    verdicts = [(line["name"], line["verdict"]) for line in map(json.loads, log.read_text().splitlines())]
+    assert verdicts[:3] == [(name, name) for name in TASKS]
+
+
+class Endless(Ours):
+    """An engine that does not come back, or asks for more memory than there is, as the schema says."""
+
+    def compile(self, schema: Any) -> None:
+        while schema == "forever":
+            pass
+        bytearray(2**33)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds on memory are those of Linux")
+def test_a_schema_that_takes_too_long_or_too_much_is_cut_off() -> None:
+    vocabulary = Vocabulary.from_tokens(["<eos>", "1"], 0)
+    for schema, how in (("forever", "timeout"), ("much", "failed")):
+        trial = Trial(Endless(vocabulary), Speller(vocabulary), {"schema": schema, "tests": []}, texts=1, timed=True)
+        assert tried(trial, seconds=1, gigabytes=1).verdict(trial.task) == how
 
 
 def test_our_side_of_the_comparison_with_genlm_control() -> None:

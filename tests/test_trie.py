@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outlines_phi import on_disk
 from outlines_phi import trie as module
-from outlines_phi.trie import CACHE_VARIABLE, Trie
+from outlines_phi.on_disk import CACHE_VARIABLE
+from outlines_phi.trie import Trie
 from outlines_phi.vocabulary import Vocabulary
 
 fixed = settings(derandomize=True, deadline=None)
@@ -104,7 +106,7 @@ def test_a_damaged_file_is_built_again(vocabulary: Vocabulary, tmp_path: Path, d
     module._memory.clear()
     assert same(Trie.of(vocabulary), built)
     module._memory.clear()
-    assert module._read(path, len(vocabulary)) is not None, "the damaged file was replaced"
+    assert Trie._loaded(path.stem, len(vocabulary)) is not None, "the damaged file was replaced"
 
 
 def test_a_file_for_another_vocabulary_is_not_used(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -131,5 +133,5 @@ def test_a_folder_that_cannot_be_made_is_no_error(
 
 def test_the_platform_folder_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
-    folder = module._folder()
+    folder = on_disk._folder()
     assert folder is not None and folder.name == "outlines_phi"

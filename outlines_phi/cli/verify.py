@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..counted import counted
-from ..errors import UnsupportedError, warn_of_schema
+from ..errors import UnsupportedError
 from ..guides.grammar.finding import Verdict
 from ..guides.grammar.library import NAMES
 from ..guides.grammar.reader import read_grammar
@@ -25,8 +25,8 @@ from ..guides.grammar.subject import Subject
 from ..guides.grammar.verify import CHECKS, DEPTH, MOST, Check, Verification
 from ..guides.grammar.verify import verify as run_checks
 from ..lm import bundled
-from ..plugin.core_schema.forms import what_is_dropped
-from ..plugin.output_types import dropped, to_pattern
+from ..plugin.json_text import JSONText
+from ..plugin.output_types import GrammarText, to_language
 from ..vocabulary import Vocabulary
 from .ending import FAILED, Debug
 from .model import BUNDLED
@@ -111,10 +111,13 @@ def _subject(
             "--regex."
         )
     name, output_type = read_output_type(*given)
-    if left_out := dropped(output_type):
-        warn_of_schema(what_is_dropped(left_out))
-    fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
-    return name, Subject.of_pattern(to_pattern(output_type), vocabulary, fault=fault, **options)
+    match language := to_language(output_type):
+        case GrammarText():
+            return name, Subject.of_grammar(read_grammar(language.text), vocabulary, **options)
+        case JSONText():
+            fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
+            return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)
+    return name, Subject.of_pattern(language, vocabulary, **options)
 
 
 def _tokenizer(name: str) -> Any:

@@ -15,11 +15,11 @@ from outlines.processors import OutlinesLogitsProcessor
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
-from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError, warn_of_schema
+from ..errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ..guides.banned import BannedPhrases
 from ..guides.banning import BanningGuide
 from ..guides.engine import Stopped
-from ..guides.foreign.engine import Engine, Kind, Source
+from ..guides.foreign.engine import Engine, Source
 from ..guides.foreign.engines import ENGINES
 from ..guides.foreign.guide import EngineGuide
 from ..guides.fsm import FSMGuide
@@ -33,16 +33,13 @@ from ..guides.product import banned, free_text
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..vocabulary import Vocabulary
-from .backends import engine_name, to_source
-from .core_schema.forms import what_is_dropped
-from .output_types import GrammarText, dropped, patterns, to_language
+from .backends import OWN, engine_name, to_source
+from .json_text import JSONText
+from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 from .processor import TableLogitsProcessor
 
 KEPT = 32
 """Patterns, tables, and tables without banned phrases, kept per model."""
-
-Asked = tuple[str | GrammarText, tuple[str, ...]]
-"""A language, and what it leaves out of the JSON schemas that it was made from."""
 
 Kept = TypeVar("Kept")
 
@@ -68,8 +65,8 @@ class CompiledTypes:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
-        self._languages: OrderedDict[type, tuple[Any, Asked]] = OrderedDict()
-        self._by_language: OrderedDict[Asked, Table] = OrderedDict()
+        self._languages: OrderedDict[type, tuple[Any, Language]] = OrderedDict()
+        self._by_language: OrderedDict[Language, Table] = OrderedDict()
         self._by_content: OrderedDict[bytes, Table] = OrderedDict()
         self._by_ban: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
         self._by_source: OrderedDict[tuple[str, Source], Table] = OrderedDict()
@@ -142,11 +139,10 @@ class CompiledTypes:
         with self._compiling:
             if engine is not None:
                 return self._of_engine(engine, to_source(output_type, engine), output_type)
-            language, left_out = asked = self._language(output_type)
-            if asked not in self._by_language:
-                self._by_language[asked] = self._table(language, output_type)
-                _warn(left_out)
-            return _touch(self._by_language, asked)
+            language = self._language(output_type, backend)
+            if language not in self._by_language:
+                self._by_language[language] = self._table(language, output_type)
+            return _touch(self._by_language, language)
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows.
@@ -194,8 +190,6 @@ class CompiledTypes:
             self._engines[name] = ENGINES[name](self._vocabulary)
         if (name, source) not in self._by_source:
             self._by_source[name, source] = Table(EngineGuide(self._engines[name], source, self._vocabulary))
-            if source.kind is Kind.REGEX:  # a schema in it was written as one here, not by the engine
-                _warn(dropped(output_type))
         return _touch(self._by_source, (name, source))
 
     def _readable(self, language: Any) -> Table:
@@ -210,19 +204,24 @@ class CompiledTypes:
                 )
         return self.of(language)
 
-    def _table(self, language: str | GrammarText, output_type: Any) -> Table:
-        if isinstance(language, GrammarText):
-            return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+    def _table(self, language: Language, output_type: Any) -> Table:
+        match language:
+            case GrammarText():
+                return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+            case JSONText():
+                return Table(language.guide(self._vocabulary))
         return self._lifted(_automaton(language, output_type))
 
-    def _language(self, output_type: Any) -> Asked:
+    def _language(self, output_type: Any, backend: str | None) -> Language:
+        if backend == OWN:
+            return to_core_language(output_type)
         # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
         # has another core schema.
         schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         if schema is None:
-            return to_language(output_type), dropped(output_type)
+            return to_language(output_type)
         if output_type not in self._languages or self._languages[output_type][0] is not schema:
-            self._languages[output_type] = (schema, (to_language(output_type), dropped(output_type)))
+            self._languages[output_type] = (schema, to_language(output_type))
         return _touch(self._languages, output_type)[1]
 
     def _checked(self, table: Table) -> Table:
@@ -256,11 +255,6 @@ class CompiledTypes:
         if key not in self._by_content:
             self._by_content[key] = Table(guide())
         return _touch(self._by_content, key)
-
-
-def _warn(left_out: tuple[str, ...]) -> None:
-    if left_out:
-        warn_of_schema(what_is_dropped(left_out))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 from ..automaton import DEAD
+from ..guides.json_schema.machine import Configuration
 from ..guides.regex import compile_regex
+from .json_text import JSONText
+from .output_types import Language
 
 
 class Format(ABC):
-    """A regular language whose members stand for values.
-
-    Attributes
-    ----------
-    pattern
-        The language, in the dialect of Outlines.
-    """
-
-    pattern: str
+    """A language whose members stand for values."""
 
     @abstractmethod
     def read(self, text: str) -> Any:
         """Return the value that ``text``, a member, stands for; whatever the type raises where it refuses it."""
 
+    @abstractmethod
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        """Yield where a member that begins at ``begin`` of a text may end, nearest first."""
+
     def holds(self, text: str) -> bool:
         """Return whether ``text`` is a member."""
-        return compile_regex(self.pattern).accepts(text.encode())
+        written = text.encode()
+        return len(written) in self.ends(written, 0)
 
 
 @final
 @dataclass(frozen=True)
 class Parsed(Format):
-    """The members of a pattern, each read by ``parse``."""
+    """The members of a language, each read by ``parse``."""
 
-    pattern: str
+    language: Language
     parse: Callable[[str], Any]
 
     def read(self, text: str) -> Any:
         return self.parse(text)
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        return ends(self.language, text, begin)
 
 
 @final
 @dataclass(frozen=True)
 class Derived(Format):
-    """The texts of a context-free grammar, read by ``parse``. They have no pattern, so this is no part of another format."""
+    """The texts of a context-free grammar, read by ``parse``. No other format has them as a part."""
 
     parse: Callable[[str], Any]
 
     def read(self, text: str) -> Any:
         return self.parse(text)
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        raise AssertionError("a grammar is no part of another format")
 
 
 @final
@@ -62,15 +67,12 @@ class Named(Format):
 
     values: dict[str, Any]
 
-    @property
-    def pattern(self) -> str:  # type: ignore[override]
-        return "|".join(map(re.escape, self.values))
-
     def read(self, text: str) -> Any:
         return self.values[text]
 
-    def holds(self, text: str) -> bool:
-        return text in self.values
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        written = map(str.encode, self.values)
+        yield from sorted(begin + len(one) for one in written if text.startswith(one, begin))
 
 
 @final
@@ -79,13 +81,13 @@ class Quoted(Format):
     """A format between quotation marks."""
 
     inner: Format
-    pattern: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", f'"(?:{self.inner.pattern})"')
 
     def read(self, text: str) -> Any:
         return self.inner.read(text[1:-1])
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        if text.startswith(b'"', begin):
+            yield from (end + 1 for end in self.inner.ends(text, begin + 1) if text.startswith(b'"', end))
 
 
 @final
@@ -94,10 +96,6 @@ class OneOf(Format):
     """Alternatives. A text that several of them hold is read by the first that takes it."""
 
     alternatives: Sequence[Format]
-    pattern: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", "|".join(f"(?:{part.pattern})" for part in self.alternatives))
 
     def read(self, text: str) -> Any:
         refused: Exception = ValueError(f"{text!r:.80} is not in the format.")
@@ -109,6 +107,9 @@ class OneOf(Format):
                     refused = error
         raise refused
 
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        yield from sorted({end for part in self.alternatives for end in part.ends(text, begin)})
+
 
 @final
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ class Row(Format):
 
     Attributes
     ----------
-    pattern
-        The language of the whole.
+    language
+        That of the whole.
     cells
         The formats in turn, each with the text that separates it from the next.
     endless
@@ -127,7 +128,7 @@ class Row(Format):
         Makes the value of the values of the cells.
     """
 
-    pattern: str
+    language: Language
     cells: Sequence[tuple[Format, str]]
     endless: bool
     build: Callable[[list[Any]], Any]
@@ -139,6 +140,9 @@ class Row(Format):
         return self.build(
             [self.cells[i % len(self.cells)][0].read(body[a:b].decode()) for i, (a, b) in enumerate(spans)]
         )
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        return ends(self.language, text, begin)
 
     def _spans(self, body: bytes) -> list[tuple[int, int]]:
         """Return where each cell begins and ends; of several ways to cut, the one with the shortest first cells."""
@@ -166,14 +170,30 @@ class Row(Format):
         """Yield where the cell of ``column`` that begins at ``begin`` may end, nearest first."""
         form, separator = self.cells[column]
         last = column == len(self.cells) - 1
-        automaton = compile_regex(form.pattern)
-        state = automaton.start
-        for position in range(begin, len(body) + 1):
-            if automaton.accepting[state]:
-                goes_on = (self.endless or not last) and body.startswith(separator.encode(), position)
-                if goes_on or (last and position == len(body)):
-                    yield position
-            if position < len(body):
-                state = int(automaton.targets[state, automaton.byte_class[body[position]]])
-            if state == DEAD:
-                return
+        for end in form.ends(body, begin):
+            goes_on = (self.endless or not last) and body.startswith(separator.encode(), end)
+            if goes_on or (last and end == len(body)):
+                yield end
+
+
+def ends(language: Language, text: bytes, begin: int) -> Iterator[int]:
+    """Yield where a member of a language that begins at ``begin`` of a text may end, nearest first."""
+    match language:
+        case JSONText(machine=machine):
+            at: Configuration | None = machine.start
+            for end in range(begin, len(text) + 1):
+                if at is None:
+                    return
+                if machine.size(at) == 0:
+                    yield end
+                at = machine.advance(at, text[end]) if end < len(text) else None
+        case str():
+            automaton = compile_regex(language)
+            state = automaton.start
+            for end in range(begin, len(text) + 1):
+                if automaton.accepting[state]:
+                    yield end
+                if end < len(text):
+                    state = int(automaton.targets[state, automaton.byte_class[text[end]]])
+                if state == DEAD:
+                    return

@@ -31,7 +31,7 @@ from .formats import Named, Parsed
 from .mistakes import no_model
 from .model import PhiTransformers
 from .options import Unset, resolve_constraint
-from .output_types import to_json, to_pattern
+from .output_types import to_json, to_language
 from .samplers import Sampler, multinomial, particles
 from .values import ValueReader, reader
 
@@ -79,7 +79,7 @@ def json(
     match schema_object:
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
-            read = ValueReader(schema_object, Parsed(to_pattern(schema), partial(_member, schema_object)))
+            read = ValueReader(schema_object, Parsed(to_language(schema), partial(_member, schema_object)))
             return _generator(
                 model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
             )

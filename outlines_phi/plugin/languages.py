@@ -16,6 +16,7 @@ from ..fidelity.languages import dyck, of_canonical, of_single_bytes
 from ..guides.fsm import FSMGuide
 from ..guides.regex import compile_regex
 from ..guides.table import Table
+from .backends import OWN
 from .model import PhiTransformers
 
 Build = Callable[[PhiTransformers], Table]
@@ -129,8 +130,9 @@ def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, sin
 
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
+    # What outlines_core makes of the type: few enough texts that the truth about them is known.
     title += ", all spellings, free whitespace"
-    table: Build = lambda model: model.table(output_type)  # noqa: E731
+    table: Build = lambda model: model.table(output_type, backend=OWN)  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
 
 

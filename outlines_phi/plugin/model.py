@@ -44,7 +44,7 @@ from .draft_sources import DraftSources
 from .hosting import Loop, refuse_options
 from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
-from .output_types import to_term
+from .output_types import holds_json, to_term
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .progress import telling
 from .search import best_texts, texts
@@ -323,7 +323,7 @@ class PhiTransformers(Transformers):
 
         Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`; ``backend`` as for its ``of_type``.
         """
-        if engine_name(backend) is not None and output_type is not None:
+        if backend is not None and output_type is not None:
             output_type = self.compiled.of_type(output_type, backend)
         return self.compiled.without(output_type, ban, watched=watched)
 
@@ -394,7 +394,12 @@ class PhiTransformers(Transformers):
         if "banned_phrases" in keywords:  # read once, whatever yields them
             keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
         banning = keywords.get("banned_phrases", self.banned_phrases) is not None
-        plain = "lm" not in vars(self) or engine is not None
-        if output_type is None or (not (corrected or banning) and (plain or isinstance(to_term(output_type), CFG))):
+        plain = not (corrected or banning)
+        if output_type is None or (plain and (engine is not None or self._as_outlines(output_type))):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type, backend=backend)))
+
+    def _as_outlines(self, output_type: Any) -> bool:
+        """Return whether Outlines itself masks for an output type, if nothing is to be corrected."""
+        term = to_term(output_type)
+        return isinstance(term, CFG) or ("lm" not in vars(self) and not holds_json(term))

@@ -6,24 +6,24 @@ import json
 import re
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from .core_schema.forms import to_core
+from .core_schema import check_core
+from .json_text import JSONText
 from .mistakes import no_format, too_deep
+from .python_schemas import schemas_within
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
 
 
 def to_pattern(output_type: Any) -> str:
-    """Return the regular expression of an output type: the one that Outlines compiles for it, with JSON schemas read right.
-
-    What a JSON schema says and its regular expression does not is in :func:`dropped`. Nothing here warns of it.
+    """Return the regular expression that Outlines compiles for an output type.
 
     Parameters
     ----------
@@ -52,16 +52,31 @@ class GrammarText:
     text: str
 
 
-def to_language(output_type: Any) -> str | GrammarText:
-    """Return the regular expression of an output type, or its context-free grammar; errors as :func:`to_pattern`.
+Language: TypeAlias = str | GrammarText | JSONText
+"""A regular expression, a context-free grammar, or JSON values and what they stand in."""
+
+
+def to_language(output_type: Any) -> Language:
+    """Return what an output type lets be written; errors as :func:`to_pattern`.
 
     ``dict`` means JSON of any shape, a grammar in Outlines.
     """
     term = to_term(output_type)
+    if isinstance(term, CFG):
+        return GrammarText(term.definition)
+    _check(term, output_type)
+    if not holds_json(term):
+        return _to_regex(term, output_type)
+    return JSONText.of(term, schemas_within(output_type))
+
+
+def to_core_language(output_type: Any) -> str | GrammarText:
+    """Return the regular expression of an output type as outlines_core has it, or its grammar; errors as :func:`to_pattern`."""
+    term = to_term(output_type)
     return GrammarText(term.definition) if isinstance(term, CFG) else _to_regex(term, output_type)
 
 
-def _to_regex(term: Term, output_type: Any) -> str:
+def _check(term: Term, output_type: Any) -> None:
     if any(isinstance(part, CFG) for part in _parts(term)):
         raise UnsupportedError(
             "A context-free grammar was given as a part of an output type (dict means JSON of any shape, a grammar in Outlines), "
@@ -69,8 +84,14 @@ def _to_regex(term: Term, output_type: Any) -> str:
         )
     if any(not alternatives for alternatives in _choices(term)):
         raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
+
+
+def _to_regex(term: Term, output_type: Any) -> str:
+    _check(term, output_type)
     try:
-        return to_regex(_as_core(term))
+        for schema in _schemas(term):
+            check_core(schema.schema)
+        return to_regex(term)
     except OutlinesPhiError:
         raise
     except RecursionError:
@@ -81,29 +102,9 @@ def _to_regex(term: Term, output_type: Any) -> str:
         raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
 
 
-def _as_core(term: Term) -> Term:
-    """Return the same term with its JSON schemas as outlines_core reads them right."""
-    if isinstance(term, JsonSchema):
-        read = copy(term)
-        read.schema = to_core(term.schema).text
-        return read
-    if isinstance(term, Choice):
-        return Choice([_as_core(python_types_to_terms(item)) for item in term.items])
-    changed = {
-        name: _as_core(part) if isinstance(part, Term) else [_as_core(one) for one in part]
-        for name in ("term", "terms")
-        if (part := getattr(term, name, None)) is not None
-    }
-    return replace(term, **changed) if changed else term
-
-
-def dropped(output_type: Any) -> tuple[str, ...]:
-    """Return the JSON pointers of the keywords that the regular expression of an output type does not honour.
-
-    Errors are those of :func:`to_pattern`.
-    """
-    schemas = (schema.schema for schema in _schemas(to_term(output_type)))
-    return tuple(dict.fromkeys(pointer for schema in schemas for pointer in to_core(schema).dropped))
+def holds_json(term: Term) -> bool:
+    """Return whether a JSON schema is a part of a term."""
+    return any(True for _ in _schemas(term))
 
 
 def _schemas(term: Term) -> Iterator[JsonSchema]:
@@ -147,7 +148,11 @@ def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
             f"{schema!r:.80} does not stand for a JSON schema; expected a pydantic model, a dataclass, a TypedDict, an Enum, a "
             "function, a genson SchemaBuilder, or the text or dict of a schema. generate.format takes other types."
         )
-    return term if whitespace_pattern is None else JsonSchema(term.schema, whitespace_pattern)
+    read = copy(term)
+    read.schema = schemas_within(schema).get(term.schema, term.schema)
+    if whitespace_pattern is not None:
+        read.whitespace_pattern = whitespace_pattern
+    return read
 
 
 def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import json
 from collections.abc import Callable
 from functools import partial
-from types import FunctionType
 from typing import Any, Literal, final, get_args
 
 from outlines.processors import OutlinesLogitsProcessor
@@ -22,13 +20,14 @@ from outlines.types.dsl import (
     String,
     Term,
 )
-from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic import BaseModel, TypeAdapter
 
 from ..errors import ValueReadError
 from ..guides.guide import Guide
 from ..guides.table import Table
 from .formats import Derived, Format, Named, OneOf, Parsed, Quoted, Row
-from .output_types import to_pattern, to_term
+from .output_types import to_language, to_term
+from .python_schemas import functions_of, signature
 
 Place = Literal["alone", "item", "key"]
 """Where a format stands: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
@@ -57,7 +56,7 @@ def reader(output_type: Any) -> Callable[[str], Any]:
     Raises
     ------
     UnsupportedError, GrammarError
-        Not an output type; see :func:`outlines_phi.plugin.output_types.to_pattern`, which finds all that is wrong with one.
+        Not an output type; see :func:`outlines_phi.plugin.output_types.to_language`, which finds all that is wrong with one.
     """
     match output_type:
         case Guide() | Table() | OutlinesLogitsProcessor():
@@ -132,20 +131,20 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
         case String():
             return Named({_written(output_type.value, place): output_type.value})
         case Regex():
-            return _keyed(Parsed(to_pattern(output_type), str), place, quoted=output_type.pattern != string.pattern)
+            return _keyed(Parsed(to_language(output_type), str), place, quoted=output_type.pattern != string.pattern)
         case JsonSchema():
-            return Parsed(to_pattern(output_type), json.loads)
+            return Parsed(to_language(output_type), json.loads)
         case Term():
-            return Parsed(to_pattern(output_type), str)
+            return Parsed(to_language(output_type), str)
         case bool() | int() | float() | str():
             return Named({_written(output_type, place): output_type})
     for belongs, parse in _BASIC:
         if belongs(output_type):
-            return _keyed(Parsed(to_pattern(output_type), parse), place, quoted=not kind.is_str(output_type))
+            return _keyed(Parsed(to_language(output_type), parse), place, quoted=not kind.is_str(output_type))
     for belongs, make in _COMPOSED:
         if belongs(output_type):
             return make(output_type, place)
-    return Parsed(to_pattern(output_type), partial(_arguments, _signature(output_type)))  # a function
+    return Parsed(to_language(output_type), partial(_arguments, signature(output_type)))  # a function
 
 
 def _written(value: Any, place: Place) -> str:
@@ -188,11 +187,7 @@ def _enum(output_type: Any, place: Place) -> Format:
             named.setdefault(_written(member.value, place), member)
         else:
             others.append(format_of(member.value, place))
-    # A function that is a member's value is no member to Python; Outlines tells it from a method by where it was defined.
-    inside = f"{output_type.__qualname__}."
-    for key, value in vars(output_type).items():
-        if isinstance(value, FunctionType) and not key.startswith("_") and not value.__qualname__.startswith(inside):
-            others.append(format_of(value, place))
+    others += (format_of(function, place) for function in functions_of(output_type))
     return OneOf([Named(named), *others]) if others else Named(named)
 
 
@@ -205,20 +200,20 @@ def _union(output_type: Any, place: Place) -> Format:
 
 def _list(output_type: Any, place: Place) -> Format:
     (item,) = get_args(output_type)
-    return Row(to_pattern(output_type), [(format_of(item, "item"), ", ")], endless=True, build=list)
+    return Row(to_language(output_type), [(format_of(item, "item"), ", ")], endless=True, build=list)
 
 
 def _tuple(output_type: Any, place: Place) -> Format:
     arguments = [argument for argument in get_args(output_type) if argument != ()]
     endless = len(arguments) == 2 and arguments[1] is Ellipsis
     cells = [(format_of(argument, "item"), ", ") for argument in arguments if argument is not Ellipsis]
-    return Row(to_pattern(output_type), cells, endless=endless, build=tuple)
+    return Row(to_language(output_type), cells, endless=endless, build=tuple)
 
 
 def _dict(output_type: Any, place: Place) -> Format:
     key, value = get_args(output_type)
     cells = [(format_of(key, "key"), ":"), (format_of(value, "item"), ", ")]
-    return Row(to_pattern(output_type), cells, endless=True, build=_pairs)
+    return Row(to_language(output_type), cells, endless=True, build=_pairs)
 
 
 def _pairs(values: list[Any]) -> dict[Any, Any]:
@@ -226,28 +221,16 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
 
 
 def _instance(output_type: Any, place: Place) -> Format:
-    return Parsed(to_pattern(output_type), TypeAdapter(output_type).validate_json)
+    return Parsed(to_language(output_type), TypeAdapter(output_type).validate_json)
 
 
 def _json(output_type: Any, place: Place) -> Format:
-    return Parsed(to_pattern(output_type), json.loads)
+    return Parsed(to_language(output_type), json.loads)
 
 
-def _signature(function: Callable[..., Any]) -> type[BaseModel]:
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except NameError:  # an annotation that only a type checker sees
-        signature = inspect.signature(function)
-    fields: dict[str, Any] = {
-        key: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
-        for key, parameter in signature.parameters.items()
-    }
-    return create_model("Arguments", **fields)
-
-
-def _arguments(signature: type[BaseModel], text: str) -> dict[str, Any]:
-    written = signature.model_validate_json(text)
-    return {key: getattr(written, key) for key in signature.model_fields if key in written.model_fields_set}
+def _arguments(arguments: type[BaseModel], text: str) -> dict[str, Any]:
+    written = arguments.model_validate_json(text)
+    return {key: getattr(written, key) for key in arguments.model_fields if key in written.model_fields_set}
 
 
 _BASIC: tuple[tuple[Callable[[Any], bool], Callable[[str], Any]], ...] = (

@@ -20,7 +20,7 @@ import datetime
 import enum
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, field_validator
 
 Answer = Literal["yes", "no"]
 Day = datetime.date
@@ -34,7 +34,14 @@ class Size(enum.Enum):
 
 class Order(BaseModel):
     size: Literal["small", "large"]
-    cups: int = Field(ge=10**9)
+    cups: int
+
+    @field_validator("cups")
+    @classmethod
+    def check(cls, cups: int) -> int:
+        if cups % 1000:
+            raise ValueError("cups come in thousands")
+        return cups
 
 
 class Character(BaseModel):

@@ -26,6 +26,7 @@ from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.phi.tree import BoundsTree, Node
 from outlines_phi.plugin import compiled
 from outlines_phi.plugin.compiled import CompiledTypes
+from outlines_phi.plugin.json_text import JSONText
 from outlines_phi.plugin.prefixes import Prefix
 from tests.plugin.gate import Gate, workers
 
@@ -58,7 +59,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    for module, name in ((compiled, "to_language"), (compiled, "compile_regex"), (fsm, "lift")):
+    for module, name in ((compiled, "to_language"), (compiled, "compile_regex"), (fsm, "lift"), (JSONText, "guide")):
         counted(module, name)
     return count
 
@@ -78,16 +79,18 @@ class TestCompilation:
             generator(PROMPT, **options)
             generator.sample_batch([PROMPT, "no"], 3, **options)
             outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
-        assert (work["compile_regex"], work["lift"]) == (1, 1)
+        regular = output_type is not Pet
+        assert (work["compile_regex"], work["lift"], work["guide"]) == (regular, regular, not regular)
         for _ in range(3):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
             stock = outlines.Generator(fresh, output_type)
             stock(PROMPT, phi="exact", **options)
             stock.batch([PROMPT, "no"], phi="local", **options)
             stock(PROMPT, phi=None, **options)
-        assert (work["compile_regex"], work["lift"]) == (1, 2)
+        assert (work["compile_regex"], work["lift"]) == (regular, 1 + regular)
         fresh.clear_cache()
         fresh(PROMPT, output_type, phi="exact", **options)
-        assert (work["compile_regex"], work["lift"]) == (2, 3)
+        assert (work["compile_regex"], work["lift"]) == (2 * regular, 1 + 2 * regular)
+        assert work["guide"] == 2 * (not regular)
 
     def test_equal_types_written_differently(self, fresh: PhiTransformers, work: Counter[str]) -> None:
         written = [ANSWER, Literal["no", "yes"], Answer, Choice(["yes", "no"]), regex("no|yes"), regex("(yes)|no")]
@@ -96,9 +99,10 @@ class TestCompilation:
         assert fresh.table(Literal["yes", "no", "maybe"]) not in tables
 
     def test_equal_schemas_written_differently(self, fresh: PhiTransformers, work: Counter[str]) -> None:
-        written = [Pet, JsonSchema(Pet.model_json_schema()), JsonSchema(Pet)]
-        assert len({fresh.table(output_type) for output_type in written}) == 1
-        assert (work["compile_regex"], work["lift"]) == (1, 1)
+        written = [JsonSchema(Pet.model_json_schema()), JsonSchema(Pet)]
+        tables = {fresh.table(output_type) for output_type in written}
+        assert len(tables) == work["guide"] == 1
+        assert fresh.table(Pet) not in tables, "a model writes the keys that it has, and no others"
 
     def test_a_pydantic_model_is_written_as_a_pattern_once(self, fresh: PhiTransformers, work: Counter[str]) -> None:
         for _ in range(3):

@@ -99,7 +99,7 @@ class TestDrafts:
         drafted = generator.sample(PROMPT, 4, seed=1, draft=["forced", "prompt_lookup"])
         counts = drafted.counts
         assert 0 < counts.followed <= counts.drafted
-        assert counts.tokens_per_call > 2 and counts.calls < plain.counts.calls / 2
+        assert counts.tokens_per_call > 2 and counts.calls < 0.7 * plain.counts.calls
         assert f"{counts.tokens_per_call:.3g} tokens per call" in repr(drafted)
         assert plain.counts.tokens_per_call == 1 and "tokens per call" not in repr(plain)
 

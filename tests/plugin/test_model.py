@@ -91,7 +91,7 @@ class TestRoads:
         assert (draws.texts, draws.guarantee, draws.counts.accepted) == ([text], guarantee, 1)
 
     def test_a_seed_gives_one_result_on_every_road(self, model: PhiTransformers) -> None:
-        texts = {name: road(model, PROMPT, Character, phi="local", seed=4) for name, road in ROADS.items()}
+        texts = {name: road(model, PROMPT, NUMBER, phi="local", seed=4) for name, road in ROADS.items()}
         assert len(set(texts.values())) == 1, texts
 
     @pytest.mark.parametrize("phi", ["exact", "local", "onestep"])
@@ -210,12 +210,12 @@ class TestCompiled:
 
     def test_a_type_is_compiled_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:
         for phi in ("exact", None, "local"):
-            fresh(PROMPT, Character, phi=phi, max_new_tokens=30)
-            fresh.batch([PROMPT], Character, phi=phi, max_new_tokens=30)
-        outlines_phi.Generator(fresh, Character)(PROMPT)
+            fresh(PROMPT, NUMBER, phi=phi, max_new_tokens=30)
+            fresh.batch([PROMPT], NUMBER, phi=phi, max_new_tokens=30)
+        outlines_phi.Generator(fresh, NUMBER)(PROMPT)
         assert compilations == ["compile_regex", "lift"]
         fresh.clear_cache()
-        fresh(PROMPT, Character, phi="exact")
+        fresh(PROMPT, NUMBER, phi="exact")
         assert compilations == ["compile_regex", "lift"] * 2
 
     def test_a_stock_generator_is_lifted_once(self, fresh: PhiTransformers, compilations: list[str]) -> None:

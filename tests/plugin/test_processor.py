@@ -43,7 +43,6 @@ FAITHFUL = {
     "Enum": Colour,
     "bool": bool,
     "int": int,
-    "pydantic": Item,
 }
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import outlines
 import pytest
-from outlines.types import regex
-from pydantic import BaseModel, Field
+from outlines.types import JsonSchema, regex
+from pydantic import BaseModel, field_validator
 
 import outlines_phi
 from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
@@ -90,7 +90,7 @@ class TestProbabilities:
             spent.append(found.counts)
             assert found.tolerance <= 0.01
         few, many = spent
-        assert few.calls <= many.calls + 2 and few.tokens < 0.75 * many.tokens
+        assert few.calls <= many.calls + 2 and few.tokens < 0.85 * many.tokens
 
     def test_seeds_do_not_matter_and_start_afresh(self, generator: PhiGenerator) -> None:
         first = generator.probabilities(QUESTION)
@@ -135,20 +135,25 @@ class TestProbabilities:
     def test_all_texts_of_a_value_count(self, fresh: PhiTransformers) -> None:
         """White space makes many texts of each of two values; all are listed, so the bounds are those of the values."""
 
-        class Flag(BaseModel):
-            alive: bool
-
-        law = outlines_phi.Generator(fresh, Flag).probabilities(CHARACTER, tolerance=0.2)
-        assert law.complete and {value.alive for value in law} == {True, False}
+        schema = {"properties": {"alive": {"type": "boolean"}}, "required": ["alive"], "additionalProperties": False}
+        flag = JsonSchema(schema | {"type": "object"}, whitespace_pattern="[ ]?")
+        law = outlines_phi.Generator(fresh, flag).probabilities(CHARACTER, tolerance=0.2)
+        assert law.complete and {value["alive"] for value in law} == {True, False}
         assert all(len(entry.texts) > 10 for entry in law.entries)
-        exact = outlines_phi.Generator(fresh, Flag).probabilities(CHARACTER, tolerance=1e-6)
+        exact = outlines_phi.Generator(fresh, flag).probabilities(CHARACTER, tolerance=1e-6)
         for value, entry in exact.items():
             assert law[value].lo - 1e-6 <= entry.p <= law[value].hi + 1e-6
 
-    @pytest.mark.filterwarnings("ignore::outlines_phi.SchemaWarning")
     def test_a_text_that_the_type_refuses_is_part_of_the_law(self, fresh: PhiTransformers) -> None:
         class Level(BaseModel):
-            level: int = Field(ge=5)
+            level: int
+
+            @field_validator("level")
+            @classmethod
+            def check(cls, level: int) -> int:
+                if level < 5:
+                    raise ValueError("too low")
+                return level
 
         generator = outlines_phi.Generator(fresh, Level)
         with pytest.raises(BudgetError) as caught:

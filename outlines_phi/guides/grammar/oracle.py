@@ -226,8 +226,56 @@ class GrammarOracle(Oracle):
         return Completion(self.earley, self._unfolded.reads, self._unfolded.ends)
 
 
+class ByteOracle(Oracle):
+    """A language that is read byte by byte, and of which nothing is put out."""
+
+    def __init__(self, start: Any) -> None:
+        super().__init__()
+        self.start = start
+        self._points = [start]
+        self._number = {start: 0}
+        self._outcomes: dict[tuple[int, int], Outcomes] = {}
+
+    @abstractmethod
+    def after(self, point: Any, byte: int) -> Any | None:
+        """Return the point after one more byte; ``None`` where even its reading fails."""
+
+    def advance(self, point: Any, text: bytes) -> Any | None:
+        """See :meth:`Oracle.advance`."""
+        for byte in text:
+            point = None if point is None else self.after(point, byte)
+        return point
+
+    def reading(self, point: Any) -> int:
+        """See :meth:`Oracle.reading`: a number of the point itself."""
+        number = self._number.setdefault(point, len(self._points))
+        if number == len(self._points):
+            self._points.append(point)
+        return number
+
+    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
+        """See :meth:`Oracle.step`: nothing is put out."""
+        after = self.after(self._points[state], byte)
+        return None if after is None else (self.reading(after), ())
+
+    def end(self, state: int) -> bool:
+        """See :meth:`Oracle.end`."""
+        return self.ends(self._points[state])
+
+    def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
+        """See :meth:`Oracle.outcomes`."""
+        key = (self.reading(point), id(texts))
+        if key not in self._outcomes:
+            branches = Branches.of(self.runs(texts).of(key[0]), [()])
+            points = [self._points[state] for state in branches.state.tolist()]
+            continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
+            continues[:-1], survives[:-1] = list(map(self.continues, points)), True
+            self._outcomes[key] = Outcomes(branches.of_text, points, continues, survives)
+        return self._outcomes[key]
+
+
 @final
-class PatternOracle(Oracle):
+class PatternOracle(ByteOracle):
     """The texts that a regular expression matches as a whole.
 
     Parameters
@@ -239,50 +287,16 @@ class PatternOracle(Oracle):
     """
 
     def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
-        super().__init__()
         self.pattern = pattern
         self._letters = tuple(letters)
         self._by_bytes = set(self._letters).issuperset(BYTES)
         self._lexemes = Lexemes(pattern)
         self._continues: dict[Reading, bool] = {}
-        self.start = self._lexemes.start
-        self._readings = [self.start]
-        self._number = {self.start: 0}
-        self._outcomes: dict[tuple[int, int], Outcomes] = {}
+        super().__init__(self._lexemes.start)
 
-    def advance(self, point: Reading, text: bytes) -> Reading | None:
-        """See :meth:`Oracle.advance`."""
-        reading: Reading | None = point
-        for byte in text:
-            reading = None if reading is None else self._lexemes.step(reading, byte)
-        return reading
-
-    def reading(self, point: Reading) -> int:
-        """See :meth:`Oracle.reading`: a number of the point itself."""
-        number = self._number.setdefault(point, len(self._readings))
-        if number == len(self._readings):
-            self._readings.append(point)
-        return number
-
-    def step(self, state: int, byte: int) -> tuple[int, Word] | None:
-        """See :meth:`Oracle.step`: nothing is put out."""
-        after = self._lexemes.step(self._readings[state], byte)
-        return None if after is None else (self.reading(after), ())
-
-    def end(self, state: int) -> bool:
-        """See :meth:`Oracle.end`."""
-        return self.ends(self._readings[state])
-
-    def outcomes(self, point: Reading, texts: Sequence[bytes]) -> Outcomes:
-        """See :meth:`Oracle.outcomes`."""
-        key = (self.reading(point), id(texts))
-        if key not in self._outcomes:
-            branches = Branches.of(self.runs(texts).of(key[0]), [()])
-            points = [self._readings[state] for state in branches.state.tolist()]
-            continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
-            continues[:-1], survives[:-1] = list(map(self.continues, points)), True
-            self._outcomes[key] = Outcomes(branches.of_text, points, continues, survives)
-        return self._outcomes[key]
+    def after(self, point: Reading, byte: int) -> Reading | None:
+        """See :meth:`ByteOracle.after`."""
+        return self._lexemes.step(point, byte)
 
     def ends(self, point: Reading) -> bool:
         """See :meth:`Oracle.ends`."""

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...automaton import DEAD
 from ...errors import UnsupportedError
+from ...partition import Partition
 from ...vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..guide import Guide
+from ..json_schema.guide import JSONGuide
+from ..json_schema.oracle import JSONOracle
 from ..regex import compile_regex
 from .collapse import Collapse
 from .exploration import Exploration, Progress
@@ -118,7 +120,8 @@ class Subject:
     ) -> Subject:
         """Return the guide of a grammar beside Earley's algorithm on what longest match cuts a text into."""
         guide = CFGGuide.of(grammar, vocabulary)
-        used = _bytes(guide.lexer.targets, guide.lexer.byte_class)
+        lexer = guide.lexer
+        used = frozenset(np.flatnonzero((lexer.targets != DEAD).any(axis=0)[lexer.byte_class]).tolist())
         oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
@@ -139,10 +142,28 @@ class Subject:
         """Return the guide of a regular expression beside Python's reading of it."""
         automaton = compile_regex(pattern)
         guide = FSMGuide.from_automaton(automaton, vocabulary)
-        used = _bytes(automaton.targets, automaton.byte_class)
+        used = automaton.used
         oracle = PatternOracle(pattern, letters_of(vocabulary, used))
         collapse = Collapse.of(vocabulary, [guide.partition])
         return cls(guide, oracle, collapse, used, depth, most, None, tokenizer, fault, progress)
+
+    @classmethod
+    def of_json(
+        cls,
+        guide: JSONGuide,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        fault: Callable[[bytes], str | None] | None = None,
+        progress: Progress | None = None,
+    ) -> Subject:
+        """Return the guide of a JSON schema beside the machine that it is made of, byte by byte."""
+        vocabulary = guide.vocabulary
+        each = Partition(np.arange(len(vocabulary), dtype=np.int32), len(vocabulary))
+        used = frozenset(guide.machine.needed)
+        oracle = JSONOracle(guide.machine)
+        return cls(guide, oracle, Collapse.of(vocabulary, [each]), used, depth, most, None, tokenizer, fault, progress)
 
     @cached_property
     def exploration(self) -> Exploration:
@@ -164,11 +185,6 @@ class Subject:
         return (
             " ".join("<eos>" if v in ends else shown(self.guide.vocabulary.tokens[v]) for v in word) or "the empty text"
         )
-
-
-def _bytes(targets: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> frozenset[int]:
-    """Return the bytes that lead somewhere."""
-    return frozenset(np.flatnonzero((targets != DEAD).any(axis=0)[byte_class]).tolist())
 
 
 def letters_of(vocabulary: Vocabulary, used: frozenset[int]) -> tuple[bytes, ...]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from .formula import Formula, both
+from .listed import Listed
 from .quoting import QUOTE
-from .scalars import Spelled
+from .quoting import members as names_of
+from .scalars import Spelled, begun
 from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape, ObjectShape
 from .sizes import NEVER
-from .states import WHITE, Edge, Pending, State
+from .states import BEGINNINGS, BLANK, WHITE, Edge, Pending, State
 from .strings import StringSet
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Array(State):
     ) -> None:
         super().__init__()
         self._machine, self._goals, self._begun, self._seen = machine, goals, begun, seen
+        self.bytes = b"]," + BLANK if begun else b"]" + BLANK + BEGINNINGS
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -101,7 +104,7 @@ class Array(State):
             return None
         value, after = self._item
         if self._begun:
-            return Edge(self._machine.blank(value), after=after) if byte == 0x2C else None
+            return Edge(self._machine.blank(value, self._machine.blanks.within), after=after) if byte == 0x2C else None
         edge = value.edge(byte)
         return None if edge is None else edge._replace(after=after)
 
@@ -113,6 +116,12 @@ class Close(State):
     def __init__(self, around: Array | Object) -> None:
         super().__init__()
         self._around = around
+        self.bytes = bytes([around.close])
+
+    @property
+    def is_possible(self) -> bool:  # type: ignore[override]
+        """Whether it may come here."""
+        return self._around.edge(self._around.close) is not None
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -165,6 +174,7 @@ class Object(State):
     def __init__(self, machine: Machine, members: Members) -> None:
         super().__init__()
         self._machine, self._members = machine, members
+        self.bytes = (b"}," if members.begun else b'}"') + BLANK
         self._after: dict[str, tuple[State, Sequence[State]] | None] = {}
 
     @cached_property
@@ -205,10 +215,6 @@ class Object(State):
         )
         return machine.value(tuple(cell for cell, _ in cells)), after
 
-    def is_ahead(self, name: str) -> bool:
-        """Whether a name is told apart and may come."""
-        return name in self._members.ahead
-
     @cached_property
     def counts(self) -> bool:
         """Whether it matters if a name comes twice: where several members have to come, or one that is of some kind.
@@ -222,23 +228,34 @@ class Object(State):
     @cached_property
     def _names(self) -> tuple[Named, ...]:
         """The names that may come: each of those ahead, and sets of others of which the same is asked."""
-        members = self._members
-        found = [
-            Named(name, Spelled.of(StringSet.of_values([name]), ascii=self._machine.ascii))
-            for name in members.ahead
-            if self.after(name) is not None
-        ]
-        cells = [~StringSet.of_values(members.taken)]
-        for strings in dict.fromkeys(
-            one.names for goal in members.goals for shape in goal for one in shape.every + shape.some
-        ):
-            cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        machine, members = self._machine, self._members
+        found = []
+        own = StringSet.of_values(self._possible())
+        if not own.is_empty:
+            found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
+        asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
+        cells = _told_apart(members.taken, tuple(asked))
         for cell in cells:
-            spelled = Spelled.of(cell, ascii=self._machine.ascii)
-            member = json.loads(b'"' + spelled.shortest)
+            member, _ = next(names_of(cell, ascii=machine.ascii))
             if self.after(member) is not None:
-                found.append(Named(member, spelled))
+                found.append(Named(member, begun(cell, ascii=machine.ascii)))
         return tuple(found)
+
+    def _possible(self) -> set[str]:
+        """Return which of the names ahead may come next."""
+        machine, members = self._machine, self._members
+        found = set[str]()
+        for shape in (shape for goal in members.goals for shape in goal):
+            if shape.least or shape.most is not None or shape.some:
+                found.update(name for name in members.ahead if self.after(name) is not None)
+                continue
+            # The others that are asked for may still come, whatever comes before them.
+            for name in members.ahead:
+                if name not in found and machine.sizes.of(shape.value(name)) < NEVER:
+                    found.add(name)
+                if name in shape.required and not machine.any_order:
+                    break
+        return found
 
     @cached_property
     def _key(self) -> State | None:
@@ -256,20 +273,22 @@ class Object(State):
         if byte in WHITE:
             return machine.blanks_in(self, members.begun).edge(byte)
         if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
-            return Edge(machine.blank(machine.quote(self._key)) if members.begun else self._key)
+            return Edge(machine.blank(machine.quote(self._key), machine.blanks.within) if members.begun else self._key)
         return None
 
 
 class Named(NamedTuple):
-    """A set of names of which the same is asked, one of them, and how far it is spelled."""
+    """Names, and how far one is spelled: one of those of which the same is asked; ``None`` where each is told apart."""
 
-    member: str
+    member: str | None
     spelled: Spelled
 
 
 @final
 class Quote(State):
     """Before the opening quote of a name."""
+
+    bytes = b'"'
 
     def __init__(self, key: State) -> None:
         super().__init__()
@@ -285,60 +304,112 @@ class Quote(State):
 
 @final
 class Key(State):
-    """Within a name."""
+    """Within a name.
 
-    def __init__(self, machine: Machine, members: Object, text: bytes, names: tuple[Named, ...]) -> None:
+    Attributes
+    ----------
+    text
+        What is spelled of it where names are counted; ``None`` in what stands for such states of any texts.
+    names
+        The names that it may become.
+    """
+
+    def __init__(self, machine: Machine, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
         super().__init__()
-        self._machine, self._members, self._text, self.names = machine, members, text, names
+        self._machine, self._members, self.text, self.names = machine, members, text, names
 
     @cached_property
     def sizes(self) -> Sequence[int]:
         found: list[int] = []
         for member, spelled in self.names:
-            sizes = [spelled.size + size for size in self._machine.colon(self._members, member).sizes]
-            found = sizes if not found else list(map(min, found, sizes))
+            ways = spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
+            for name, least in ways:
+                sizes = [least + size for size in self._machine.colon(self._members, name).sizes]
+                found = sizes if not found else list(map(min, found, sizes))
         return found
+
+    @property
+    def spelled(self) -> tuple[Spelled, ...]:
+        """How far each of the sets is spelled."""
+        return tuple(named.spelled for named in self.names)
 
     def _edge(self, byte: int) -> Edge | None:
         names = tuple(
             Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
         )
-        text = self._text + bytes([byte]) if self._members.counts else b""
+        assert self.text is not None
+        text = self.text + bytes([byte]) if self.counts else b""
         for member, spelled in names:
             if spelled.ended:
-                return self.ended(json.loads(b'"' + text) if text else member)
+                if text:
+                    member = json.loads(b'"' + text)
+                return self._ended(spelled.word if member is None and isinstance(spelled, Listed) else member or "")
         return Edge(self._machine.key(self._members, text, names)) if names else None
 
     @property
-    def uniform(self) -> bool:
-        """Whether it is a name of none of those that are told apart, and need not be known."""
-        return not self._members.counts and not any(self._members.is_ahead(named.member) for named in self.names)
+    def counts(self) -> bool:
+        """Whether the name must be known, whatever it is."""
+        return self._members.counts
 
-    def ended(self, name: str) -> Edge:
+    @property
+    def is_other(self) -> bool:
+        """Whether it is begun and counted, and none of the names that are told apart begins like it."""
+        return bool(self.text) and not any(isinstance(one, Listed) and one.beside for one in self.spelled)
+
+    def closed(self, place: int, text: bytes = b"") -> Edge:
+        """Return where the closing quote of a name in one of the sets leads, behind ``text``, which counts where names do."""
+        if self.counts:
+            assert self.text is not None
+            return self._ended(json.loads(b'"' + self.text + text + b'"'))
+        return self._ended(self.names[place].member or "")
+
+    def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
+        """Return the state in which the sets are spelled further, those that are not ``None``."""
+        pairs = zip(self.names, spelled, strict=True)
+        names = tuple(Named(named.member, now) for named, now in pairs if now is not None)
+        return self._machine.key(self._members, None if self.counts else b"", names) if names else None
+
+    def _ended(self, name: str) -> Edge:
         """Return where the closing quote of a name leads."""
         return Edge(self._machine.colon(self._members, name))
-
-    def later(self, spelled: Mapping[Spelled, Spelled | None]) -> State:
-        """Return the state in which the names are spelled further."""
-        names = ((member, spelled[before]) for member, before in self.names)
-        return self._machine.key(self._members, b"", tuple(Named(name, now) for name, now in names if now is not None))
 
 
 @final
 class Colon(State):
     """After a name."""
 
-    def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
+    bytes = b":"
+
+    def __init__(self, machine: Machine, members: Object, name: str) -> None:
         super().__init__()
-        self._machine, self._value, self._after = machine, value, after
+        self._machine, self._members, self._name = machine, members, name
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        ways = [(size, below.sizes) for size, below in zip(self._value.sizes, self._after, strict=True)]
+        value, after = self._found
+        ways = [(size, below.sizes) for size, below in zip(value.sizes, after, strict=True)]
         return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
 
+    @property
+    def _found(self) -> tuple[State, Sequence[State]]:
+        found = self._members.after(self._name)
+        assert found is not None
+        return found
+
     def _edge(self, byte: int) -> Edge | None:
-        return Edge(self._machine.blank(self._value), after=self._after) if byte == 0x3A else None
+        if byte != 0x3A:
+            return None
+        value, after = self._found
+        return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
+
+
+@lru_cache(maxsize=256)
+def _told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
+    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
+    cells = [~StringSet.of_values(taken)]
+    for strings in asked:
+        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+    return cells
 
 
 def _by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

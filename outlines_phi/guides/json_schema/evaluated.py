@@ -84,7 +84,6 @@ def _of(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:
     """Yield what the keywords of a schema speak of, but for those that ask this."""
     if not isinstance(place.contents, dict):
         return
-    schema = place.schema
     yield from _keywords(place)
     for keyword, where in _branches(place):
         branch = place.at(*where)
@@ -97,7 +96,7 @@ def _of(place: Place, above: frozenset[str]) -> Iterator[Evaluated]:
             condition = place.below("if")
         yield from _under(condition, _inner(branch, above))
     for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-        if keyword in schema:
+        if keyword in place.schema:
             yield from _inner(place.reading.target(place, keyword), above)
 
 

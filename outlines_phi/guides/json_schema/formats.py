@@ -1,22 +1,21 @@
 """The formats of JSON Schema that assert something, each as a set of strings.
 
 Soundness comes first: what a format accepts here is accepted by the usual validators, and so some of what the standards
-allow is left out. These are the places:
-
-- no leap seconds and no year 0000: Python's `datetime` has neither;
-- no numbers of more than six digits in a duration: Python's `timedelta` ends at a thousand million days;
-- no quoted name and no address in brackets in an e-mail, and a domain of two labels or more;
-- no label of a host name whose third and fourth character are both `-`: such a label must be decoded to be judged;
-- no digit behind a zero in the number of a relative JSON pointer, no prefix of four digits and no variable that begins
-  with `%` in a URI template: validators in wide use stumble over these.
+allow is left out; :data:`LEFT_OUT` says what. A format asserts in every draft: each lets formats be added to its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
+from unicodedata import unidata_version
 
+from ...on_disk import load, save
+from .code_automaton import CodeAutomaton
 from .patterns import matching
 from .strings import StringSet
 
@@ -29,25 +28,45 @@ def format_strings(name: str) -> StringSet | None:
 
 def _whole(pattern: str) -> Callable[[], StringSet]:
     """Return what builds the strings that ``pattern`` matches as a whole; it builds them once."""
-
-    @lru_cache(maxsize=1)
-    def build() -> StringSet:
-        return matching(f"^(?:{pattern})$")
-
-    return build
+    return _excluding(pattern)
 
 
 def _excluding(pattern: str, *excluded: str) -> Callable[[], StringSet]:
     """Return what builds the strings that ``pattern`` matches as a whole and none of ``excluded`` is found in."""
 
-    @lru_cache(maxsize=1)
-    def build() -> StringSet:
+    def make() -> StringSet:
         strings = matching(f"^(?:{pattern})$")
         for other in excluded:
             strings &= ~matching(other)
         return strings
 
+    return _kept("\0".join([pattern, *excluded]), make)
+
+
+def _kept(text: str, make: Callable[[], StringSet]) -> Callable[[], StringSet]:
+    """Return what makes a set of strings that a text tells: once, and from then on it is kept on disk."""
+
+    @lru_cache(maxsize=1)
+    def build() -> StringSet:
+        name = f"format-{sha256((_engine() + text).encode()).hexdigest()[:32]}"
+        arrays = load(name)
+        if arrays is not None and arrays.keys() == {field.name for field in fields(CodeAutomaton)}:
+            return StringSet(None, CodeAutomaton(**arrays))
+        strings = make()
+        if strings.automaton is not None:
+            save(name, {field.name: getattr(strings.automaton, field.name) for field in fields(CodeAutomaton)})
+        return strings
+
     return build
+
+
+@lru_cache(maxsize=1)
+def _engine() -> str:
+    """Return a name of the code that reads patterns, so that what is kept does not outlive it."""
+    digest = sha256(unidata_version.encode())
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 # Dates and times: RFC 3339.
@@ -108,8 +127,7 @@ _DOMAIN = rf"(?:{_label(30)}\.){{1,7}}"
 
 
 def _email(local: str) -> Callable[[], StringSet]:
-    @lru_cache(maxsize=1)
-    def build() -> StringSet:
+    def make() -> StringSet:
         strings = matching(f"^[{local}]+(?:\\.[{local}]+)*@{_DOMAIN}[A-Za-z]{{2,30}}$")
         strings &= matching("^[^@]{1,64}@") & ~matching(_NO_TAG)
         kept = "|".join(
@@ -118,7 +136,7 @@ def _email(local: str) -> Callable[[], StringSet]:
         )
         return strings & ~matching(f"\\.(?:{kept})$")
 
-    return build
+    return _kept(f"email {local}", make)
 
 
 # URIs: RFC 3986 and 3987.
@@ -189,3 +207,16 @@ FORMATS: Mapping[str, Callable[[], StringSet]] = MappingProxyType(
     }
 )
 """What builds the strings of each format."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "date": "the year 0000, which Python's `datetime` has not",
+    "time": "leap seconds, which Python's `datetime` has not",
+    "date-time": "as `date` and `time`",
+    "duration": "numbers of more than six digits: Python's `timedelta` ends at a thousand million days",
+    "email": "quoted names, addresses in brackets, domains of one label, and those kept from the network, such as `.local`",
+    "idn-email": "as `email`, and letters that are not Latin, Greek, Cyrillic, Chinese, Japanese or Korean",
+    "hostname": "labels whose third and fourth character are both `-`, which must be decoded to be judged",
+    "uri-template": "prefixes of four digits, and variables that begin with `%`",
+    "relative-json-pointer": "digits behind a zero in its number",
+}
+"""What the standard of a format has and the set has not: Python, or validators in wide use, stumble over it."""

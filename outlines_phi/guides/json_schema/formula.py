@@ -242,11 +242,14 @@ def negated(formula: Formula) -> Formula:
     return Not(formula)
 
 
-def but_not(formula: Formula, other: Formula) -> Formula:
-    """Return that the one is true and the other is not; what both ask is not negated."""
-    held = frozenset(formula.formulas) if isinstance(formula, And) else {formula}
-    parts = other.formulas if isinstance(other, And) else (other,)
-    return both(formula, either(*(negated(part) for part in parts if part not in held)))
+def but_not(formula: Formula, *others: Formula) -> Formula:
+    """Return that a formula is true and none of the others is; what both of two ask is not negated."""
+    held = frozenset(_parts(formula))
+    return both(formula, *(either(*(negated(part) for part in _parts(other) if part not in held)) for other in others))
+
+
+def _parts(formula: Formula) -> tuple[Formula, ...]:
+    return formula.formulas if isinstance(formula, And) else (formula,)
 
 
 def kind(kinds: Iterable[str]) -> Formula:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, final
 
@@ -34,6 +34,18 @@ from .place import Place
 from .strings import StringSet
 from .values import TYPES
 
+DRAFTS: Mapping[str, str] = {
+    "draft-04": "4",
+    "draft-06": "6",
+    "draft-07": "7",
+    "draft2019-09": "2019-09",
+    "draft2020-12": "2020-12",
+}
+"""The drafts that are read, and what they are called."""
+
+FROM_6, FROM_7, FROM_2019, FROM_2020 = (tuple(DRAFTS)[since:] for since in range(1, 5))
+TO_7 = tuple(DRAFTS)[:3]
+
 
 @final
 class Keyword(NamedTuple):
@@ -42,13 +54,16 @@ class Keyword(NamedTuple):
     Attributes
     ----------
     says
-        What makes its formula, of the place of the schema that it stands in; ``None`` where it says nothing of a value.
-    note
-        What users may want to know.
+        What makes its formula, of the place of the schema that it stands in; ``None`` where it is read with another.
+    drafts
+        The drafts that have it. In others it is an annotation: to honour it there is wrong beneath ``not`` and ``oneOf``.
+    fate
+        What becomes of it, for the documentation.
     """
 
     says: Callable[[Place], Formula] | None
-    note: str = ""
+    drafts: Sequence[str] = tuple(DRAFTS)
+    fate: str = "enforced"
 
 
 def _type(place: Place) -> Formula:
@@ -79,6 +94,8 @@ def _bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formul
 def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
     if isinstance(place.value(keyword), bool):
         return TRUE
+    if place.specification.name == "draft-04":
+        raise place.malformed(keyword, "true or false beside a bound (or name a later draft in $schema)")
     return Numeric(over(place.number(keyword), exclusive=True))
 
 
@@ -113,20 +130,20 @@ def _format(place: Place) -> Formula:
 
 def _items(place: Place) -> Formula:
     if not isinstance(place.value("items"), list):
-        first = place.value("prefixItems") if _has_prefix(place) else []
+        first = place.schema.get("prefixItems", [])
         return Items((TRUE,) * len(first if isinstance(first, list) else []), place.below("items"))
+    # Draft 2020-12 forbids a list, so it means what it did before.
     rest = place.below("additionalItems") if "additionalItems" in place.schema else TRUE
     return Items(tuple(place.each("items")), rest)
 
 
-def _has_prefix(place: Place) -> bool:
-    return "prefixItems" in place.schema and place.specification.name == "draft2020-12"
+def _additional_items(place: Place) -> Formula:
+    if not isinstance(place.schema.get("items"), list) and place.below("additionalItems") is not TRUE:
+        place.leave_out("additionalItems", "it says nothing but beside a list of items")
+    return TRUE
 
 
 def _prefix_items(place: Place) -> Formula:
-    if not _has_prefix(place):
-        place.leave_out("prefixItems", f"it says nothing in {place.specification.name}")
-        return TRUE
     return Items(tuple(place.each("prefixItems")), TRUE)
 
 
@@ -200,55 +217,98 @@ def _if(place: Place) -> Formula:
 
 
 KEYWORDS: Mapping[str, Keyword] = {
-    "type": Keyword(_type),
-    "const": Keyword(_const, "a value, in each of its spellings"),
-    "enum": Keyword(_enum, "values, in each of their spellings"),
-    "minimum": Keyword(partial(_bound, keyword="minimum", over=NumberSet.at_least), "no exponents under a bound"),
-    "maximum": Keyword(partial(_bound, keyword="maximum", over=NumberSet.at_most), "no exponents under a bound"),
-    "exclusiveMinimum": Keyword(partial(_exclusive_bound, keyword="exclusiveMinimum", over=NumberSet.at_least)),
-    "exclusiveMaximum": Keyword(partial(_exclusive_bound, keyword="exclusiveMaximum", over=NumberSet.at_most)),
+    "type": Keyword(_type, fate="enforced: `1.0` is an integer, but in draft 4"),
+    "const": Keyword(_const, FROM_6, "enforced: a value, in each of its spellings"),
+    "enum": Keyword(_enum, fate="enforced: values, in each of their spellings"),
+    "minimum": Keyword(
+        partial(_bound, keyword="minimum", over=NumberSet.at_least), fate="enforced: no exponents under a bound"
+    ),
+    "maximum": Keyword(
+        partial(_bound, keyword="maximum", over=NumberSet.at_most), fate="enforced: no exponents under a bound"
+    ),
+    "exclusiveMinimum": Keyword(
+        partial(_exclusive_bound, keyword="exclusiveMinimum", over=NumberSet.at_least),
+        fate="enforced: a number, or (as in draft 4) `true` beside `minimum`",
+    ),
+    "exclusiveMaximum": Keyword(
+        partial(_exclusive_bound, keyword="exclusiveMaximum", over=NumberSet.at_most),
+        fate="enforced: a number, or (as in draft 4) `true` beside `maximum`",
+    ),
     "multipleOf": Keyword(_multiple),
-    "minLength": Keyword(partial(_lengths, keyword="minLength"), "in code points"),
-    "maxLength": Keyword(partial(_lengths, keyword="maxLength"), "in code points"),
-    "pattern": Keyword(_pattern, "a search, as ECMA-262 has it; no back-references"),
-    "format": Keyword(_format, "asserted where it is known, else named in a warning"),
-    "items": Keyword(_items),
-    "additionalItems": Keyword(None, "read with `items`"),
-    "prefixItems": Keyword(_prefix_items),
-    "contains": Keyword(_contains),
-    "minContains": Keyword(None, "read with `contains`"),
-    "maxContains": Keyword(None, "read with `contains`"),
+    "minLength": Keyword(partial(_lengths, keyword="minLength"), fate="enforced: in code points"),
+    "maxLength": Keyword(partial(_lengths, keyword="maxLength"), fate="enforced: in code points"),
+    "pattern": Keyword(_pattern, fate="enforced: a search, as ECMA-262 has it; back-references are refused"),
+    "format": Keyword(_format, fate="enforced where it is known, in every draft; else named in a warning"),
+    "items": Keyword(_items, fate="enforced: a list of schemas as well, which draft 2020-12 has not"),
+    "additionalItems": Keyword(_additional_items, fate="enforced beside a list of `items`; elsewhere an annotation"),
+    "prefixItems": Keyword(_prefix_items, FROM_2020),
+    "contains": Keyword(_contains, FROM_6),
+    "minContains": Keyword(None, FROM_2019, "enforced with `contains`"),
+    "maxContains": Keyword(None, FROM_2019, "enforced with `contains`"),
     "minItems": Keyword(lambda place: Length(place.count("minItems"), None)),
     "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
-    "uniqueItems": Keyword(_unique, "not where it would have to be false: under not, oneOf and if"),
-    "unevaluatedItems": Keyword(unevaluated_items),
+    "uniqueItems": Keyword(
+        _unique, fate="enforced; refused under `not`, `oneOf` and `if`, where it would have to be false"
+    ),
+    "unevaluatedItems": Keyword(unevaluated_items, FROM_2019),
     "properties": Keyword(_properties),
     "required": Keyword(_required),
     "patternProperties": Keyword(_pattern_properties),
     "additionalProperties": Keyword(_additional_properties),
-    "propertyNames": Keyword(_property_names),
+    "propertyNames": Keyword(_property_names, FROM_6),
     "minProperties": Keyword(lambda place: Size(place.count("minProperties"), None)),
     "maxProperties": Keyword(lambda place: Size(0, place.count("maxProperties"))),
-    "dependencies": Keyword(partial(_dependencies, keyword="dependencies"), "in every draft"),
-    "dependentRequired": Keyword(partial(_dependencies, keyword="dependentRequired")),
-    "dependentSchemas": Keyword(partial(_dependencies, keyword="dependentSchemas")),
-    "unevaluatedProperties": Keyword(unevaluated_members),
+    "dependencies": Keyword(partial(_dependencies, keyword="dependencies"), TO_7),
+    "dependentRequired": Keyword(partial(_dependencies, keyword="dependentRequired"), FROM_2019),
+    "dependentSchemas": Keyword(partial(_dependencies, keyword="dependentSchemas"), FROM_2019),
+    "unevaluatedProperties": Keyword(unevaluated_members, FROM_2019),
     "allOf": Keyword(lambda place: both(*place.each("allOf"))),
     "anyOf": Keyword(lambda place: either(*place.each("anyOf"))),
     "oneOf": Keyword(_one_of),
     "not": Keyword(lambda place: negated(place.below("not"))),
-    "if": Keyword(_if),
-    "then": Keyword(None, "read with `if`"),
-    "else": Keyword(None, "read with `if`"),
-    "$ref": Keyword(lambda place: place.reference("$ref"), "within the document; siblings count from draft 2019-09 on"),
-    "$dynamicRef": Keyword(lambda place: place.reference("$dynamicRef"), "where no part can replace what it names"),
-    "$recursiveRef": Keyword(lambda place: place.reference("$recursiveRef"), "where no part can replace what it names"),
+    "if": Keyword(_if, FROM_7),
+    "then": Keyword(None, FROM_7, "enforced with `if`"),
+    "else": Keyword(None, FROM_7, "enforced with `if`"),
+    "$ref": Keyword(
+        lambda place: place.reference("$ref"),
+        fate="enforced within the document; other documents are refused; its siblings say nothing up to draft 7",
+    ),
+    "$recursiveRef": Keyword(
+        lambda place: place.reference("$recursiveRef"),
+        ("draft2019-09",),
+        "enforced where no part can replace what it names; else refused",
+    ),
+    "$dynamicRef": Keyword(
+        lambda place: place.reference("$dynamicRef"),
+        FROM_2020,
+        "enforced where no part can replace what it names; else refused",
+    ),
 }
 """All keywords that say something of a value. All others are annotations."""
+
+ANNOTATIONS: Mapping[str, str] = {
+    "`$schema`": "names the draft; without it, and if it names another dialect, that is 2020-12",
+    "`$id` (in draft 4 `id`), `$anchor`, `$dynamicAnchor`, `$recursiveAnchor`": "give names to what is referred to",
+    "`$defs`, `definitions`": "hold what is referred to",
+    "`title`, `description`, `default`, `examples`, `deprecated`, `readOnly`, `writeOnly`, `$comment`": "an annotation",
+    "`contentEncoding`, `contentMediaType`, `contentSchema`": "an annotation",
+    "`$vocabulary`": "an annotation, which says nothing of the schema that it stands in",
+}
+"""The other keywords of the standard, and what becomes of them, for the documentation."""
+
+
+def is_keyword(name: str, draft: str) -> bool:
+    """Return whether a name may say something in a draft, or in none; what is a keyword of other drafts alone says nothing."""
+    return name not in KEYWORDS or draft in KEYWORDS[name].drafts
 
 
 def says(place: Place) -> Iterator[Formula]:
     """Yield what each keyword of a schema says."""
-    for keyword in place.schema:
-        if keyword in KEYWORDS and (reading := KEYWORDS[keyword].says) is not None:
+    draft = place.specification.name
+    for keyword in place.contents:
+        if keyword not in place.schema:
+            place.leave_out(
+                keyword, f"it is no keyword of draft {DRAFTS[draft]}; name the draft that is meant as $schema"
+            )
+        elif keyword in KEYWORDS and (reading := KEYWORDS[keyword].says) is not None:
             yield reading(place)

@@ -84,10 +84,23 @@ class Kinds:
                 return self.literal(kind, self._meant(formula))
         return not isinstance(formula, Not)
 
+    def may_be(self, kind: str, formula: Formula) -> bool:
+        """Return whether a formula may be true of values of a kind, by what it says of kinds alone."""
+        match formula:
+            case Constant():
+                return formula.truth
+            case Kind():
+                return kind in formula.kinds
+            case And():
+                return all(not isinstance(part, Kind) or kind in part.kinds for part in formula.formulas)
+        return True
+
     def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
         """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
         key = formula, plain
-        if key not in self._numbers:
+        if key not in self._numbers and not self.may_be("number", formula):
+            self._numbers[key] = NumberSet.none()
+        elif key not in self._numbers:
             kind = PLAIN_NUMBER if plain else "number"
             self._numbers[key] = self._set(formula, kind, NumberSet.all(), NumberSet.none())
         return self._numbers[key]
@@ -100,7 +113,9 @@ class Kinds:
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""
         if formula not in self._strings:
-            self._strings[formula] = self._set(formula, "string", StringSet.all(), StringSet.none())
+            possible = self.may_be("string", formula)
+            none = StringSet.none()
+            self._strings[formula] = self._set(formula, "string", StringSet.all(), none) if possible else none
         return self._strings[formula]
 
     def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
@@ -134,13 +149,15 @@ class Kinds:
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
         if formula not in self._arrays:
-            self._arrays[formula] = self._shapes(formula, ArrayShape(), self._of_array)
+            possible = self.may_be("array", formula)
+            self._arrays[formula] = self._shapes(formula, ArrayShape(), self._of_array) if possible else ()
         return self._arrays[formula]
 
     def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
         """Return the shapes of the objects that a formula is true of: each has one at least."""
         if formula not in self._objects:
-            self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object)
+            possible = self.may_be("object", formula)
+            self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object) if possible else ()
         return self._objects[formula]
 
     def within(self, formula: Formula) -> set[Formula]:
@@ -158,10 +175,18 @@ class Kinds:
     ) -> tuple[AShape, ...]:
         match formula:
             case And():
-                found: tuple[AShape, ...] = (free,)
                 # What has alternatives comes last: most of them are then known to be true, or to be false.
+                alone: list[AShape] = []
+                forked: list[tuple[AShape, ...]] = []
                 for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
                     parts = self._shapes(part, free, of_atom)
+                    if len(parts) != 1:
+                        forked.append(parts)
+                    elif parts[0] is not free:
+                        alone.append(parts[0])
+                joint = free.joined(alone)
+                found: tuple[AShape, ...] = () if self._is_nothing(joint) else (joint,)
+                for parts in forked:
                     joined: dict[AShape, None] = {}
                     for left in found:
                         joined.update(dict.fromkeys(self._joined(left, parts)))
@@ -291,6 +316,12 @@ class Kinds:
             case Not(formula=Size() as size):
                 return tuple(ObjectShape(least=low, most=high) for low, high in _outside(size.least, size.most))
         return None
+
+    def meant(self, formula: Formula) -> Formula:
+        """Return what is said where a reference is made."""
+        while isinstance(formula, Reference):
+            formula = self._definitions[formula.key]
+        return formula
 
     def _meant(self, formula: Formula) -> Formula:
         """Return what a reference, or its negation, stands for."""

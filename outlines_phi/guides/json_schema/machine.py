@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, final
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
-from ..regex import compile_regex
+from .between import Between, Places, Position, refuse_clashes
+from .blanks import Blanks
 from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
 from .formula import Formula, both, but_not, kind
 from .kinds import Kinds
-from .scalars import Literal, Number, Spelled, Text
+from .scalars import Literal, Number, Spelled, Text, begun
 from .schema import Schema
 from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
-from .states import WHITE, Edge, End, Pending, State
-
-BLANKS = r"( |\n {0,64})?"
-"""What may stand between the tokens of JSON: nothing, a blank, or a new line and an indentation. So compact, spaced and indented
-texts are read, and no text is blanks for ever."""
+from .states import BEGINNINGS, WHITE, Edge, Pending, State
+from .tags import common, tags_of
+from .template import Template
+from .unsatisfiable import culprit
 
 LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
 """All bytes, those first that a shortest text has most often."""
@@ -64,6 +64,8 @@ class Frame:
 
 Stack: TypeAlias = Frame | None
 
+AState = TypeVar("AState", bound=State)
+
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
 
@@ -86,9 +88,9 @@ class Machine:
     Parameters
     ----------
     schema
-        The schema.
+        The schema, or what its values stand in.
     blanks
-        A regular expression of what may stand between tokens.
+        A regular expression of what may stand between tokens; ``None`` for what writers of JSON put.
     any_order
         Whether members may come in any order; else in that of the schema, and others behind those that it names.
     ascii
@@ -106,35 +108,51 @@ class Machine:
 
     def __init__(
         self,
-        schema: Schema,
+        schema: Schema | Template,
         *,
-        blanks: str = BLANKS,
+        blanks: str | None = None,
         any_order: bool = False,
         ascii: bool = False,
         around: frozenset[Formula] = frozenset(),
     ) -> None:
-        self.kinds = Kinds(schema.definitions)
-        self.sizes = Sizes(self.kinds, self._smallest_nested, ascii=ascii)
-        self._around = around
-        self.schema, self.blanks, self.any_order, self.ascii = schema, blanks, any_order, ascii
-        self._blanks = compile_regex(blanks)
-        if self._blanks.is_empty or not WHITE.issuperset(_bytes_of(self._blanks)):
-            raise UnsupportedError(
-                f"Give a whitespace_pattern of blanks, tabs and line ends. {blanks!r} matches other characters, or nothing at all."
-            )
+        self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
+        self.any_order, self.ascii, self._around = any_order, ascii, around
+        self.kinds = Kinds(self.template.definitions)
+        self.sizes = self._sizes(self.kinds, self.template.definitions)
+        self._pattern, self.blanks = blanks, Blanks.of(blanks)
         self._states: dict[Hashable, State] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
-        self.end = End()
-        if self.sizes.of(schema.formula) >= NEVER:
-            raise EmptyLanguageError(
-                "Relax the JSON schema: it is true of no JSON value. Parts of it exclude one another."
-            )
-        self._refuse_early(schema.formula)
-        self.start = Configuration(self.value((schema.formula,)), None)
+        self._places = Places(self.template, self.sizes.of)
+        if not self._places.start:
+            raise EmptyLanguageError(self._why_empty())
+        self._refuse_early()
+        start = self.between(self._places.start)
+        if len(self.template.pieces) > 1:
+            refuse_clashes(start)
+        self.start = Configuration(start, None)
 
-    def _refuse_early(self, formula: Formula) -> None:
+    def _sizes(self, kinds: Kinds, definitions: Mapping[str, Formula]) -> Sizes:
+        return Sizes(kinds, partial(self._smallest_nested, definitions), ascii=self.ascii)
+
+    def _why_empty(self) -> str:
+        def is_empty(document: Any) -> bool:
+            try:
+                read = Schema.read(document)
+                return self._sizes(Kinds(read.definitions), read.definitions).of(read.formula) >= NEVER
+            except UnsupportedError:
+                return True
+
+        for schema in self.template.schemas:
+            if self.sizes.of(schema.formula) >= NEVER:
+                return (
+                    f"Relax {culprit(schema.document, is_empty)} of the JSON schema. With it, no JSON value is valid."
+                )
+        return "Relax the output type. No text of it can be written."
+
+    def _refuse_early(self) -> None:
         """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
-        waiting, seen = [formula], {formula}
+        waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
+        seen = set(waiting)
         while waiting:
             found = self.kinds.within(waiting.pop())
             waiting += found - seen
@@ -142,14 +160,15 @@ class Machine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again.
-        made = partial(Machine, blanks=self.blanks, any_order=self.any_order, ascii=self.ascii)
-        return made, (self.schema,)
+        made = partial(Machine, blanks=self._pattern, any_order=self.any_order, ascii=self.ascii)
+        return made, (self.template,)
 
     @property
     def needed(self) -> set[int]:
         """The bytes that a shortest way to the end may need."""
         beyond = () if self.ascii else BEYOND_ASCII
-        return {*range(0x20, 0x7F), *self._blanks.shortest(), *beyond}
+        found = {*range(0x20, 0x7F), *self.blanks.behind.shortest(), *beyond}
+        return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
@@ -164,7 +183,8 @@ class Machine:
             text += bytes([byte])
         if edge.target is not None:
             return Configuration(edge.target, stack, text)
-        return Configuration(self.end, None) if stack is None else stack.left(edge.outcome, text)
+        assert stack is not None  # a value stands between what comes before it and after it
+        return stack.left(edge.outcome, text)
 
     def push(self, after: Sequence[State], stack: Stack, start: int = 0) -> Frame:
         """Return a stack with these states on top; ``start`` is where the value begins in the text that is kept."""
@@ -186,6 +206,13 @@ class Machine:
         at = self.read(text)
         return at is not None and self.size(at) == 0
 
+    def may_end(self, at: Configuration) -> bool:
+        """Return whether the text may end here."""
+        state, stack, text = at
+        while stack is not None and state.ends is not None:
+            state, stack, text = stack.left(state.ends, text)
+        return isinstance(state, Between) and state.is_end
+
     def size(self, at: Configuration) -> int:
         """Return the least number of bytes that complete a text."""
         state, stack, _ = at
@@ -205,7 +232,9 @@ class Machine:
             text += bytes([byte])
         return text
 
-    def _smallest_nested(self, formula: Formula, count: int) -> list[tuple[int, Any]]:
+    def _smallest_nested(
+        self, definitions: Mapping[str, Formula], formula: Formula, count: int
+    ) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest arrays and objects that a formula is true of."""
         if formula in self._around or len(self._around) > MOST_AROUND:
             raise UnsupportedError(
@@ -215,7 +244,7 @@ class Machine:
         found: list[tuple[int, Any]] = []
         seen = NOTHING
         while len(found) < count:
-            rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), self.schema.definitions, ())
+            rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), definitions, (), True)
             try:
                 machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=self._around | {formula})
             except EmptyLanguageError:
@@ -225,27 +254,45 @@ class Machine:
             seen = seen.and_also(found[-1][1])
         return found
 
-    def value(self, goals: Goals) -> State:
+    def between(self, positions: frozenset[Position]) -> Between:
+        """Return the state between values."""
+        return self._one((Between, positions), lambda: Between(self, self._places, positions))
+
+    def value(self, goals: Goals) -> Value:
         """Return the state before a value."""
         return self._one((Value, goals), lambda: Value(self, goals))
 
-    def blank(self, core: State, place: int | None = None) -> State:
+    def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
         """Return the state before blanks that ``core`` comes after."""
-        at = self._blanks.start if place is None else place
-        return self._one((Blank, core, at), lambda: Blank(self, core, self._blanks, at))
+        place = blanks.start if at is None else at
+        return self._one((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
 
     def blanks_in(self, state: Array | Object, begun: bool) -> State:
-        """Return the state before blanks within brackets: before the first item, and before the closing one."""
-        return self.blank(self._one((Close, state), lambda: Close(state)) if begun else state)
+        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
+        before = (
+            state
+            if not begun or self.blanks.before is self.blanks.within
+            else self._one((Close, state), lambda: Close(state))
+        )
+        return self.blank(before, self.blanks.within)
 
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
         """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
         by_formula: dict[Formula, list[tuple[int, Any]]] = {}
         for place, formula, brought in asked:
             by_formula.setdefault(formula, []).append((place, brought))
+        tags = common([tags_of(self.kinds, formula) for formula in by_formula]) if len(by_formula) > 2 else None
+        seen = set[Hashable]()
         cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
         earlier: list[Formula] = []
-        for formula, brought in by_formula.items():
+        for number, (formula, brought) in enumerate(by_formula.items()):
+            if tags is not None:
+                apart = seen.isdisjoint(tags[number])
+                seen |= tags[number]
+                if apart:  # none of those so far is true of a value that this is true of
+                    cells.append((formula, list(brought)))
+                    earlier.append(formula)
+                    continue
             split: list[tuple[Formula, list[tuple[int, Any]]]] = []
             for cell, held in cells:
                 inside, outside = both(cell, formula), but_not(cell, formula)
@@ -255,19 +302,17 @@ class Machine:
                         split.append((outside, held))
                 else:
                     split.append((cell, held))
-            alone = formula
-            for other in earlier:
-                alone = but_not(alone, other)
+            alone = but_not(formula, *earlier)
             if self.sizes.of(alone) < NEVER:
                 split.append((alone, list(brought)))
             cells = split
             earlier.append(formula)
         return cells
 
-    def _one(self, key: Hashable, make: Callable[[], State]) -> State:
+    def _one(self, key: Hashable, make: Callable[[], AState]) -> AState:
         if key not in self._states:
             self._states[key] = make()
-        return self._states[key]
+        return cast(AState, self._states[key])
 
     def text(self, spelled: tuple[Spelled | None, ...]) -> State:
         """Return the state within a string."""
@@ -293,15 +338,14 @@ class Machine:
         """Return the state before the opening quote of a name."""
         return self._one((Quote, key), lambda: Quote(key))
 
-    def key(self, members: Object, text: bytes, names: tuple[Named, ...]) -> State:
+    def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
         """Return the state within a name."""
         return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
 
     def colon(self, members: Object, name: str) -> State:
         """Return the state after a name."""
-        found = members.after(name)
-        assert found is not None
-        return self._one((Colon, members, name), lambda: Colon(self, *found))
+        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
+        return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
 
 
 @final
@@ -310,18 +354,18 @@ class Blank(State):
 
     def __init__(self, machine: Machine, core: State, blanks: ByteAutomaton, at: int) -> None:
         super().__init__()
-        self._machine, self._core, self._blanks, self._at = machine, core, blanks, at
+        self._machine, self.core, self.blanks, self.at = machine, core, blanks, at
 
     @property
     def sizes(self) -> Sequence[int]:
-        return [int(self._blanks.distances[self._at]) + size for size in self._core.sizes]
+        return [int(self.blanks.distances[self.at]) + size for size in self.core.sizes]
 
     def _edge(self, byte: int) -> Edge | None:
-        target = int(self._blanks.targets[self._at, self._blanks.byte_class[byte]])
-        if target != DEAD and min(self._core.sizes) < NEVER:
-            return Edge(self._machine.blank(self._core, target))
+        target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
+        if target != DEAD and self.core.is_possible:
+            return Edge(self._machine.blank(self.core, self.blanks, target))
         # Blanks come once: what comes after them may begin with none.
-        return self._core.edge(byte) if self._blanks.accepting[self._at] and byte not in WHITE else None
+        return self.core.edge(byte) if self.blanks.accepting[self.at] and byte not in WHITE else None
 
 
 @final
@@ -341,9 +385,7 @@ class Value(State):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(
-                    None if strings.is_empty else Spelled.of(strings, ascii=machine.ascii) for strings in sets
-                )
+                spelled = tuple(None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets)
                 return Edge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
@@ -360,9 +402,28 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        automata = tuple(kinds.spellings(goal) for goal in self._goals)
-        return machine.number(automata, tuple(automaton.start for automaton in automata)).edge(byte)
+        return self._number.edge(byte)
 
+    @cached_property
+    def _number(self) -> State:
+        automata = self._spellings
+        return self._machine.number(automata, tuple(automaton.start for automaton in automata))
 
-def _bytes_of(automaton: ByteAutomaton) -> set[int]:
-    return {byte for byte in range(256) if automaton.targets[:, automaton.byte_class[byte]].any()}
+    @cached_property
+    def bytes(self) -> Sequence[int]:  # type: ignore[override]
+        """The bytes that values of the right kinds begin with."""
+        found = BEGINNINGS
+        for name, firsts in (("number", b"-0123456789"), ("string", b'"'), ("array", b"["), ("object", b"{")):
+            if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
+                found = found.translate(None, firsts)
+        return found
+
+    @property
+    def _spellings(self) -> tuple[ByteAutomaton, ...]:
+        return tuple(self._machine.kinds.spellings(goal) for goal in self._goals)
+
+    def goes_on_behind(self, outcome: int) -> set[int]:
+        """Return the bytes that a number may go on with where it may end with an outcome."""
+        numbers = self._spellings[outcome]
+        ends = numbers.targets[numbers.accepting]
+        return {byte for byte in range(256) if ends[:, numbers.byte_class[byte]].any()}

@@ -132,6 +132,13 @@ class NumberSet:
         return hash(self._outline)
 
     @property
+    def members(self) -> frozenset[Fraction] | None:
+        """The members, where there are evidently only some."""
+        if any(piece != NO_NUMBER for piece in self.between):
+            return None
+        return frozenset(x for x, member in zip(self.cuts, self.at, strict=True) if member)
+
+    @property
     def is_empty(self) -> bool:
         """Whether no number is a member."""
         return self._outline == (NO_NUMBER, NO_NUMBER, None)

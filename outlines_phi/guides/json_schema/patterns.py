@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -164,15 +164,17 @@ class _Builder:
         start = (frozenset({self.place(Place(rest, NO_DUTIES))}), context)
         number = {start: 0}
         states, targets, accepting = [start], [], []
+        settled, later = (frozenset({done}), context), dict[Context, list[Context]]()
         for places, here in states:
             moves = [self.moves(place, here) for place in places]
             self.spend(self.width + sum(len(following) for move in moves for following in move.following))
             accepting.append(any(move.accepts for move in moves))
             row = []
-            for column in range(self.width):
-                found = frozenset().union(*(move.following[column] for move in moves))
+            if here not in later:
+                later[here] = [self.advanced(here, column) for column in range(self.width)]
+            for found, then in zip(self.union(moves), later[here], strict=True):
                 # Where anything may follow, nothing else matters, nor what came before.
-                key = (frozenset({done}), context) if done in found else (found, self.advanced(here, column))
+                key = settled if done in found else (found, then)
                 if key not in number:
                     number[key] = len(states)
                     states.append(key)
@@ -181,6 +183,12 @@ class _Builder:
                 row.append(number[key])
             targets.append(row)
         return targets, accepting
+
+    def union(self, moves: list[Moves]) -> Iterable[frozenset[int]]:
+        """Return the places that each class of characters leads to."""
+        if len(moves) < 2:
+            return map(frozenset, moves[0].following if moves else [()] * self.width)
+        return (frozenset().union(*lists) for lists in zip(*(move.following for move in moves), strict=True))
 
     def advanced(self, context: Context, column: int) -> Context:
         """Return the context after a character of the class ``column``."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Protocol, final
 
 from referencing import Specification
@@ -15,6 +16,7 @@ from referencing._core import Resolver
 from ...errors import GrammarError, UnsupportedError
 from .formula import FALSE, TRUE, Formula
 from .patterns import matching
+from .pointers import pointer_to
 from .strings import StringSet
 
 MOST_COUNTED = 1 << 40
@@ -35,6 +37,9 @@ class Reading(Protocol):
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
+
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
 
 
 @final
@@ -63,19 +68,19 @@ class Place:
     reading: Reading
     entered: bool = False
 
-    @property
+    @cached_property
     def schema(self) -> dict[str, Any]:
-        """The keywords and what they hold."""
+        """The keywords and what they hold, without those of other drafts."""
         assert isinstance(self.contents, dict)
-        return self.contents
+        draft = self.specification.name
+        return {name: held for name, held in self.contents.items() if self.reading.is_keyword(name, draft)}
 
     def at(self, *steps: str | int) -> Place:
         """Return a part of this part."""
-        contents, pointer = self.contents, self.pointer
+        contents = self.contents
         for step in steps:
             contents = contents[step]
-            pointer += "/" + str(step).replace("~", "~0").replace("/", "~1")
-        return replace(self, contents=contents, pointer=pointer, entered=False)
+        return replace(self, contents=contents, pointer=pointer_to(steps, self.pointer), entered=False)
 
     def below(self, *steps: str | int) -> Formula:
         """Return what the schema there says."""
@@ -158,8 +163,9 @@ class Place:
         try:
             yield
         except (UnsupportedError, GrammarError) as error:
-            pointer = "/".join([self.pointer, *(step.replace("~", "~0").replace("/", "~1") for step in steps)])
-            raise UnsupportedError(f"{error} It stands at {pointer} of the JSON schema.") from error
+            raise UnsupportedError(
+                f"{error} It stands at {pointer_to(steps, self.pointer)} of the JSON schema."
+            ) from error
 
     def _checked(self, keyword: str | None, fits: Callable[[Any], bool], expected: str) -> Any:
         value = self.value(keyword)

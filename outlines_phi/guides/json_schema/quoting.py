@@ -2,7 +2,11 @@ r"""The spellings of strings in JSON: each character raw, by its short escape, o
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import count
 
 from ...automaton import ByteAutomaton
 from .spelled import Spelling, spelled
@@ -12,6 +16,9 @@ QUOTE, BACKSLASH, U = b'"\\u'
 
 NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
 """The characters that JSON does not let stand as they are."""
+
+RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RAW)
+"""The characters that are spelled in one byte."""
 
 SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 """What the letter after a backslash stands for."""
@@ -37,6 +44,80 @@ def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
         A length is greater than an automaton can count.
     """
     return spelled(strings.code_automaton, _in_ascii if ascii else _in_json, closing=QUOTE)
+
+
+@lru_cache(maxsize=4096)
+def spellings(character: str, *, ascii: bool = False) -> tuple[bytes, ...]:
+    """Return the spellings of a character in JSON, hexadecimal digits in lower case, a shortest one first."""
+    found = [] if character in NOT_RAW or (ascii and not character.isascii()) else [character.encode()]
+    found += [b"\\" + letter.encode() for letter, meant in SHORT.items() if meant == character]
+    units = character.encode("utf-16-be").hex()
+    found.append("".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)).encode())
+    return tuple(found)
+
+
+def spelled_size(text: str, *, ascii: bool = False) -> int:
+    """Return the length of a shortest spelling of a string in JSON, without quotes."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return len(text)
+    return sum(len(spellings(character, ascii=ascii)[0]) for character in text)
+
+
+@lru_cache(maxsize=2)
+def free(*, ascii: bool) -> ByteAutomaton:
+    """Return the automaton of the spellings of all strings."""
+    return quoted(StringSet.all(), ascii=ascii)
+
+
+def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
+    """Yield the members, those with short spellings first, each with the size of its shortest spelling and a closing quote."""
+    if strings.values is not None and not strings.without:
+        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values)
+        yield from ((text, size + 1) for size, text in sizes)
+        return
+    seen = set[str](strings.values or ())
+    every = strings.without or strings.lengths == ((0, None),)
+    if every:
+        for text in ("", *RAW_ASCII):
+            if text not in seen:
+                seen.add(text)
+                yield text, len(text) + 1
+    spelled_ones = _spelled(StringSet.all() if every else strings, ascii)
+    for place in count():
+        while place >= len(spelled_ones.known):
+            if not spelled_ones.read():
+                return
+        text, size = spelled_ones.known[place]
+        if text not in seen:
+            seen.add(text)
+            yield text, size
+
+
+class _Spellings:
+    """The spellings of a set that were asked for, and those that come after them."""
+
+    def __init__(self, strings: StringSet, *, ascii: bool) -> None:
+        self.known: list[tuple[str, int]] = []
+        self._more = quoted(strings, ascii=ascii).members()
+        self._lock = threading.Lock()
+
+    def read(self) -> bool:
+        """Read one more; return whether there is one."""
+        with self._lock:
+            spelling = next(self._more, None)
+            if spelling is not None:
+                self.known.append((json.loads(b'"' + spelling), len(spelling)))
+            return spelling is not None
+
+
+@lru_cache(maxsize=256)
+def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
+    return _Spellings(strings, ascii=ascii)
+
+
+def spelling_of(bounds: tuple[int, ...], classes: tuple[int, ...], *, ascii: bool) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, by the first of each run and its class, and where it begins."""
+    return (_in_ascii if ascii else _in_json)(bounds, classes)
 
 
 @lru_cache(maxsize=256)

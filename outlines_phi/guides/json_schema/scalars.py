@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
-from .quoting import quoted
+from .composed import Composed
+from .listed import Listed, Words
+from .quoting import free
 from .sizes import NEVER
 from .states import Edge, State
-from .strings import StringSet
+from .strings import Interval, StringSet
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -23,6 +25,7 @@ class Literal(State):
         super().__init__()
         self._machine = machine
         self._rest, self._outcome, self._outcomes = rest, outcome, outcomes
+        self.bytes = rest[:1]
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -38,6 +41,8 @@ class Literal(State):
 @final
 class Number(State):
     """Within a number, or before it."""
+
+    bytes = b"-0123456789.eE+"
 
     def __init__(self, machine: Machine, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> None:
         super().__init__()
@@ -57,68 +62,103 @@ class Number(State):
 
     def _edge(self, byte: int) -> Edge | None:
         pairs = zip(self._automata, self._at, strict=True)
-        at = tuple(int(automaton.targets[at, automaton.byte_class[byte]]) for automaton, at in pairs)
+        at = tuple(automaton.step(at, byte) for automaton, at in pairs)
         return Edge(self._machine.number(self._automata, at)) if any(at) else None
 
 
-class Spelled(NamedTuple):
-    """How far a string is spelled as a member of a set: a state of an automaton, and how many characters if these are counted."""
+class Counted(NamedTuple):
+    """How far a string is spelled of which the length alone matters.
 
-    strings: StringSet
+    Attributes
+    ----------
+    lengths
+        The lengths that it may have.
+    automaton, state
+        The automaton of all spellings, and its state.
+    written
+        How many characters are spelled, as far as that matters.
+    """
+
+    lengths: tuple[Interval, ...]
     automaton: ByteAutomaton
-    at: int
+    state: int
     written: int = 0
 
-    @classmethod
-    def of(cls, strings: StringSet, *, ascii: bool) -> Spelled:
-        """Return the beginning of a member, after the opening quote. Lengths are counted, and make no states."""
-        automaton = quoted(StringSet.all() if strings.lengths else strings, ascii=ascii)
-        return cls(strings, automaton, automaton.start)
-
-    def after(self, byte: int) -> Spelled | None:
+    def after(self, byte: int) -> Counted | None:
         """Return where a byte leads; ``None`` where no member begins so."""
-        at = int(self.automaton.targets[self.at, self.automaton.byte_class[byte]])
-        if at == DEAD:
-            return None
-        if self.strings.lengths is None:
-            return self._replace(at=at)
+        state = self.automaton.step(self.state, byte)
+        return None if state == DEAD else self.moved(state, int(state == self.automaton.start))
+
+    def moved(self, state: int, characters: int) -> Counted | None:
+        """Return where bytes lead that complete so many characters; ``None`` where no member begins so."""
         # Beyond the last bound characters need not be counted, so free strings have one state.
-        low, high = self.strings.lengths[-1]
-        count = min(self.written + (at == self.automaton.start), low if high is None else high + 1)
-        found = self._replace(at=at, written=count)
+        low, high = self.lengths[-1]
+        count = min(self.written + characters, low if high is None else high + 1)
+        found = Counted(self.lengths, self.automaton, state, count)
         return found if found.size < NEVER else None
+
+    def closes(self, characters: int) -> bool:
+        """Whether the string may end after so many more characters."""
+        written = self.written + characters
+        return any(low <= written and (high is None or written <= high) for low, high in self.lengths)
+
+    @property
+    def counts(self) -> bool:
+        """Whether characters still matter."""
+        return len(self.lengths) > 1 or self.lengths[0][1] is not None or self.written < self.lengths[0][0]
 
     @property
     def size(self) -> int:
         """The least number of bytes to the closing quote, itself included."""
-        size = int(self.automaton.distances[self.at])
-        if self.strings.lengths is None or not size:
-            return size if self.strings.lengths is None or self._fits else NEVER
+        size = self.automaton.size(self.state)
+        if not size:
+            return 0 if self.closes(0) else NEVER
         # What is begun is one character.
-        count = self.written + (self.at != self.automaton.start)
-        fits = [max(low - count, 0) for low, high in self.strings.lengths if high is None or count <= high]
+        count = self.written + (self.state != self.automaton.start)
+        fits = [max(low - count, 0) for low, high in self.lengths if high is None or count <= high]
         return size + min(fits) if fits else NEVER
 
     @property
     def ended(self) -> bool:
         """Whether the closing quote was read."""
-        return bool(self.automaton.accepting[self.at])
+        return self.automaton.size(self.state) == 0
+
+
+class Walked(NamedTuple):
+    """How far a string is spelled as a member of a regular set: a state of its spellings."""
+
+    automaton: Composed
+    state: int
+
+    def after(self, byte: int) -> Walked | None:
+        """Return where a byte leads; ``None`` where no member begins so."""
+        state = self.automaton.step(self.state, byte)
+        return None if state == DEAD else Walked(self.automaton, state)
 
     @property
-    def shortest(self) -> bytes:
-        """The first of the shortest ways to the closing quote, itself included."""
-        text, one = bytearray(), self
-        while not one.ended:
-            ways = ((byte, one.after(byte)) for byte in range(256))
-            byte, one = next((byte, after) for byte, after in ways if after is not None and after.size < one.size)
-            text.append(byte)
-        return bytes(text)
+    def size(self) -> int:
+        """The least number of bytes to the closing quote, itself included."""
+        return self.automaton.size(self.state)
 
     @property
-    def _fits(self) -> bool:
-        return any(
-            low <= self.written and (high is None or self.written <= high) for low, high in self.strings.lengths or ()
-        )
+    def ended(self) -> bool:
+        """Whether the closing quote was read."""
+        return self.automaton.size(self.state) == 0
+
+
+Spelled: TypeAlias = Counted | Listed | Walked
+"""How far a string is spelled as a member of a set."""
+
+
+def begun(strings: StringSet, *, ascii: bool) -> Spelled:
+    """Return the beginning of a member of a set, after the opening quote."""
+    if strings.values is not None:
+        return Words.of(strings, ascii=ascii).begun()
+    if strings.lengths is not None:
+        automaton = free(ascii=ascii)
+        return Counted(strings.lengths, automaton, automaton.start)
+    composed = Composed.of(strings, ascii=ascii)
+    return Walked(composed, composed.start)
 
 
 @final
@@ -133,9 +173,18 @@ class Text(State):
     def sizes(self) -> Sequence[int]:
         return [NEVER if one is None else one.size for one in self.spelled]
 
+    def closed(self, place: int) -> Edge:
+        """Return where the closing quote of a member of one of the sets leads."""
+        return Edge(None, place)
+
+    def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
+        """Return the state in which the sets are spelled further, those that are not ``None``."""
+        return self._machine.text(spelled) if any(spelled) else None
+
     def _edge(self, byte: int) -> Edge | None:
         spelled = tuple(None if one is None else one.after(byte) for one in self.spelled)
         for place, one in enumerate(spelled):
             if one is not None and one.ended:
-                return Edge(None, place)
-        return Edge(self._machine.text(spelled)) if any(spelled) else None
+                return self.closed(place)
+        later = self.later(spelled)
+        return None if later is None else Edge(later)

@@ -8,17 +8,18 @@ from functools import cached_property
 from typing import Any, NamedTuple, final
 
 from jsonschema_specifications import REGISTRY as SPECIFICATIONS
-from referencing import Registry
+from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from ...errors import OutlinesPhiError, UnsupportedError
 from .formula import And, Formula, Not, Or, Reference, both, holds
-from .keywords import KEYWORDS, says
+from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
+from .pointers import pointer_to
 
-OLD = frozenset({"draft-04", "draft-06", "draft-07"})
-"""Drafts in which ``$ref`` stands alone: its siblings say nothing."""
+NEWEST = "http://json-schema.org/schema"
+"""The newest draft, whichever that is."""
 
 
 @final
@@ -42,15 +43,25 @@ class Schema:
         What references stand for, by their keys.
     left_out
         What is not asked of a value, in the order of the document.
+    document
+        The document.
     """
 
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
+    document: Any
 
     @classmethod
-    def read(cls, document: Any) -> Schema:
+    def read(cls, document: Any, *, label: str = "") -> Schema:
         """Return what a document says, as ``json.loads`` made it; numbers may be ``Decimal``.
+
+        Parameters
+        ----------
+        document
+            The document.
+        label
+            What tells its definitions from those of other documents.
 
         Raises
         ------
@@ -58,7 +69,7 @@ class Schema:
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
         try:
-            reader = _Reader(document)
+            reader = _Reader(document, label)
             formula = reader.read()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
@@ -71,7 +82,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out))
+        return cls(formula, reader.definitions, tuple(reader.left_out), document)
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -81,19 +92,20 @@ class Schema:
 class _Reader:
     """One document in the reading; see :class:`~outlines_phi.guides.json_schema.place.Reading`."""
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any, label: str) -> None:
+        self._label = label
         if not isinstance(document, (dict, bool)):
             raise UnsupportedError(
                 f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."
             )
-        specification = specification_with(_dialect(document) or "", default=DRAFT202012)
+        self.left_out: dict[LeftOut, None] = {}
+        specification = self._specification(document, "#", DRAFT202012)
         resource = specification.create_resource(document)
         registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)
         if resource.id():
             registry = registry.with_resource(resource.id() or "", resource)
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
         self.definitions: dict[str, Formula] = {}
-        self.left_out: list[LeftOut] = []
         self._pointers = dict(_pointers(document, "#"))
         self._formulas: dict[int, Formula] = {}
         self._waiting: dict[str, Place] = {}
@@ -122,9 +134,10 @@ class _Reader:
         target = self.target(place, keyword)
         if (plain := constant(target.contents)) is not None:
             return plain
-        if target.pointer not in self.definitions and target.pointer not in self._waiting:
-            self._waiting[target.pointer] = target
-        return Reference(target.pointer)
+        key = self._label + target.pointer
+        if key not in self.definitions and key not in self._waiting:
+            self._waiting[key] = target
+        return Reference(key)
 
     def target(self, place: Place, keyword: str) -> Place:
         """Return the part of the document that a keyword refers to."""
@@ -146,20 +159,40 @@ class _Reader:
         if pointer is None:  # of another document, such as a draft's own schema
             base = found.resolver._base_uri
             pointer = reference if reference.startswith(base) else f"{base}{reference}"
-        specification = specification_with(_dialect(found.contents) or "", default=place.specification)
+        specification = self._specification(found.contents, pointer, place.specification)
         return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
-        self.left_out.append(LeftOut(pointer, why))
+        self.left_out[LeftOut(pointer, why)] = None
+
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
+        return is_keyword(name, draft)
+
+    def _specification(self, contents: Any, pointer: str, default: Specification[Any]) -> Specification[Any]:
+        """Return the draft of a part: the one that it names itself, or that of the part around it."""
+        dialect = contents.get("$schema") if isinstance(contents, dict) else None
+        if not isinstance(dialect, str):
+            return default
+        if dialect.rstrip("#") == NEWEST:
+            return DRAFT202012
+        found = specification_with(dialect, default=Specification.OPAQUE)
+        if found is Specification.OPAQUE:
+            name = DRAFTS[default.name]
+            self.leave_out(f"{pointer}/$schema", f"{dialect!r:.80} is not known, and read as draft {name}")
+            return default
+        if found.name not in DRAFTS:
+            raise UnsupportedError(
+                f"Write the JSON schema in draft 4 or a later one. {pointer}/$schema names {dialect!r:.80}, which is not supported."
+            )
+        return found
 
     def _entered(self, place: Place) -> Place:
         """Return a schema with the meaning that references have inside of it."""
         if place.entered:
             return place
-        specification = place.specification
-        if (dialect := _dialect(place.contents)) is not None:
-            specification = specification_with(dialect, default=specification)
+        specification = self._specification(place.contents, place.pointer, place.specification)
         resource = specification.create_resource(place.contents)
         if resource.id() is None or place.pointer == "#":
             return replace(place, specification=specification, entered=True)
@@ -168,10 +201,12 @@ class _Reader:
         )
 
     def _says(self, place: Place) -> Iterator[Formula]:
-        if place.specification.name in OLD and "$ref" in place.schema:
+        if place.specification.name in TO_7 and "$ref" in place.schema:
             for keyword in place.schema:
                 if keyword != "$ref" and keyword in KEYWORDS:
-                    place.leave_out(keyword, f"siblings of $ref say nothing in {place.specification.name}")
+                    place.leave_out(
+                        keyword, f"siblings of $ref say nothing in draft {DRAFTS[place.specification.name]}"
+                    )
             yield place.reference("$ref")
             return
         yield from says(place)
@@ -200,8 +235,9 @@ class _Reader:
 
             def follow(key: str, path: dict[str, None] = path) -> None:
                 if key in path:
+                    circle = ", ".join(each.removeprefix(self._label) for each in path)
                     raise UnsupportedError(
-                        f"Let the references at {', '.join(path)} of the JSON schema lead to something else. They refer to one "
+                        f"Let the references at {circle} of the JSON schema lead to something else. They refer to one "
                         "another without a keyword between them, so they say nothing of a value."
                     )
                 if key not in settled:
@@ -226,11 +262,6 @@ def _references(formula: Formula) -> Iterator[str]:
                 yield from _references(part)
 
 
-def _dialect(contents: Any) -> Any:
-    dialect = contents.get("$schema") if isinstance(contents, dict) else None
-    return dialect if isinstance(dialect, str) else None
-
-
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
     """Yield where each object of a document stands, by its identity."""
     stack = [(part, pointer)]
@@ -239,4 +270,4 @@ def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
         if isinstance(part, (dict, list)):
             yield id(part), pointer
             steps = part.items() if isinstance(part, dict) else enumerate(part)
-            stack += [(item, f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}") for step, item in steps]
+            stack += [(item, pointer_to([step], pointer)) for step, item in steps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -46,11 +46,22 @@ class ArrayShape:
     unique: bool = False
 
     def __and__(self, other: ArrayShape) -> ArrayShape:
-        length = max(len(self.first), len(other.first))
-        first = tuple(both(self.item(i), other.item(i)) for i in range(length))
-        counted = tuple(dict.fromkeys(self.counted + other.counted))
-        least, most = max(self.least, other.least), _least(self.most, other.most)
-        return ArrayShape(first, both(self.rest, other.rest), least, most, counted, self.unique or other.unique)
+        return ArrayShape.joined((self, other))
+
+    @staticmethod
+    def joined(shapes: Sequence[ArrayShape]) -> ArrayShape:
+        """Return what all of some shapes ask."""
+        if len(shapes) < 2:
+            return shapes[0] if shapes else ArrayShape()
+        length = max(len(shape.first) for shape in shapes)
+        return ArrayShape(
+            tuple(both(*(shape.item(i) for shape in shapes)) for i in range(length)),
+            both(*(shape.rest for shape in shapes)),
+            max(shape.least for shape in shapes),
+            min((shape.most for shape in shapes if shape.most is not None), default=None),
+            tuple(dict.fromkeys(one for shape in shapes for one in shape.counted)),
+            any(shape.unique for shape in shapes),
+        )
 
     def item(self, place: int) -> Formula:
         """Return what the item at a place is, apart from what is counted."""
@@ -130,17 +141,25 @@ class ObjectShape:
     most: int | None = None
 
     def __and__(self, other: ObjectShape) -> ObjectShape:
-        members = dict(self.members)
-        for name, value in other.members:
-            members[name] = both(members.get(name, TRUE), value)
+        return ObjectShape.joined((self, other))
+
+    @staticmethod
+    def joined(shapes: Sequence[ObjectShape]) -> ObjectShape:
+        """Return what all of some shapes ask."""
+        if len(shapes) < 2:
+            return shapes[0] if shapes else ObjectShape()
+        members: dict[str, Formula] = {}
+        for shape in shapes:
+            for name, value in shape.members:
+                members[name] = both(members[name], value) if name in members else value
         return ObjectShape(
             tuple(members.items()),
-            self.required | other.required,
-            self.absent | other.absent,
-            tuple(dict.fromkeys(self.every + other.every)),
-            tuple(dict.fromkeys(self.some + other.some)),
-            max(self.least, other.least),
-            _least(self.most, other.most),
+            frozenset().union(*(shape.required for shape in shapes)),
+            frozenset().union(*(shape.absent for shape in shapes)),
+            tuple(dict.fromkeys(one for shape in shapes for one in shape.every)),
+            tuple(dict.fromkeys(one for shape in shapes for one in shape.some)),
+            max(shape.least for shape in shapes),
+            min((shape.most for shape in shapes if shape.most is not None), default=None),
         )
 
     def names(self) -> Iterator[str]:
@@ -187,7 +206,3 @@ class ObjectShape:
 
 
 Shape: TypeAlias = ArrayShape | ObjectShape
-
-
-def _least(left: int | None, right: int | None) -> int | None:
-    return right if left is None else left if right is None else min(left, right)

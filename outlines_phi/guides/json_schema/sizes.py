@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
 from typing import Any, TypeAlias, final
 
 from ...errors import UnsupportedError
+from .composed import Composed
 from .formula import TRUE, Formula, both
 from .kinds import Kinds
-from .quoting import quoted
+from .quoting import members, spelled_size
 from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape, ObjectShape, Some
 from .strings import StringSet
@@ -62,8 +62,10 @@ class Sizes:
         self._open: dict[Hashable, int] | None = None
         self._equations: dict[Hashable, Callable[[], int]] = {}
         self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._new: list[Hashable] = []
         self._waiting: dict[Hashable, None] = {}
         self._asking: Hashable = None
+        self._allowed: dict[Hashable, tuple[StringSet, ...]] = {}
 
     def of(self, formula: Formula) -> int:
         """Return the size of the smallest value; :data:`NEVER` where there is none."""
@@ -164,15 +166,13 @@ class Sizes:
 
     def _smallest(self, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest different values; with arrays and objects where these are ``nested``."""
-        found = [(len(text), json.loads(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
-        for texts, opening in (
-            (self._kinds.spellings(formula), b""),
-            (quoted(self._kinds.strings(formula), ascii=self._ascii), b'"'),
-        ):
+        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
+        numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
+        strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
+        for sized in (numbers, strings):
             values: dict[Hashable, tuple[int, Any]] = {}
-            for text in map(opening.__add__, texts.members()):
-                value = value_of(text)
-                values.setdefault(identity(value), (len(text), value))
+            for size, value in sized:
+                values.setdefault(identity(value), (size, value))
                 if len(values) == count:
                     break
             found += values.values()
@@ -206,16 +206,18 @@ class Sizes:
         if key not in self._open:
             self._open[key] = NEVER
             self._equations[key] = equation
-            self._waiting[key] = None
+            self._new.append(key)
         self._askers.setdefault(key, {})[self._asking] = None
         return self._open[key]
 
     def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
-        """Solve the equation, and those that it leads to; what is asked for is looked at next, so that none is inside another."""
-        self._open, self._equations, self._askers, self._waiting = {key: NEVER}, {key: equation}, {}, {key: None}
+        """Solve the equation, and those that it leads to; what was never looked at comes first, so that none is inside another."""
+        self._open, self._equations, self._askers = {key: NEVER}, {key: equation}, {}
+        self._new, self._waiting = [key], {}
         try:
-            while self._waiting:
-                self._asking, _ = self._waiting.popitem()
+            while self._new or self._waiting:
+                self._asking = self._new.pop() if self._new else next(iter(self._waiting))
+                self._waiting.pop(self._asking, None)
                 found = self._equations[self._asking]()
                 if found < self._open[self._asking]:
                     self._open[self._asking] = found
@@ -247,14 +249,16 @@ class Sizes:
             return NEVER
         if strings.lengths is not None:
             return strings.shortest + 1
-        automaton = quoted(strings, ascii=self._ascii)
-        return int(automaton.distances[automaton.start])
+        if strings.values is not None:
+            return next(members(strings, ascii=self._ascii))[1]
+        composed = Composed.of(strings, ascii=self._ascii)
+        return composed.size(composed.start)
 
     def of_name(self, name: str) -> int:
         """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
         if any("\ud800" <= character <= "\udfff" for character in name):
             return NEVER
-        return len(json.dumps(name, ensure_ascii=self._ascii).encode())
+        return spelled_size(name, ascii=self._ascii) + 2
 
     def _array(self, shape: ArrayShape, begun: bool, seen: Seen, rank: int) -> int:
         if shape.closed:
@@ -316,20 +320,20 @@ class Sizes:
         for one in shape.some:
             total += self._add(shape, one, chosen, ahead, fresh)
         total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
-        count = len(chosen) + len(fresh) - len(taken)
-        if shape.least - count > MOST_NAMES:
+        members = len(chosen) + len(fresh) - len(taken)
+        if shape.least - members > MOST_NAMES:
             raise UnsupportedError(
                 f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
             )
-        if count < shape.least:
+        if members < shape.least:
             sizes = sorted(
-                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - count)),
-            )[: shape.least - count]
-            total += sum(sizes) if len(sizes) == shape.least - count else NEVER
-            count = shape.least
-        if shape.most is not None and count > shape.most:
+                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - members)),
+            )[: shape.least - members]
+            total += sum(sizes) if len(sizes) == shape.least - members else NEVER
+            members = shape.least
+        if shape.most is not None and members > shape.most:
             return NEVER
-        return min(NEVER, total + count - (count > 0 and not begun) + 1)
+        return min(NEVER, total + members - (members > 0 and not begun) + 1)
 
     def _add(
         self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
@@ -341,9 +345,13 @@ class Sizes:
                 value = both(chosen.get(name, shape.value(name)), one.value)
                 before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
                 options.append((self.of(value) - before, name, value))
-        for name, size in islice(self._fresh(one, fresh), FRESH):
-            value_size = self.of(both(shape.value(name), one.value))
-            options.append((size + 1 + value_size, name, None))
+        best = min((option[0] for option in options), default=NEVER)
+        for name, size in islice(self._fresh(one.but, one.names & self._names_of(shape)[0], fresh), FRESH):
+            if size + 2 > best:
+                break  # with longer names nothing is shorter
+            total = size + 1 + self.of(both(shape.value(name), one.value))
+            best = min(best, total)
+            options.append((total, name, None))
         options = [option for option in options if option[0] < NEVER // 2]
         if not options:
             return NEVER
@@ -361,25 +369,34 @@ class Sizes:
         for name in ahead:
             if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
                 yield self.of_name(name) + 1 + value
-        found = 0
-        for name, size in islice(self._fresh(Some(frozenset(), StringSet.all(), TRUE), fresh), needed + FRESH):
-            if (value := self.of(shape.value(name))) < NEVER:
-                yield size + 1 + value
-                found += 1
-        for one in shape.every:
-            if found < needed:
-                for name, size in islice(self._fresh(one, fresh), needed):
-                    if (value := self.of(shape.value(name))) < NEVER:
-                        yield size + 1 + value
+        seen = set(fresh)
+        for names in self._names_of(shape):
+            for name, size in islice(self._fresh(frozenset(seen), names, ()), needed + FRESH):
+                seen.add(name)
+                if (value := self.of(shape.value(name))) < NEVER:
+                    yield size + 1 + value
 
-    def _fresh(self, one: Some, without: Iterable[str]) -> Iterator[tuple[str, int]]:
+    def _names_of(self, shape: ObjectShape) -> tuple[StringSet, ...]:
+        """Return sets of the names that members may have, but for those that are told apart: all, and by what their values are."""
+        never = tuple(self.of(one.value) >= NEVER for one in shape.every)
+        key = shape.every, never
+        if key not in self._allowed:
+            allowed = StringSet.all()
+            for one, is_never in zip(shape.every, never, strict=True):
+                if is_never:
+                    allowed &= ~one.names
+            others = [one.names for one, is_never in zip(shape.every, never, strict=True) if not is_never]
+            kinds = [allowed, *(kind for names in others for kind in (names & allowed, ~names & allowed))]
+            self._allowed[key] = tuple(dict.fromkeys(kinds))
+        return self._allowed[key]
+
+    def _fresh(self, but: frozenset[str], names: StringSet, without: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
-        seen = set(without) | one.but
-        for text in quoted(one.names, ascii=self._ascii).members():
-            name = json.loads(b'"' + text)
+        seen = set(without) | but
+        for name, size in members(names, ascii=self._ascii):
             if name not in seen:
                 seen.add(name)
-                yield name, len(text) + 1
+                yield name, size + 1
 
 
 def _steps(shape: ArrayShape, onward: bool) -> Iterator[tuple[Formula, ArrayShape]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...automaton import DEAD, ByteAutomaton
 from ...characters import CODE_POINTS
@@ -17,6 +18,9 @@ from .code_points import AFTER_SURROGATES, FIRST_SURROGATE
 
 NOWHERE = -1
 """Where a byte leads that spells nothing."""
+
+FAR = 1 << 40
+"""More bytes than there are."""
 
 Edge = tuple[int, int, int]
 """The first and last byte of a run of bytes that lead to the same place, and that place."""
@@ -45,6 +49,29 @@ class Spelling:
         self._class_of.setdefault(AFTER_SURROGATES, self._class_of[before])
         self._class_of |= {FIRST_SURROGATE: NOWHERE, CODE_POINTS: NOWHERE}
         self._bounds = sorted(self._class_of)
+
+    @cached_property
+    def table(self) -> NDArray[np.int16]:
+        """``int16[P, 256]``: the place that each byte leads to."""
+        found = np.full((len(self.below), 256), NOWHERE, dtype=np.int16)
+        for place, edges in enumerate(self.edges, self.classes):
+            for first, last, target in edges:
+                found[place, first : last + 1] = target
+        return found
+
+    @cached_property
+    def leads_to(self) -> NDArray[np.bool_]:
+        """``bool[P, C]``: whether bytes lead from each place to each class."""
+        return self.depths < FAR
+
+    @cached_property
+    def depths(self) -> NDArray[np.int64]:
+        """``int64[P, C]``: the least number of bytes from each place to each class, or :data:`FAR`."""
+        found = np.full((len(self.below), self.classes), FAR, dtype=np.int64)
+        np.fill_diagonal(found, 0)
+        for place, edges in enumerate(self.edges, self.classes):
+            found[place] = np.minimum(found[[target for _, _, target in edges]].min(axis=0) + 1, FAR)
+        return found
 
     def place(self, edges: Iterable[Edge]) -> int:
         """Return the place with these edges, in the order of their bytes."""

@@ -6,7 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
-WHITE = frozenset(b" \t\n\r")
+BLANK = b" \t\n\r"
+WHITE = frozenset(BLANK)
+
+BEGINNINGS = b'"[{tfn-0123456789'
+"""The bytes that values begin with."""
 
 
 class Edge(NamedTuple):
@@ -19,6 +23,12 @@ class Edge(NamedTuple):
 
 class State(ABC):
     """A place within a value, whatever is around it."""
+
+    bytes: Sequence[int] | None = None
+    """The bytes that may be allowed; ``None`` for any."""
+
+    is_possible: bool = True
+    """Whether the value may be completed."""
 
     def __init__(self) -> None:
         self._edges: dict[int, Edge | None] = {}
@@ -63,13 +73,3 @@ class Pending(State):
 
     def _edge(self, byte: int) -> Edge | None:
         raise AssertionError("the value is known before a byte is read")
-
-
-@final
-class End(State):
-    """After the whole text."""
-
-    sizes = (0,)
-
-    def _edge(self, byte: int) -> Edge | None:
-        return None

@@ -165,8 +165,8 @@ def test_numbers_are_read_as_they_are_dumped(number: float) -> None:
 
 
 def test_a_number_has_few_texts() -> None:
-    for some in (NumberSet.all(), ~NumberSet.of_values([7]), NumberSet.at_least(1), NumberSet.multiples_of(0.25)):
-        automaton = some.spellings
+    for each in (NumberSet.all(), ~NumberSet.of_values([7]), NumberSet.at_least(1), NumberSet.multiples_of(0.25)):
+        automaton = each.spellings
         assert all(map(automaton.accepts, (b"1", b"1.0", b"1.5", b"2.25", b"10.0")))
         assert not any(map(automaton.accepts, (b"1.00", b"1.50", b"2.250", b"10.00")))
 

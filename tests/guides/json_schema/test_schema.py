@@ -49,6 +49,8 @@ SCHEMAS: dict[str, Any] = {
     "closed": {"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": False},
     "patterns": {"patternProperties": {"^x": {"type": "string"}}, "additionalProperties": {"type": "integer"}},
     "names": {"propertyNames": {"maxLength": 1}},
+    "names and counts": {"propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 3},
+    "long names and counts": {"type": "object", "propertyNames": {"pattern": "^x[0-9]$"}, "minProperties": 1},
     "counts of members": {"minProperties": 2, "maxProperties": 2},
     "dependent": {"dependentRequired": {"a": ["b"]}},
     "dependent schema": {"dependentSchemas": {"b": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}},
@@ -104,7 +106,19 @@ def test_names_are_compared_decoded() -> None:
     machine = Machine(
         Schema.read({"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}})
     )
-    assert machine.accepts(rb'{"\u0061":1}') and not machine.accepts(rb'{"\u0061":"x"}')
+    assert machine.accepts(b'{"a":1}') and not machine.accepts(rb'{"\u0061":"x"}')
+    assert machine.accepts(rb'{"\u0062":"x"}') and not machine.accepts(rb'{"\u0061":1}')
+
+
+def test_what_a_schema_lists_is_written_as_it_is() -> None:
+    """Raw where JSON lets a character stand; other strings in any spelling."""
+    machine = Machine(
+        Schema.read({"type": "array", "prefixItems": [{"enum": ["a/b", "\u00e9\n"]}, {"type": "string"}]})
+    )
+    for listed in (b'"a/b"', '"\u00e9\\n"'.encode(), rb'"\u00e9\u000A"', rb'"\u00E9\n"'):
+        assert machine.accepts(b"[" + listed + rb',"\u0061\/"]')
+    for listed in (rb'"a\/b"', rb'"\u0061/b"', b'"\xc3\xa9\n"'):
+        assert not machine.accepts(b"[" + listed + b',""]')
 
 
 def test_one_member_may_be_all_that_is_asked_for() -> None:
@@ -139,6 +153,14 @@ def test_a_name_of_which_nothing_is_said_may_come_twice() -> None:
     machine = Machine(Schema.read({"properties": {"a": {}}, "required": ["b"], "minProperties": 1}))
     assert machine.accepts(b'{"b":0,"x":1,"x":2}')
     assert not machine.accepts(b'{"a":1,"a":2,"b":0}') and not machine.accepts(b'{"b":0,"b":0}')
+
+
+def test_a_member_that_is_asked_for_has_a_name_that_is_allowed() -> None:
+    long = {"not": {"propertyNames": {"maxLength": 5}}}
+    machine = Machine(Schema.read({"type": "object", "propertyNames": {"pattern": "^x{3}"}, **long}))
+    assert machine.accepts(b'{"xxxyyy":1}') and not machine.accepts(b'{"xxx":1}')
+    with pytest.raises(EmptyLanguageError):
+        Machine(Schema.read({"type": "object", "propertyNames": {"pattern": "^[a-c]$"}, "minProperties": 4}))
 
 
 def test_names_are_counted_once() -> None:

@@ -1,0 +1,164 @@
+"""What the tokens of a vocabulary do within a string: those that stay in it, and those that close it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
+from .forest import Forest, Tokens
+from .scalars import Spelled, Walked
+from .states import WHITE
+
+Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
+"""Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all
+strings; a string that another accepts as well is closed by that."""
+
+
+class Stay(NamedTuple):
+    """Tokens that stay in the string: the states that they lead to, and how many characters they complete."""
+
+    tokens: Tokens
+    states: tuple[int, ...]
+    characters: int
+
+
+class Exit(NamedTuple):
+    """Nodes of the trie at a closing quote: by which automaton it closes, and how many characters came before it."""
+
+    nodes: NDArray[np.int64]
+    place: int
+    characters: int
+
+
+@final
+class Split:
+    """What tokens below a node do in states of automata; the same for all strings of these automata.
+
+    Attributes
+    ----------
+    stays, exits
+        The tokens that stay in the string, and where others close it.
+    """
+
+    def __init__(self, forest: Forest, begun: Begun, node: int, *, counted: bool) -> None:
+        self._forest, self._begun, self._counted = forest, begun, counted
+        self.stays: list[Stay] = []
+        self.exits: list[Exit] = []
+        self._spread(forest.nodes(node))
+        self._rests: dict[tuple[int, ...], int] = {}
+
+    @classmethod
+    def of(cls, forest: Forest, begun: Begun, node: int, *, counted: bool) -> Split:
+        """Return the split, made once for a vocabulary; characters are told apart by their count where ``counted``."""
+        return forest.keep(
+            (begun, node, counted),
+            lambda: cls(forest, begun, node, counted=counted),
+            lambda split: 1000 + sum(stay.tokens.ids.nbytes for stay in split.stays),
+        )
+
+    def states(self, stay: Stay) -> dict[ByteAutomaton | Composed, int]:
+        """Return the state of each automaton behind tokens that stay in the string."""
+        return {automaton: state for (automaton, _), state in zip(self._begun, stay.states, strict=True)}
+
+    def closes(self, way: Exit, one: Spelled) -> bool:
+        """Whether what is spelled closes there."""
+        if self._begun[way.place][0] is not one.automaton:
+            return False
+        return isinstance(one, Walked) or one.closes(way.characters)
+
+    def rest(self, exits: Sequence[int], without: Sequence[NDArray[np.int64]]) -> int | None:
+        """Return the node that stands for those of some of the exits, ``None`` for none."""
+        key = tuple(exits)
+        if not without and key in self._rests:
+            return self._rests[key]
+        nodes = np.sort(np.concatenate([self.exits[place].nodes for place in exits]))
+        if without:
+            nodes = np.setdiff1d(nodes, np.concatenate(without), assume_unique=True)
+            return self._forest.joined(nodes) if len(nodes) else None
+        self._rests[key] = self._forest.joined(nodes)
+        return self._rests[key]
+
+    def _spread(self, nodes: NDArray[np.int64]) -> None:
+        """Walk the trie level by level."""
+        trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
+        at = np.array([[state] for _, state in self._begun]).repeat(len(nodes), axis=1)
+        count = np.zeros(len(nodes), dtype=np.int64)
+        stays: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        closed: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        while len(nodes):
+            children, per_node = trie.below(nodes)
+            above = np.repeat(np.arange(len(nodes)), per_node)
+            byte, count = trie.byte[children], count[above]
+            at = np.array([one.steps(at[k, above], byte) for k, one in enumerate(automata)])
+            ended = np.array([one.closed(at[k]) for k, one in enumerate(automata)])
+            closing = ended.any(0)
+            if closing.any():
+                closed.append((children[closing], ended[:, closing].argmax(0), count[closing]))
+            inside = (at != DEAD).any(0) & ~closing
+            nodes, at, count = children[inside], at[:, inside], count[inside]
+            if self._counted:
+                count = count + (at[-1] == automata[-1].start)
+            here = trie.is_end[nodes]
+            stays.append((nodes[here], at[:, here], count[here]))
+        if stays:
+            nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
+            for members in _groups(np.concatenate([at, count[None]])):
+                ids, _ = trie.ending(nodes[members])
+                states = tuple(at[:, members[0]].tolist())
+                self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
+        if closed:
+            nodes, place, count = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
+            for members in _groups(np.stack([place, count])):
+                self.exits.append(Exit(nodes[members], int(place[members[0]]), int(count[members[0]])))
+
+
+class Run(NamedTuple):
+    """What tokens below a node do in blanks: those that stay in them, by state, and the node behind blanks; ``None`` for none."""
+
+    stays: list[tuple[Tokens, int]]
+    behind: int | None
+
+
+def run_of(forest: Forest, blanks: ByteAutomaton, state: int, node: int) -> Run:
+    """Return what tokens do in blanks, made once for a vocabulary."""
+    return forest.keep((blanks, state, node), lambda: _run(forest, blanks, state, node), lambda run: 1000)
+
+
+def _run(forest: Forest, blanks: ByteAutomaton, state: int, node: int) -> Run:
+    trie = forest.trie
+    nodes = forest.nodes(node)
+    at = np.full(len(nodes), state)
+    stays: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    behind = [nodes[blanks.accepting[at]]]
+    while len(nodes):
+        children, per_node = trie.below(nodes)
+        at = blanks.targets[np.repeat(at, per_node), blanks.byte_class[trie.byte[children]]]
+        nodes, at = children[at != DEAD], at[at != DEAD]
+        behind.append(nodes[blanks.accepting[at]])
+        here = trie.is_end[nodes]
+        stays.append((nodes[here], at[here]))
+    found: list[tuple[Tokens, int]] = []
+    nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
+    for members in _groups(at[None]):
+        found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
+    after = np.sort(np.concatenate(behind))
+    return Run(found, forest.pruned(forest.joined(after), WHITE) if len(after) else None)
+
+
+def _groups(rows: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """Return the places of each distinct column."""
+    if not rows.shape[1]:
+        return []
+    code = np.zeros(rows.shape[1], dtype=np.int64)
+    for row in rows:
+        code = code * (int(row.max()) + 1) + row
+        if len(rows) > 3:
+            code = np.unique(code, return_inverse=True)[1]
+    order = np.argsort(code, kind="stable")
+    cuts = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
+    return [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]

@@ -1,0 +1,238 @@
+"""What tokens do from the places of a schema's machine on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, final
+
+from ...automaton import DEAD, ByteAutomaton
+from .composed import Composed
+from .containers import Key
+from .forest import Forest, Tokens
+from .listed import Listed
+from .machine import Blank, Configuration, Machine, Stack
+from .scalars import Counted, Spelled, Text, Walked
+from .splits import Split, run_of
+from .states import Edge, Pending, State
+
+MOST_WALKS = 50_000
+"""Walks of one guide that are kept."""
+
+Afters = tuple[Sequence[State], ...]
+
+
+class Ends(NamedTuple):
+    """Tokens that end in one place: the state, and what was put on the stack on the way."""
+
+    tokens: Tokens
+    state: State
+    pushed: Afters
+
+
+class Pop(NamedTuple):
+    """Where a token leaves a value: the node, the outcome, and whether the value's own last byte did."""
+
+    node: int
+    outcome: int
+    closed: bool
+
+
+class Walk(NamedTuple):
+    """What tokens do from a state on, below a node of the forest, whatever the stack is.
+
+    Attributes
+    ----------
+    inside
+        Disjoint tokens that stay in a string, and the states that they lead to, ``None`` where they are not allowed. A name
+        without its text stands for one state of each token.
+    ends, pops
+        Where other tokens end, and where tokens leave the value. The last end of a token is the one that holds.
+    """
+
+    inside: list[tuple[Tokens, State | None]]
+    ends: list[Ends]
+    pops: list[Pop]
+
+
+@final
+class Walks:
+    """What tokens do, by the place within a value alone; kept without the stack.
+
+    Parameters
+    ----------
+    machine
+        The texts.
+    forest
+        The tokens.
+    """
+
+    def __init__(self, machine: Machine, forest: Forest) -> None:
+        self._machine, self._forest = machine, forest
+        self._walks: dict[tuple[State, int], Walk] = {}
+
+    def reached(self, at: Configuration) -> tuple[list[tuple[Tokens, State | None]], list[tuple[Ends, Stack]]]:
+        """Return the tokens that stay in a string, and where others end, with the stack that they began on."""
+        state, stack, text = at
+        walk = self._walk(state, 0)
+        inside = walk.inside
+        found = [(ends, stack) for ends in walk.ends]
+        pops = walk.pops
+        while pops:
+            assert stack is not None  # a value stands within what comes before it and after it
+            above = stack.below
+            walk = Walk([], [], [])
+            for pop in pops:
+                self._resume(walk, pop, stack.after, 0, text[stack.start :])
+            found += [(ends, above) for ends in walk.ends]
+            pops, stack = walk.pops, above
+        return inside, found
+
+    def _walk(self, state: State, node: int) -> Walk:
+        """Return what tokens do from a state on, below a node."""
+        key = state, node
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = Walk([], [], [])
+            if isinstance(state, Blank):
+                self._blanks(walk, state, node)
+            elif isinstance(state, (Text, Key)):
+                self._string(walk, state, node)
+            else:
+                if state.ends is not None:
+                    walk.pops.append(Pop(node, state.ends, closed=False))
+                self._bytes(walk, state, node)
+            if len(self._walks) >= MOST_WALKS:
+                self._walks.clear()
+            # What patterns keep in a string takes room, and is asked for once, for a row that is kept.
+            if node or not isinstance(state, (Text, Key)) or not any(isinstance(one, Walked) for one in state.spelled):
+                self._walks[key] = walk
+        return walk
+
+    def _bytes(self, walk: Walk, state: State, node: int) -> None:
+        """Read byte by byte."""
+        children = self._forest.children(node)
+        for byte in children if state.bytes is None else state.bytes:
+            child = children.get(byte)
+            if child is not None and (edge := state.edge(byte)) is not None:
+                self._follow(walk, edge, child)
+
+    def _follow(self, walk: Walk, edge: Edge, node: int) -> None:
+        """Go on behind an edge that was read at a node."""
+        if edge.target is None:
+            walk.pops.append(Pop(node, edge.outcome, closed=True))
+            return
+        pushed = () if edge.after is None else (edge.after,)
+        self._arrive(walk, node, edge.target, pushed)
+        below = self._walk(edge.target, node)
+        walk.ends.extend(Ends(tokens, state, pushed) for tokens, state in below.inside if state is not None)
+        if edge.after is None:
+            walk.ends.extend(below.ends)
+            walk.pops.extend(below.pops)
+        else:
+            walk.ends.extend(Ends(tokens, state, pushed + more) for tokens, state, more in below.ends)
+            first = self._forest.last_byte(node)
+            for pop in below.pops:
+                self._resume(walk, pop, edge.after, node, first)
+
+    def _resume(self, walk: Walk, pop: Pop, after: Sequence[State], above: int, text: bytes) -> None:
+        """Go on in the value around the one that was left, which is ``text`` up to a node ``above``."""
+        state, forest = after[pop.outcome], self._forest
+        if isinstance(state, Pending):  # each text is a value of its own
+            ways = [(state.then(text + forest.text(one, above)), one) for one in forest.nodes(pop.node).tolist()]
+        else:
+            ways = [(state, pop.node)]
+        for state, node in ways:
+            if pop.closed:
+                self._arrive(walk, node, state)
+            below = self._walk(state, node)
+            walk.ends.extend(below.ends)
+            walk.pops.extend(below.pops)
+
+    def _arrive(self, walk: Walk, node: int, state: State, pushed: Afters = ()) -> None:
+        tokens = self._forest.tokens(node)
+        if tokens is not None:
+            walk.ends.append(Ends(tokens, state, pushed))
+
+    def _blanks(self, walk: Walk, state: Blank, node: int) -> None:
+        """Read blanks at once, and behind them what comes after."""
+        if not state.core.is_possible:
+            return
+        run = run_of(self._forest, state.blanks, state.at, node)
+        walk.ends.extend(
+            Ends(tokens, self._machine.blank(state.core, state.blanks, at), ()) for tokens, at in run.stays
+        )
+        if run.behind is not None:
+            below = self._walk(state.core, run.behind)
+            walk.ends.extend(below.ends)
+            walk.pops.extend(below.pops)
+
+    def _string(self, walk: Walk, state: Text | Key, node: int) -> None:
+        """Read the tokens within a string, many at once; those that spell one of some values are read byte by byte."""
+        spelled = state.spelled
+        along, taken = Walk([], [], []), list[int]()
+        self._along(along, state, node, taken)
+        loose = [one for one in spelled if isinstance(one, Counted) or (isinstance(one, Listed) and one.words.without)]
+        # The automaton of all strings comes last.
+        sets: list[Spelled] = [*(one for one in spelled if isinstance(one, Walked)), *loose]
+        begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
+        if begun:
+            counted = any(isinstance(one, Counted) and one.counts for one in loose)
+            self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
+        walk.ends.extend(along.ends)
+        walk.pops.extend(along.pops)
+
+    def _along(self, walk: Walk, state: Text | Key, node: int, taken: list[int]) -> bool:
+        """Read the tokens that spell one of some values, or begin to; return whether any may. Where it is closed is ``taken``."""
+        path: dict[int, None] = {}
+        for one in state.spelled:
+            if isinstance(one, Listed) and one.beside:
+                # What is to be none of some strings comes last, and the other sets are of some of these.
+                path = one.on_path if one.words.without else path | one.on_path
+        children = self._forest.children(node) if path else {}
+        for byte in path:
+            child = children.get(byte)
+            if child is None:
+                continue
+            edge = state.edge(byte)
+            if edge is None or not isinstance(edge.target, (Text, Key)):
+                taken.append(child)
+                if edge is not None:
+                    self._follow(walk, edge, child)
+            else:
+                place = len(walk.ends)
+                if self._along(walk, edge.target, child, taken) and (tokens := self._forest.tokens(child)) is not None:
+                    walk.ends.insert(place, Ends(tokens, edge.target, ()))
+        return bool(path)
+
+    def _many(self, walk: Walk, state: Text | Key, node: int, split: Split, taken: Sequence[int]) -> None:
+        """Read all other tokens."""
+        for stay in split.stays:
+            states = split.states(stay)
+            later = tuple(_later(one, states, stay.characters) for one in state.spelled)
+            walk.inside.append((stay.tokens, state.later(later)))
+        closing: dict[int, list[int]] = {}
+        for number, exit_ in enumerate(split.exits):
+            for place, one in enumerate(state.spelled):
+                if one is not None and split.closes(exit_, one):
+                    closing.setdefault(place, []).append(number)
+                    break
+        without = [self._forest.nodes(node) for node in taken]
+        for place, exits in closing.items():
+            rest = split.rest(exits, without)
+            if rest is None:
+                continue
+            if isinstance(state, Key) and state.counts:
+                for one in self._forest.nodes(rest).tolist():  # each is a name of its own
+                    self._follow(walk, state.closed(place, self._forest.text(one, node)[:-1]), one)
+            else:
+                self._follow(walk, state.closed(place), rest)
+
+
+def _later(one: Spelled | None, states: Mapping[ByteAutomaton | Composed, int], characters: int) -> Spelled | None:
+    """Return where bytes lead after which none of some values begins like this: to states of automata, or nowhere."""
+    if one is None or (isinstance(one, Listed) and not one.words.without):
+        return None
+    state = states[one.automaton]
+    if isinstance(one, Walked):
+        return Walked(one.automaton, state) if state != DEAD else None
+    return one.moved(state, characters) if state != DEAD else None
