@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from ..automaton import DEAD
-from ..guides.json_schema.machine import Configuration
+from ..guides.json_schema.stack import Configuration
 from ..guides.regex import compile_regex
 from .json_text import JSONText
 from .output_types import Language

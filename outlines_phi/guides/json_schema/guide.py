@@ -13,11 +13,12 @@ from ...errors import UnsupportedError, warn_of_schema
 from ...partition import EOS
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .containers import Key
 from .forest import Forest, Placed, Tokens
-from .machine import BEYOND_ASCII, Configuration, Machine, Stack
+from .machine import BEYOND_ASCII, Machine
+from .objects import Key
 from .schema import Schema
 from .sizes import NEVER as ENDLESS
+from .stack import Configuration, Stack
 from .states import State
 from .template import Template
 from .walks import Walks

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, final
+from typing import Any, TypeAlias, TypeVar, cast, final
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError, UnsupportedError
+from .arrays import Array, Close
 from .between import Between, Places, Position, refuse_clashes
 from .blanks import Blanks
-from .containers import Array, Close, Colon, Key, Members, Named, Object, Quote
 from .formula import Formula, both, but_not, kind
 from .kinds import Kinds
+from .objects import Colon, Key, Members, Named, Object, Quote
 from .scalars import Literal, Number, Spelled, Text, begun
 from .schema import Schema
 from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape
 from .sizes import LITERALS, NEVER, Sizes
-from .states import BEGINNINGS, WHITE, Edge, Pending, State
+from .stack import Configuration, Frame, Stack
+from .states import BEGINNINGS, WHITE, Edge, State
 from .tags import common, tags_of
 from .template import Template
 from .unsatisfiable import culprit
@@ -33,49 +35,10 @@ BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
 
 
-@final
-class Frame:
-    """The states that come after each outcome of the value that is being read, and the stack of the value around it.
-
-    Equal stacks of one machine are one object, however deep they are, so they are compared and hashed by identity.
-
-    Attributes
-    ----------
-    keeps
-        Whether the text is kept: that of this value, or of one around it, has to be known.
-    start
-        Where this value begins in the text that is kept.
-    """
-
-    __slots__ = ("after", "below", "deeper", "keeps", "start")
-
-    def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
-        self.after, self.below, self.start = after, below, start
-        self.keeps: bool = (below is not None and below.keeps) or any(isinstance(state, Pending) for state in after)
-        self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
-
-    def left(self, outcome: int, text: bytes) -> Configuration:
-        """Return where the end of the value leads; ``text`` is what is kept."""
-        state = self.after[outcome]
-        if isinstance(state, Pending):
-            state = state.then(text[self.start :])
-        return Configuration(state, self.below, text if self.below is not None and self.below.keeps else b"")
-
-
-Stack: TypeAlias = Frame | None
-
 AState = TypeVar("AState", bound=State)
 
 Goals: TypeAlias = tuple[Formula, ...]
 """What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
-
-
-class Configuration(NamedTuple):
-    """Where a text stands; ``text`` is its end as far as it has to be known."""
-
-    state: State
-    stack: Stack
-    text: bytes = b""
 
 
 @final

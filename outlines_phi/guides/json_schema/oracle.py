@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import final
 
 from ..grammar.oracle import ByteOracle
-from .machine import Configuration, Machine
+from .machine import Machine
 from .sizes import NEVER
+from .stack import Configuration
 
 
 @final

@@ -78,8 +78,17 @@ class ArrayShape:
         """Whether the array may end here."""
         return self.least <= 0 and all(one.least <= 0 for one in self.counted)
 
-    def steps(self) -> Iterator[tuple[Formula, ArrayShape]]:
-        """Yield what the next item may be, and the shape of the rest then; several may be true of one item."""
+    @property
+    def needed(self) -> int:
+        """How many items are enough, if there are any."""
+        counted = [one for one in self.counted if one.least > 0]
+        return max(self.least, *(len(self.first) + one.skip for one in counted), 0) + sum(one.least for one in counted)
+
+    def steps(self, *, onward: bool = False) -> Iterator[tuple[Formula, ArrayShape]]:
+        """Yield what the next item may be, and the shape of the rest then; several may be true of one item.
+
+        With ``onward`` only items without which something is missing.
+        """
         if self.most == 0:
             return
         after = replace(
@@ -98,7 +107,9 @@ class ArrayShape:
             ways.append(passed)
         for way in product(*ways):
             item = both(self.item(0), *(asked for asked, _ in way))
-            yield item, replace(after, counted=tuple(left for _, left in way if left is not None))
+            rest = replace(after, counted=tuple(left for _, left in way if left is not None))
+            if not onward or replace(rest, most=self.most) != self:
+                yield item, rest
 
 
 class Some(NamedTuple):

@@ -87,7 +87,7 @@ class Sizes:
             The size is that of so many, which is enough whichever ones were taken before.
         """
         seen = seen if shape.unique else NOTHING
-        rank = max(rank, _needed(shape)) if shape.unique else 0
+        rank = max(rank, shape.needed) if shape.unique else 0
         return self._find((shape, begun, seen, rank), lambda: self._array(shape, begun, seen, rank))
 
     def of_rest(
@@ -115,7 +115,7 @@ class Sizes:
             sizes = self._smallest_sizes(both(item, seen.unlike), left.least + 1)
             return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
         after = seen if value is None else seen.with_all([value])
-        return self.of_array(left, begun=True, seen=after, rank=_needed(left) + 1)
+        return self.of_array(left, begun=True, seen=after, rank=left.needed + 1)
 
     def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
         """Return the identities of the values that make a difference to the size of the rest if they are the next item.
@@ -124,14 +124,14 @@ class Sizes:
         """
         found: set[Hashable] = set()
         if shape.unique:
-            for item, left in _steps(shape, onward):
+            for item, left in shape.steps(onward=onward):
                 if not left.closed and left.alike is not item:
                     found |= self._contested(left, seen)
         return found
 
     def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
         """Return the values that are not to be taken from the rest of an array."""
-        needed = _needed(shape)
+        needed = shape.needed
         if self._open is not None and len(self._open) > MOST_APART:
             raise UnsupportedError(
                 f"Let fewer items come in an array with uniqueItems, where prefixItems or contains tells them apart. More than "
@@ -287,7 +287,7 @@ class Sizes:
         regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
         regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
-        for item, left in _steps(shape, onward=True):
+        for item, left in shape.steps(onward=True):
             for region, value in regions:
                 within = both(item, region)
                 size = self.of(within)
@@ -397,14 +397,3 @@ class Sizes:
             if name not in seen:
                 seen.add(name)
                 yield name, size + 1
-
-
-def _steps(shape: ArrayShape, onward: bool) -> Iterator[tuple[Formula, ArrayShape]]:
-    """Yield the steps of a shape, but for those after which as much is missing, where these are not to be taken."""
-    return ((item, left) for item, left in shape.steps() if not onward or replace(left, most=shape.most) != shape)
-
-
-def _needed(shape: ArrayShape) -> int:
-    """Return how many items are enough for an array of a shape, if there are any."""
-    counted = [one for one in shape.counted if one.least > 0]
-    return max(shape.least, *(len(shape.first) + one.skip for one in counted), 0) + sum(one.least for one in counted)

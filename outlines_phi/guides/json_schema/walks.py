@@ -7,12 +7,13 @@ from typing import NamedTuple, final
 
 from ...automaton import DEAD, ByteAutomaton
 from .composed import Composed
-from .containers import Key
 from .forest import Forest, Tokens
 from .listed import Listed
-from .machine import Blank, Configuration, Machine, Stack
+from .machine import Blank, Machine
+from .objects import Key
 from .scalars import Counted, Spelled, Text, Walked
 from .splits import Split, run_of
+from .stack import Configuration, Stack
 from .states import Edge, Pending, State
 
 MOST_WALKS = 50_000
