@@ -102,6 +102,17 @@ def _to_regex(term: Term, output_type: Any) -> str:
         raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
 
 
+def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
+    """Return whether Outlines itself masks for an output type where nothing is corrected.
+
+    That is so for grammars and free text, and for regular languages while nothing is ``at_hand`` to mask them here.
+    """
+    if output_type is None:
+        return True
+    term = to_term(output_type)
+    return isinstance(term, CFG) or (not at_hand and not holds_json(term))
+
+
 def holds_json(term: Term) -> bool:
     """Return whether a JSON schema is a part of a term."""
     return any(True for _ in _schemas(term))
