@@ -33,13 +33,25 @@ from ..guides.json_schema.schema import Schema
 from ..guides.json_schema.template import Template
 from ..guides.regex import compile_regex
 from ..vocabulary import Vocabulary
+from .python_schemas import PythonSchema
 
 
 class Written(NamedTuple):
-    """The text of a JSON schema, and the white space between the tokens of its values; ``None`` is that of this package."""
+    """A JSON schema.
+
+    Attributes
+    ----------
+    schema
+        Its text.
+    whitespace_pattern
+        The white space between the tokens of its values; ``None`` is what writers of JSON put.
+    plain
+        Whether it is that of a Python type, whose integers have no fraction.
+    """
 
     schema: str
     whitespace_pattern: str | None
+    plain: bool
 
 
 class Joined(NamedTuple):
@@ -104,7 +116,7 @@ class JSONText:
     def template(self) -> Template:
         """The texts, the schemas read; errors as :meth:`Schema.read`."""
         labels = {one: str(place) if place else "" for place, one in enumerate(dict.fromkeys(self._written))}
-        schemas = {one: Schema.read(_read(one.schema), label=label) for one, label in labels.items()}
+        schemas = {one: Schema.read(_read(one.schema), label=label, plain=one.plain) for one, label in labels.items()}
         return _template(self.part, schemas)
 
     @cached_property
@@ -136,7 +148,9 @@ def _read(schema: str) -> Any:
 def _part(term: Term, instead: Mapping[str, str]) -> Part:
     match term:
         case JsonSchema():
-            return Written(instead.get(term.schema, term.schema), term.whitespace_pattern)
+            own = instead.get(term.schema)
+            plain = own is not None or isinstance(term, PythonSchema)
+            return Written(term.schema if own is None else own, term.whitespace_pattern, plain)
         case Choice():
             return _part(Alternatives([python_types_to_terms(item) for item in term.items]), instead)
         case Sequence() | Alternatives():

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers, TransformerTokenizer
-from outlines.types.dsl import CFG
 
 from ..canonical import CanonicalTokenization
 from ..errors import OutlinesPhiError, UnsupportedError
@@ -44,7 +43,7 @@ from .draft_sources import DraftSources
 from .hosting import Loop, refuse_options
 from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
-from .output_types import holds_json, to_term
+from .output_types import left_to_outlines
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .progress import telling
 from .search import best_texts, texts
@@ -394,12 +393,7 @@ class PhiTransformers(Transformers):
         if "banned_phrases" in keywords:  # read once, whatever yields them
             keywords["banned_phrases"] = resolve_ban(keywords["banned_phrases"])
         banning = keywords.get("banned_phrases", self.banned_phrases) is not None
-        plain = not (corrected or banning)
-        if output_type is None or (plain and (engine is not None or self._as_outlines(output_type))):
+        stock = engine is not None or left_to_outlines(output_type, at_hand="lm" in vars(self))
+        if output_type is None or (stock and not (corrected or banning)):
             return SteerableGenerator(self, output_type, backend)
         return SteerableGenerator.from_processor(self, MaskLogitsProcessor(self.table(output_type, backend=backend)))
-
-    def _as_outlines(self, output_type: Any) -> bool:
-        """Return whether Outlines itself masks for an output type, if nothing is to be corrected."""
-        term = to_term(output_type)
-        return isinstance(term, CFG) or ("lm" not in vars(self) and not holds_json(term))

@@ -16,7 +16,7 @@ from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, Unsuppo
 from .core_schema import check_core
 from .json_text import JSONText
 from .mistakes import no_format, too_deep
-from .python_schemas import schemas_within
+from .python_schemas import PythonSchema, schemas_within
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
@@ -102,6 +102,17 @@ def _to_regex(term: Term, output_type: Any) -> str:
         raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
 
 
+def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
+    """Return whether Outlines itself masks for an output type where nothing is corrected.
+
+    That is so for grammars and free text, and for regular languages while nothing is ``at_hand`` to mask them here.
+    """
+    if output_type is None:
+        return True
+    term = to_term(output_type)
+    return isinstance(term, CFG) or (not at_hand and not holds_json(term))
+
+
 def holds_json(term: Term) -> bool:
     """Return whether a JSON schema is a part of a term."""
     return any(True for _ in _schemas(term))
@@ -142,17 +153,16 @@ def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
     GrammarError
         A schema that cannot be read.
     """
-    term = _read_schema(schema) if isinstance(schema, (str, dict)) else to_term(schema)
+    term = _read_schema(schema) if isinstance(schema, (str, dict)) else copy(to_term(schema))
     if not isinstance(term, JsonSchema):
         raise UnsupportedError(
             f"{schema!r:.80} does not stand for a JSON schema; expected a pydantic model, a dataclass, a TypedDict, an Enum, a "
             "function, a genson SchemaBuilder, or the text or dict of a schema. generate.format takes other types."
         )
-    read = copy(term)
-    read.schema = schemas_within(schema).get(term.schema, term.schema)
     if whitespace_pattern is not None:
-        read.whitespace_pattern = whitespace_pattern
-    return read
+        term.whitespace_pattern = whitespace_pattern
+    own = schemas_within(schema).get(term.schema)
+    return term if own is None else PythonSchema.of(own, term.whitespace_pattern)
 
 
 def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from enum import EnumMeta
 from functools import partial
 from types import FunctionType
@@ -16,12 +18,28 @@ from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+DIGITS = 28
+"""Of a ``Decimal``: the precision of Python's own context."""
+
+LARGEST = 1e300
+"""The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
+
+UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]")
+"""What ECMA-262 and Rust's crate ``regex``, which pydantic searches with, understand differently beyond ASCII."""
+
+HOST = r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20})?(?:\.[a-z][a-z0-9]{0,20}){1,3}(?::[1-9][0-9]{0,3})?"
+"""Host names that every scheme takes."""
+
 
 class _Written(GenerateJsonSchema):
-    """The schema of what is written for a type.
+    """The schema of what is written for a type: all that it says, and what pydantic asks beyond the schema that it gives.
 
-    Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them. A term of
-    Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
+    - Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them.
+    - A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
+    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII.
+    - A ``Decimal`` is written as a number, of the places that it may have.
+    - A URL of certain schemes is a plain one.
+    - Keys of a dict are of their type.
     """
 
     def generate_inner(self, schema: core_schema.CoreSchema) -> JsonSchemaValue:
@@ -38,6 +56,62 @@ class _Written(GenerateJsonSchema):
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         return _closed(super().typed_dict_schema(schema))
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        found = super().str_schema(schema)
+        if UNICODE_ESCAPE.search(found.get("pattern", "")):
+            found["allOf"] = [{"pattern": r"^[\x00-\x7f]*$"}]
+        return found
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        found = super().float_schema(schema)
+        if schema.get("allow_inf_nan") is False:
+            found["allOf"] = [{"minimum": -LARGEST, "maximum": LARGEST}]
+        return found
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        digits, places = schema.get("max_digits"), schema.get("decimal_places")
+        if digits is None:
+            digits, least = DIGITS, DIGITS
+        else:
+            least = digits - (places or 0)
+        found: JsonSchemaValue = {"type": "number", "allOf": [{"minimum": 1 - 10**least, "maximum": 10**least - 1}]}
+        if places is not None or "max_digits" in schema:
+            found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return {key: float(value) if isinstance(value, Decimal) else value for key, value in found.items()}
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        if "allowed_schemes" not in schema:
+            return super().url_schema(schema)
+        schemes = "|".join(map(re.escape, schema["allowed_schemes"]))
+        return {"type": "string", "pattern": f"^(?:{schemes})://{HOST}(?:/[!-~]{{0,200}})?$"}
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        found = super().dict_schema(schema)
+        keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
+        if keys.get("type") in KEYS:
+            found.setdefault("propertyNames", {"pattern": KEYS[keys["type"]]})
+        return found
+
+
+KEYS = {
+    "integer": "^-?(0|[1-9][0-9]{0,17})$",
+    "number": r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?$",
+    "boolean": "^(true|false)$",
+}
+"""The texts of keys that are no strings, by their type."""
+
+
+class PythonSchema(JsonSchema):
+    """The JSON schema of a Python type."""
+
+    @classmethod
+    def of(cls, schema: str, whitespace_pattern: str | None) -> PythonSchema:
+        """Return the schema with this text."""
+        made = cls.__new__(cls)
+        made.schema, made.whitespace_pattern = schema, whitespace_pattern
+        return made
 
 
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:

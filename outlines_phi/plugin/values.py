@@ -95,8 +95,8 @@ class ValueReader:
         except Exception as error:  # a type's own validators may raise anything
             raise ValueReadError(
                 f"{name(self.output_type)} refuses {text!r:.200}: {error}\nEither the text was cut short (with phi=None), or the "
-                "type checks more than its format says (ge, le, uniqueItems, validators, the 30th of February), which is no "
-                "part of the law of a draw. Catch this error and take its .text or the draw's, or write the values out, as a "
+                "type checks more than its format says (validators, the 30th of February), which is no part of "
+                "the law of a draw. Catch this error and take its .text or the draw's, or write the values out, as a "
                 "Literal or a regex.",
                 text=text,
             ) from error

@@ -159,7 +159,7 @@ class TestCounts:
     def test_forced_text_of_a_record_of_a_real_model(self) -> None:
         """Every other token of a record is forced, and the bundled model writes it as the tokenizer does."""
         model = outlines_phi.from_transformers(*bundled.load())
-        table = outlines_phi.Generator(model, Person).logits_processor.table
+        table = model.table(Person, backend="outlines_core")  # blanks of few kinds
         prompts = [tuple(model._prompt_ids(f"Person: {name}. JSON: ")) for name in ("Bob", "Clara", "Greta")]
         settings = SamplingSettings(max_new_tokens=60, seed=1)
         request = Request(lm=model.lm, table=table, prompts=prompts, settings=settings, n=2)

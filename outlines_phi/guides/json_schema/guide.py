@@ -214,22 +214,30 @@ class JSONGuide(Guide):
         inside, reached = self._walks.reached(at)
         unread = self._unread(state, at)
         classes = {target: number for number, target in enumerate(targets)}
-        alike = list(targets)
+        pieces: list[list[int] | NDArray[np.int64]] = [targets]
+        alike: list[list[int] | NDArray[np.int64]] = [list(targets)]
+        size = len(targets)
         base: list[Placed] = []
         more: list[Placed] = []
 
         def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
+            nonlocal size
             target = DEAD if within is None else self._number(Configuration(within, stack))
             keeps = stack is not None and stack.keeps
             if target != DEAD and (keeps or (isinstance(within, Key) and within.text is None)):
-                placed.append(Placed(tokens, len(targets), each=True))
-                targets.extend((unread + tokens.ids.astype(np.int64)).tolist())
-                alike.extend([target] * len(tokens.ids))
+                placed.append(Placed(tokens, size, each=True))
+                pieces.append(unread + tokens.ids.astype(np.int64))
+                alike.append(np.full(len(tokens.ids), target))
+                size += len(tokens.ids)
             elif placed is base or target not in classes:
-                classes.setdefault(target, len(targets))
-                placed.append(Placed(tokens, len(targets)))
-                targets.append(target)
-                alike.append(target)
+                classes.setdefault(target, size)
+                placed.append(Placed(tokens, size))
+                for found in (pieces, alike):
+                    if isinstance(found[-1], list):
+                        found[-1].append(target)
+                    else:
+                        found.append([target])
+                size += 1
             else:
                 placed.append(Placed(tokens, classes[target]))
 
@@ -239,5 +247,5 @@ class JSONGuide(Guide):
             for after in ends.pushed:
                 stack = self.machine.push(after, stack)
             place(more, ends.tokens, ends.state, stack)
-        row = Row(self._forest.partition(base, more, len(targets)), np.array(targets))
-        return _Known(row, np.array(alike))
+        row = Row(self._forest.partition(base, more, size), np.concatenate(pieces))
+        return _Known(row, np.concatenate(alike))

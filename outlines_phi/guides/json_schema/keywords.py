@@ -73,7 +73,8 @@ def _type(place: Place) -> Formula:
         if name not in TYPES:
             raise place.malformed("type", f"one of {', '.join(TYPES)}, or a list of these")
     plain = kind(found for name in names if name != "integer" for found in TYPES[name])
-    integers = Plain() if place.specification.name == "draft-04" else Numeric(NumberSet.integers())
+    written_plain = place.reading.plain or place.specification.name == "draft-04"
+    integers = Plain() if written_plain else Numeric(NumberSet.integers())
     whole = both(kind(TYPES["integer"]), integers)
     return either(plain, whole) if "integer" in names and "number" not in names else plain
 

@@ -265,7 +265,7 @@ class Kinds:
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:
             case Unique():
-                return (ArrayShape(unique=True),)
+                return (ArrayShape(unique=formula.pointer),)
             case Not(formula=Unique() as unique):
                 raise UnsupportedError(
                     f"Leave uniqueItems out of not, oneOf and if at {unique.pointer} of the JSON schema. It would say that two "

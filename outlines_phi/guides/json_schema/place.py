@@ -26,6 +26,9 @@ MOST_COUNTED = 1 << 40
 class Reading(Protocol):
     """What reads the parts of a document."""
 
+    plain: bool
+    """Whether integers are written without a fraction and an exponent, as in draft 4."""
+
     def formula(self, place: Place) -> Formula:
         """Return what a schema says."""
 

@@ -53,7 +53,7 @@ class Schema:
     document: Any
 
     @classmethod
-    def read(cls, document: Any, *, label: str = "") -> Schema:
+    def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
         """Return what a document says, as ``json.loads`` made it; numbers may be ``Decimal``.
 
         Parameters
@@ -62,6 +62,8 @@ class Schema:
             The document.
         label
             What tells its definitions from those of other documents.
+        plain
+            Whether integers are written without a fraction and an exponent, as in draft 4.
 
         Raises
         ------
@@ -69,7 +71,7 @@ class Schema:
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
         try:
-            reader = _Reader(document, label)
+            reader = _Reader(document, label, plain)
             formula = reader.read()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
@@ -92,8 +94,8 @@ class Schema:
 class _Reader:
     """One document in the reading; see :class:`~outlines_phi.guides.json_schema.place.Reading`."""
 
-    def __init__(self, document: Any, label: str) -> None:
-        self._label = label
+    def __init__(self, document: Any, label: str, plain: bool) -> None:
+        self._label, self.plain = label, plain
         if not isinstance(document, (dict, bool)):
             raise UnsupportedError(
                 f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."

@@ -35,7 +35,7 @@ class ArrayShape:
     counted
         How many of them are of some kind.
     unique
-        Whether no two of them are equal, and none is equal to one before.
+        Where the schema says that no two of them are equal, and none to one before; ``None`` if they may be.
     """
 
     first: tuple[Formula, ...] = ()
@@ -43,7 +43,7 @@ class ArrayShape:
     least: int = 0
     most: int | None = None
     counted: tuple[Counted, ...] = ()
-    unique: bool = False
+    unique: str | None = None
 
     def __and__(self, other: ArrayShape) -> ArrayShape:
         return ArrayShape.joined((self, other))
@@ -60,7 +60,7 @@ class ArrayShape:
             max(shape.least for shape in shapes),
             min((shape.most for shape in shapes if shape.most is not None), default=None),
             tuple(dict.fromkeys(one for shape in shapes for one in shape.counted)),
-            any(shape.unique for shape in shapes),
+            next((shape.unique for shape in shapes if shape.unique), None),
         )
 
     def item(self, place: int) -> Formula:

@@ -134,8 +134,8 @@ class Sizes:
         needed = shape.needed
         if self._open is not None and len(self._open) > MOST_APART:
             raise UnsupportedError(
-                f"Let fewer items come in an array with uniqueItems, where prefixItems or contains tells them apart. More than "
-                f"{MOST_APART:,} ways to write them were tried."
+                f"Let fewer items come beside {shape.unique} of the JSON schema, where prefixItems or contains tells them apart. "
+                f"More than {MOST_APART:,} ways to write them were tried."
             )
         found: set[Hashable] = set()
         shapes, asked = [shape], dict[Formula, None]()

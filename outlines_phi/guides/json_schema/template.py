@@ -18,7 +18,7 @@ Piece: TypeAlias = ByteAutomaton | Formula
 END = -1
 """What follows the last piece."""
 
-MOST_PIECES = 10_000
+MOST_PIECES = 1_000
 
 
 @final

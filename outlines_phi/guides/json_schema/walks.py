@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...automaton import DEAD, ByteAutomaton
+from .between import Between
 from .composed import Composed
 from .forest import Forest, Tokens
 from .listed import Listed
@@ -98,6 +102,8 @@ class Walks:
                 self._blanks(walk, state, node)
             elif isinstance(state, (Text, Key)):
                 self._string(walk, state, node)
+            elif isinstance(state, Between):
+                self._between(walk, state, node)
             else:
                 if state.ends is not None:
                     walk.pops.append(Pop(node, state.ends, closed=False))
@@ -153,6 +159,33 @@ class Walks:
         tokens = self._forest.tokens(node)
         if tokens is not None:
             walk.ends.append(Ends(tokens, state, pushed))
+
+    def _between(self, walk: Walk, state: Between, node: int) -> None:
+        """Read all tokens between values at once, and those that begin a value from there on."""
+        trie, states = self._forest.trie, {state: 0}
+        nodes = self._forest.nodes(node)
+        at = np.zeros(len(nodes), dtype=np.int64)
+        stays: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        begun: list[tuple[Edge, NDArray[np.int64]]] = []
+        while len(nodes):
+            children, per_node = trie.below(nodes)
+            ways, place = np.unique(np.repeat(at, per_node) * 256 + trie.byte[children], return_inverse=True)
+            targets, known = np.full(len(ways), -1), list(states)
+            for way, (number, byte) in enumerate(divmod(way, 256) for way in ways.tolist()):
+                edge = known[number].edge(byte)
+                if edge is not None and isinstance(edge.target, Between):
+                    targets[way] = states.setdefault(edge.target, len(states))
+                elif edge is not None:
+                    begun.append((edge, np.sort(children[place == way])))
+            at = targets[place]
+            nodes, at = children[at >= 0], at[at >= 0]
+            stays.append((nodes[trie.is_end[nodes]], at[trie.is_end[nodes]]))
+        nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True)) if stays else (nodes, at)
+        for number, after in enumerate(states):
+            if (here := nodes[at == number]).size:
+                walk.ends.append(Ends(Tokens(trie.ending(here)[0]), after, ()))
+        for edge, first in begun:
+            self._follow(walk, edge, self._forest.joined(first))
 
     def _blanks(self, walk: Walk, state: Blank, node: int) -> None:
         """Read blanks at once, and behind them what comes after."""
