@@ -249,7 +249,8 @@ KEYWORDS: Mapping[str, Keyword] = {
     "minItems": Keyword(lambda place: Length(place.count("minItems"), None)),
     "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
     "uniqueItems": Keyword(
-        _unique, fate="enforced; refused under `not`, `oneOf` and `if`, where it would have to be false"
+        _unique,
+        fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where items of the array's own kind must come",
     ),
     "unevaluatedItems": Keyword(unevaluated_items, FROM_2019),
     "properties": Keyword(_properties),

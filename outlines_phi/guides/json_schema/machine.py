@@ -196,13 +196,13 @@ class Machine:
         return text
 
     def _smallest_nested(
-        self, definitions: Mapping[str, Formula], formula: Formula, count: int
+        self, definitions: Mapping[str, Formula], formula: Formula, count: int, pointer: str
     ) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest arrays and objects that a formula is true of."""
         if formula in self._around or len(self._around) > MOST_AROUND:
             raise UnsupportedError(
-                "Ask for at most one item of arrays with uniqueItems that are inside each other in the JSON schema. How many "
-                "different arrays or objects there are is not counted where they hold others of their own kind."
+                f"Ask for at most one item beside {pointer} of the JSON schema, where the items hold others of their own kind. How "
+                "many different arrays or objects of these there are is not counted."
             )
         found: list[tuple[int, Any]] = []
         seen = NOTHING

@@ -34,7 +34,7 @@ MOST_JOINED = 4
 MOST_APART = 4_000
 """Ways to write items that must differ and are told apart; each item multiplies them."""
 
-Nested: TypeAlias = Callable[[Formula, int], list[tuple[int, Any]]]
+Nested: TypeAlias = Callable[[Formula, int, str], list[tuple[int, Any]]]
 
 
 @final
@@ -51,7 +51,8 @@ class Sizes:
     kinds
         What formulas say of each kind of values.
     nested
-        What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first.
+        What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first. It is
+        told where the schema asks that they differ.
     ascii
         Whether strings are spelled in ASCII alone.
     """
@@ -112,7 +113,7 @@ class Sizes:
             return self.of_array(left, begun=True)
         if left.alike is item:
             # Of so many different values, those that are left are no greater than all but the least.
-            sizes = self._smallest_sizes(both(item, seen.unlike), left.least + 1)
+            sizes = self._smallest_sizes(shape, both(item, seen.unlike), left.least + 1)
             return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
         after = seen if value is None else seen.with_all([value])
         return self.of_array(left, begun=True, seen=after, rank=left.needed + 1)
@@ -145,17 +146,17 @@ class Sizes:
             shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
         for item in asked:
             if not self._is_rich(item):
-                found.update(identity(value) for _, value in self._smallest(item, needed, nested=True))
+                found.update(identity(value) for _, value in self._smallest(shape, item, needed, nested=True))
         return found
 
-    def _smallest_sizes(self, formula: Formula, count: int) -> list[int]:
+    def _smallest_sizes(self, shape: ArrayShape, formula: Formula, count: int) -> list[int]:
         """Return the sizes of so many different values, or of all if these are fewer: of the smallest of some part of the values.
 
         That part is always the same for what is left of them when single values are taken out.
         """
         if count == 1:
             return [size] if (size := self.of(formula)) < NEVER else []
-        return [size for size, _ in self._smallest(formula, count, nested=not self._is_rich(formula))]
+        return [size for size, _ in self._smallest(shape, formula, count, nested=not self._is_rich(formula))]
 
     def _is_rich(self, formula: Formula) -> bool:
         """Whether there are infinitely many strings or numbers."""
@@ -164,8 +165,8 @@ class Sizes:
             return True
         return self._kinds.spellings(formula).is_infinite
 
-    def _smallest(self, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
-        """Return the sizes and values of the smallest different values; with arrays and objects where these are ``nested``."""
+    def _smallest(self, shape: ArrayShape, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
+        """Return the sizes and values of the smallest different items; with arrays and objects where these are ``nested``."""
         found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
         numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
         strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
@@ -178,7 +179,7 @@ class Sizes:
             found += values.values()
         found.sort(key=lambda one: one[0])
         if nested and (self._kinds.arrays(formula) or self._kinds.objects(formula)):
-            found += self._nested(formula, count)
+            found += self._nested(formula, count, shape.unique or "")
             found.sort(key=lambda one: one[0])
         return found[:count]
 
@@ -276,7 +277,7 @@ class Sizes:
             free = both(shape.alike, seen.unlike)
             if self.of(free) >= NEVER:
                 return NEVER
-            sizes = self._smallest_sizes(free, rank if self._is_rich(free) else shape.least)
+            sizes = self._smallest_sizes(shape, free, rank if self._is_rich(free) else shape.least)
             items = sum(sizes[-shape.least :]) if len(sizes) >= shape.least else NEVER
             return (
                 NEVER
@@ -292,7 +293,7 @@ class Sizes:
                 within = both(item, region)
                 size = self.of(within)
                 if shape.unique and value is None and size < NEVER and self._is_rich(within):
-                    size = self._smallest_sizes(within, rank)[-1]
+                    size = self._smallest_sizes(shape, within, rank)[-1]
                 if size < NEVER:
                     after = seen if value is None else seen.with_all([value])
                     least = min(least, begun + size + self.of_array(left, begun=True, seen=after, rank=rank))

@@ -92,13 +92,15 @@ def test_every_keyword_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
-@pytest.mark.parametrize("keyword", [keyword for keyword in SAID if keyword != "uniqueItems"])
+@pytest.mark.parametrize("keyword", SAID)
 def test_a_keyword_says_what_it_says_in_the_draft(keyword: str, draft: str) -> None:
     if (keyword, draft) in MALFORMED:
         pytest.skip("no schema of this draft")
     for document in (SAID[keyword], {"not": SAID[keyword]}, {"properties": {"a": SAID[keyword]}}):
         if keyword.lower().endswith("ref") and document is not SAID[keyword]:
             continue  # its pointer is that of the document
+        if keyword == "uniqueItems" and "not" in document:
+            continue  # that two items are equal is refused
         document = of_draft(draft, document)
         validator = DRAFTS[draft][1](document, format_checker=jsonschema.FormatChecker())
         schema = Schema.read(document)
