@@ -20,7 +20,11 @@ from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary import Vocabulary
 
 SMALL = Vocabulary.from_tokens(
-    ["<eos>", *map(chr, range(0x20, 0x7F)), "\n", '{"', '"a":', '"}', "true", "null", '","', "1]", "[1", '["', '"a","b"', "1,1"], 0
+    [
+        "<eos>", *map(chr, range(0x20, 0x7F)), "\n", '{"', '"a":', '"}', "true", "null", '","', "1]", "[1", '["', '"a","b"', "1,1",
+        '[["', '"],["', '"a"],["a"', '"]],[["',
+    ],
+    0,
 )  # fmt: skip
 
 UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True}
@@ -41,6 +45,7 @@ SETS: dict[str, Any] = {
     },
     "arrays": UNIQUE | {"items": {"type": "array", "items": {"enum": [1, "a"]}}},
     "sets of sets": UNIQUE | {"items": UNIQUE | {"items": {"enum": [1, 2, "a"]}}, "minItems": 2},
+    "sets of lists of sets": UNIQUE | {"items": {"type": "array", "items": UNIQUE | {"items": {"type": "string"}}}},
     "set within a list": {"type": "array", "items": UNIQUE | {"items": {"type": "number"}}},
     "prefix": UNIQUE | {"prefixItems": [{"enum": [1, 2]}, {"enum": [1, 2]}, {"enum": [2, None]}], "minItems": 3},
     "contains": UNIQUE | {"contains": {"enum": [1, "a"]}, "minContains": 2, "maxItems": 3},
