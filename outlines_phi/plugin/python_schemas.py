@@ -15,8 +15,10 @@ from typing import Any, get_args
 from outlines.types import utils as kind
 from outlines.types.dsl import Choice, JsonSchema, Term, python_types_to_terms
 from pydantic import BaseModel, TypeAdapter, create_model
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
 from pydantic_core import core_schema
+
+from ..errors import UnsupportedError
 
 DIGITS = 28
 """Of a ``Decimal``: the precision of Python's own context."""
@@ -24,8 +26,18 @@ DIGITS = 28
 LARGEST = 1e300
 """The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
 
-UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]")
+UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]|\[\^[^\]]*\\[dw]")
 """What ECMA-262 and Rust's crate ``regex``, which pydantic searches with, understand differently beyond ASCII."""
+
+_IN_CLASS = r"\[\^?\]?(?:\\.|[^\]\\\[&~-]|&(?!&)|-(?!-)|~(?!~))*"
+
+RUST_CLASS = re.compile(rf"(?:\\.|[^\\\[]|{_IN_CLASS}\])*{_IN_CLASS}(?:\[|&&|--|~~)")
+"""A class of characters of Rust's own: within another one, or combined with it."""
+
+IN_ASCII = {"pattern": r"^[\x00-\x7f]*$"}
+
+STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
+"""No white space at either end, where it would be taken off before lengths and patterns are looked at."""
 
 HOST = r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20})?(?:\.[a-z][a-z0-9]{0,20}){1,3}(?::[1-9][0-9]{0,3})?"
 """Host names that every scheme takes."""
@@ -36,10 +48,13 @@ class _Written(GenerateJsonSchema):
 
     - Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them.
     - A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
-    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII.
+    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII, and so are bytes that are counted.
+    - Strings that are stripped before they are looked at begin and end with no white space.
     - A ``Decimal`` is written as a number, of the places that it may have.
     - A URL of certain schemes is a plain one.
     - Keys of a dict are of their type.
+
+    What pydantic reads and no schema says is refused: flags of a pattern, classes of Rust's own, bounds of keys, paths as aliases.
     """
 
     def generate_inner(self, schema: core_schema.CoreSchema) -> JsonSchemaValue:
@@ -59,9 +74,27 @@ class _Written(GenerateJsonSchema):
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
-        if UNICODE_ESCAPE.search(found.get("pattern", "")):
-            found["allOf"] = [{"pattern": r"^[\x00-\x7f]*$"}]
+        given, pattern = schema.get("pattern", ""), found.get("pattern", "")
+        flags = re.RegexFlag(given.flags & ~re.UNICODE) if isinstance(given, re.Pattern) else None
+        if flags:
+            raise UnsupportedError(
+                f"Write what the flags mean into the pattern {pattern!r}, such as [aA]. It has {flags!r}."
+            )
+        if RUST_CLASS.match(pattern) and self._config.regex_engine != "python-re":
+            raise UnsupportedError(
+                f"Write out the characters of each class in the pattern {pattern!r}, and a backslash before [, &, - and ~. "
+                "pydantic reads classes within classes there, which JSON Schema does not know."
+            )
+        if UNICODE_ESCAPE.search(pattern):
+            found["allOf"] = [IN_ASCII]
+        stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
+        if stripped and ("pattern" in found or "minLength" in found):
+            found["allOf"] = [*found.get("allOf", ()), STRIPPED]
         return found
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        found = super().bytes_schema(schema)
+        return {**found, "allOf": [IN_ASCII]} if "maxLength" in found else found
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         found = super().float_schema(schema)
@@ -75,7 +108,10 @@ class _Written(GenerateJsonSchema):
             digits, least = DIGITS, DIGITS
         else:
             least = digits - (places or 0)
-        found: JsonSchemaValue = {"type": "number", "allOf": [{"minimum": 1 - 10**least, "maximum": 10**least - 1}]}
+        bounds = {"exclusiveMinimum": -(10**least), "exclusiveMaximum": 10**least}
+        found: JsonSchemaValue = {"type": "number", "allOf": [bounds]}
+        if least == 0:  # 0 has a digit before the point
+            found["not"] = {"const": 0}
         if places is not None or "max_digits" in schema:
             found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
@@ -89,10 +125,39 @@ class _Written(GenerateJsonSchema):
 
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         found = super().dict_schema(schema)
-        keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
-        if keys.get("type") in KEYS:
-            found.setdefault("propertyNames", {"pattern": KEYS[keys["type"]]})
-        return found
+        names = self._names(schema["keys_schema"]) if "keys_schema" in schema else {}
+        return {**found, "propertyNames": names} if names not in ({}, {"type": "string"}) else found
+
+    def _names(self, schema: core_schema.CoreSchema) -> JsonSchemaValue:
+        """Return the schema of the keys that are read as values of a type."""
+        keys = self.generate_inner(schema)
+        while "$ref" in keys and (definition := self.get_schema_from_definitions(JsonRef(keys["$ref"]))) is not None:
+            keys = definition
+        if schema["type"] == "enum" and schema.get("sub_type") == "int":
+            return {"enum": [str(value) for value in keys.get("enum", [keys.get("const")])]}
+        if schema["type"] == "nullable":
+            return self._names(schema["schema"])  # no key is None
+        if schema["type"] == "union":
+            return {"anyOf": [self._names(one[0] if isinstance(one, tuple) else one) for one in schema["choices"]]}
+        said = {keyword: value for keyword, value in keys.items() if keyword not in ("title", "description")}
+        if "enum" in said or "const" in said or said.get("type") not in KEYS:
+            return said
+        if len(said.get("allOf", ())) == 1:
+            del said["allOf"]  # bounds beyond the digits of keys
+        if len(said) > 1:
+            raise UnsupportedError(
+                f"Give the keys of a dict strings under a pattern, or numbers without bounds. They have {said!r:.200}."
+            )
+        return {"pattern": KEYS[said["type"]]}
+
+    def _get_alias_name(self, field: Any, name: str) -> str:
+        alias = field.get("validation_alias", name)
+        if isinstance(alias, list) and not any(isinstance(way, list) and len(way) == 1 for way in alias):
+            raise UnsupportedError(
+                f"Give the field {name!r} one name as its alias, or as one of its AliasChoices. Its AliasPath {alias!r} is no "
+                "part of a JSON schema."
+            )
+        return super()._get_alias_name(field, name)
 
 
 KEYS = {

@@ -8,9 +8,10 @@ import dataclasses
 import datetime
 import ipaddress
 import json
+import re
 import uuid
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Annotated, Any, Literal, Optional, Union
 
 import numpy as np
@@ -18,6 +19,7 @@ import outlines.types
 import pytest
 from outlines.types import JsonSchema
 from pydantic import (
+    AliasPath,
     AnyUrl,
     AwareDatetime,
     BaseModel,
@@ -46,6 +48,11 @@ from outlines_phi.plugin.python_schemas import schemas_within
 class Size(Enum):
     SMALL = "s"
     LARGE = 2
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 12
 
 
 class Cat(BaseModel):
@@ -82,6 +89,9 @@ FIELDS: dict[str, Any] = {
     "multiple_of": Annotated[int, Field(multiple_of=7)],
     "multiple_of a fraction": Annotated[float, Field(multiple_of=0.25)],
     "any int": int,
+    "stripped": constr(strip_whitespace=True, min_length=1, max_length=2),
+    "pattern of none of some": Annotated[str, Field(pattern=r"^[^\d]$")],
+    "bytes": Annotated[bytes, Field(min_length=1, max_length=2)],
     "strict int": StrictInt,
     "conint": conint(strict=True, gt=1),
     "finite float": FiniteFloat,
@@ -115,6 +125,11 @@ FIELDS: dict[str, Any] = {
     "tuple of any length": tuple[bool, ...],
     "dict": dict[str, int],
     "dict of numbers": dict[int, float],
+    "dict under a pattern": dict[constr(pattern="^a", min_length=2), int],
+    "dict of decimals": dict[Decimal, int],
+    "dict of a union": dict[Optional[int], int],
+    "dict of members": dict[Level, int],
+    "Decimal of places alone": condecimal(max_digits=2, decimal_places=2),
     "Optional": Optional[int],
     "Any": Any,
     "a term": outlines.types.regex("[a-c]{2}|x"),
@@ -168,6 +183,40 @@ def test_keys_that_a_type_does_not_declare_are_not_written() -> None:
     for output_type in (Kept, JsonSchema(Plain.model_json_schema())):
         assert to_language(output_type).machine.accepts(more)
     assert not to_language(Plain).machine.accepts(b'{"n":1.0}'), "as Python writes an int"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "more"),
+    [
+        (dict[Level, int], '{"12":3}', '{"2":3}'),
+        (dict[str, int], '{"é":3}', '{"é":"3"}'),
+        (condecimal(max_digits=4, decimal_places=2), "99.75", "100.0"),
+        (condecimal(max_digits=2, decimal_places=2), "-0.25", "0"),
+        (constr(strip_whitespace=True, min_length=1), '"a b"', '" a"'),
+        (Annotated[str, Field(pattern=r"^\[[&-]\]$")], '"[&]"', '"[x]"'),
+    ],
+)
+def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: str) -> None:
+    machine = to_language(create_model("Drawn", value=(field, ...))).machine
+    assert machine.accepts(f'{{"value":{text}}}'.encode())
+    assert not machine.accepts(f'{{"value":{more}}}'.encode())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Python's own, of classes within classes
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (Annotated[int, Field(validation_alias=AliasPath("a", "b"))], "one name as its alias"),
+        (dict[conint(ge=3), int], "numbers without bounds"),
+        (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
+        (Annotated[str, Field(pattern="^[[:alpha:]]+$")], "Write out the characters of each class"),
+        (Annotated[str, Field(pattern="^[a-d&&c-f]$")], "Write out the characters of each class"),
+    ],
+)
+def test_what_no_schema_says_is_refused(field: Any, message: str) -> None:
+    model = create_model("Drawn", value=(field, ...))
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        to_language(model)
 
 
 def test_parts_of_other_types_are_found() -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 from .pointers import Path, pointer_to
 
-MOST_TRIED = 300
+SECONDS = 0.8
+"""How long small parts are tried, and then large ones."""
 
 
 def culprit(document: Any, is_empty: Callable[[Any], bool]) -> str:
     """Return where a document stands without which a value would be valid: a smallest part of it, by its JSON pointer.
+
+    Where a document is too large to try its parts in time, it may be a larger part.
 
     Parameters
     ----------
@@ -23,9 +26,13 @@ def culprit(document: Any, is_empty: Callable[[Any], bool]) -> str:
     """
     # Deep ones first. Without its type anything may be valid, which tells least.
     paths = sorted(_paths(document), key=lambda path: (-len(path), path[-1] == "type"))
-    for path in islice(paths, MOST_TRIED):
-        if not is_empty(_without(document, path)):
-            return pointer_to(path)
+    for waiting in (paths, sorted(paths, key=lambda path: (len(path), path[-1] == "type"))):
+        end = time.monotonic() + SECONDS
+        for path in waiting:
+            if not is_empty(_without(document, path)):
+                return pointer_to(path)
+            if time.monotonic() > end:
+                break
     return "#"
 
 
@@ -37,7 +44,8 @@ def _paths(part: Any, path: Path = ()) -> Iterator[Path]:
         steps = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
         for step, inner in steps:
             yield (*path, step)
-            waiting.append((inner, (*path, step)))
+            if step != "enum" or not isinstance(inner, list):  # values are no schemas
+                waiting.append((inner, (*path, step)))
 
 
 def _without(document: Any, path: Path) -> Any:

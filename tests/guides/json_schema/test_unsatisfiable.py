@@ -1,0 +1,40 @@
+"""What makes a JSON schema unsatisfiable, and how soon it is found."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from outlines_phi import EmptyLanguageError
+from outlines_phi.guides.json_schema import unsatisfiable
+from outlines_phi.guides.json_schema.machine import Machine
+from outlines_phi.guides.json_schema.schema import Schema
+
+
+def test_values_of_enums_are_not_tried_as_schemas() -> None:
+    part = {"properties": {"y": {"enum": list(range(100))}}, "required": ["y"]}
+    names = [f"k{i}" for i in range(5)]
+    document = {
+        "type": "object",
+        "properties": dict.fromkeys(names, part),
+        "required": [*names, "z"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(EmptyLanguageError, match="Relax #/(required|additionalProperties) of"):
+        Machine(Schema.read(document))
+
+
+def test_large_parts_are_tried_where_small_ones_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsatisfiable, "SECONDS", 0.02)
+    tried: list[Any] = []
+
+    def is_empty(document: Any) -> bool:
+        tried.append(document)
+        time.sleep(0.001)
+        return "not" in document
+
+    document = {"properties": {f"k{i}": {"minimum": i} for i in range(500)}, "not": {}}
+    assert unsatisfiable.culprit(document, is_empty) == "#/not"
+    assert len(tried) < 100
