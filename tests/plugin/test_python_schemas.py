@@ -121,6 +121,8 @@ FIELDS: dict[str, Any] = {
     "IPv6Address": ipaddress.IPv6Address,
     "AnyUrl": AnyUrl,
     "HttpUrl": HttpUrl,
+    "set": set[Literal[1, 2, 3]],
+    "frozenset": frozenset[str],
     "tuple": tuple[int, str],
     "tuple of any length": tuple[bool, ...],
     "dict": dict[str, int],
