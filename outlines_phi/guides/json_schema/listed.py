@@ -70,7 +70,8 @@ class Words:
         What a schema names or lists is written as it is. So its text is forced, and no probability goes to odd spellings.
         """
         every = spellings(character, ascii=self.ascii)
-        return every if self.without or character in NOT_RAW or not character.isascii() else every[:1]
+        as_is = character.isascii() and character.isprintable() and character not in NOT_RAW
+        return every[:1] if as_is and not self.without else every
 
     def size(self, at: Listed) -> int:
         """Return the least number of bytes to the closing quote, itself included."""

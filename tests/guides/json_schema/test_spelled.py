@@ -28,7 +28,7 @@ SETS = {
 
 
 HEX = "[0-9a-fA-F]"
-WRITTEN = rf'([^"\\]|\\["\\bfnrt]|\\u(00[0189a-fA-F]{HEX}|0022|005[cC]|0[1-9a-fA-F]{HEX}{{2}}|[1-9a-fA-F]{HEX}{{3}}))*"'
+WRITTEN = rf'([^"\\]|\\["\\bfnrt]|\\u(00[0189a-fA-F]{HEX}|0022|005[cC]|007[fF]|0[1-9a-fA-F]{HEX}{{2}}|[1-9a-fA-F]{HEX}{{3}}))*"'
 """What writers of JSON escape: no printable character of ASCII but the quotation mark and the backslash."""
 
 
@@ -84,3 +84,13 @@ def test_values_have_no_automaton() -> None:
         assert following is not None
         one = following
     assert one.ended and strings.automaton is None
+
+
+def test_delete_is_written_as_it_is_and_as_python_writes_it() -> None:
+    for written in (b'a\x7f"', b'a\\u007f"', b'a\\u007F"'):
+        one = begun(StringSet.of_values(["a\x7f", "b"]), ascii=False)
+        for byte in written:
+            following = one.after(byte)
+            assert following is not None
+            one = following
+        assert one.ended
