@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from enum import EnumMeta
 from functools import partial
@@ -54,7 +54,8 @@ class _Written(GenerateJsonSchema):
     - A URL of certain schemes is a plain one.
     - Keys of a dict are of their type.
 
-    What pydantic reads and no schema says is refused: flags of a pattern, classes of Rust's own, bounds of keys, paths as aliases.
+    What pydantic reads and no schema says is refused: flags of a pattern, classes of Rust's own, bounds of keys and of dates, paths as
+    aliases, JSON within strings.
     """
 
     def generate_inner(self, schema: core_schema.CoreSchema) -> JsonSchemaValue:
@@ -117,6 +118,26 @@ class _Written(GenerateJsonSchema):
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
         return {key: float(value) if isinstance(value, Decimal) else value for key, value in found.items()}
 
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().date_schema(schema))
+
+    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().time_schema(schema))
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().timedelta_schema(schema))
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        if schema.get("tz_constraint") == "naive":
+            raise UnsupportedError("Give datetime for NaiveDatetime. A date-time of JSON Schema has an offset.")
+        return _unbounded(schema, super().datetime_schema(schema))
+
+    def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:
+        raise UnsupportedError("Give the type within Json by itself. No JSON schema says that a string holds JSON.")
+
+    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:
+        raise UnsupportedError("Give two floats for a complex number. No JSON schema says how a string holds one.")
+
     def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
         if "allowed_schemes" not in schema:
             return super().url_schema(schema)
@@ -177,6 +198,15 @@ class PythonSchema(JsonSchema):
         made = cls.__new__(cls)
         made.schema, made.whitespace_pattern = schema, whitespace_pattern
         return made
+
+
+def _unbounded(schema: Mapping[str, Any], found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of a type of which no JSON schema says the bounds, if it has none."""
+    if any(bound in schema for bound in ("le", "ge", "lt", "gt")):
+        raise UnsupportedError(
+            f"Check the bounds of a {schema['type']} in a validator of your own, or by constraint=. No JSON schema says them."
+        )
+    return found
 
 
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:

@@ -27,6 +27,8 @@ from pydantic import (
     Field,
     FiniteFloat,
     HttpUrl,
+    Json,
+    NaiveDatetime,
     RootModel,
     StrictInt,
     TypeAdapter,
@@ -213,6 +215,12 @@ def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: 
         (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
         (Annotated[str, Field(pattern="^[[:alpha:]]+$")], "Write out the characters of each class"),
         (Annotated[str, Field(pattern="^[a-d&&c-f]$")], "Write out the characters of each class"),
+        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date in a validator"),
+        (Annotated[datetime.timedelta, Field(lt=datetime.timedelta(1))], "bounds of a timedelta"),
+        (Annotated[datetime.datetime, Field(gt=datetime.datetime(2020, 1, 1))], "bounds of a datetime"),
+        (NaiveDatetime, "Give datetime for NaiveDatetime"),
+        (Json[list[int]], "Give the type within Json by itself"),
+        (complex, "Give two floats"),
     ],
 )
 def test_what_no_schema_says_is_refused(field: Any, message: str) -> None:
