@@ -54,7 +54,7 @@ class _Written(GenerateJsonSchema):
     - A URL of certain schemes is a plain one.
     - Keys of a dict are of their type.
 
-    What pydantic reads and no schema says is refused: flags of a pattern, classes of Rust's own, bounds of keys and of dates, paths as
+    What pydantic asks and no schema says is refused: flags of a pattern, classes of Rust's own, bounds of keys and dates, paths as
     aliases, JSON within strings.
     """
 

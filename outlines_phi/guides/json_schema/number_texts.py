@@ -8,7 +8,7 @@ where no number is excluded, or single ones, are there texts with exponents, too
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
@@ -315,6 +315,12 @@ def spell_all_but(cuts: Sequence[Fraction]) -> ByteAutomaton:
     plain = spell(cuts, [False] * len(cuts), [EVERY_NUMBER] * (len(cuts) + 1))
     excluded = compile_regex("|".join(filter(None, map(_scientific, cuts))) or "x")
     return (plain.complement() & (_SCIENTIFIC & excluded.complement()).complement()).complement()
+
+
+def spell_far(values: Iterable[Fraction]) -> ByteAutomaton | None:
+    """Return the automaton of the texts with exponents of those values that writers of JSON give one; ``None`` for none of them."""
+    far = [x for x in values if x and not Fraction(1, 10**4) <= abs(x) < 10**16]
+    return compile_regex("|".join(map(_scientific, far))) if far else None
 
 
 def _scientific(x: Fraction) -> str:

@@ -15,7 +15,7 @@ from typing import TypeAlias, final
 from ...automaton import ByteAutomaton
 from ...errors import UnsupportedError
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
-from .number_texts import ANY_NUMBER, LISTED, spell, spell_all_but
+from .number_texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
 
 Number: TypeAlias = int | float | Decimal | Fraction
 
@@ -152,8 +152,8 @@ class NumberSet:
     def spellings(self) -> ByteAutomaton:
         """The JSON texts of the members.
 
-        Only where finitely many numbers are excluded are there texts with exponents: a pushdown automaton could not compare
-        those, let alone a finite one. A fraction ends in a 0 only as ``.0``, and zero may have a sign.
+        Only where finitely many numbers are excluded, or are members, are there texts with exponents: a pushdown automaton could
+        not compare those, let alone a finite one. A fraction ends in a 0 only as ``.0``, and zero may have a sign.
 
         Raises
         ------
@@ -205,7 +205,10 @@ def _spelled(
     if numbers.is_all:
         return ANY_NUMBER
     excluded = _excluded(numbers)
-    return spell(numbers.cuts, numbers.at, numbers.between) if excluded is None else spell_all_but(excluded)
+    if excluded is not None:
+        return spell_all_but(excluded)
+    plain, far = spell(numbers.cuts, numbers.at, numbers.between), spell_far(numbers.members or ())
+    return plain if far is None else (plain.complement() & far.complement()).complement().trim()
 
 
 def _excluded(numbers: NumberSet) -> list[Fraction] | None:

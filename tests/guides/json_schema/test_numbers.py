@@ -291,3 +291,13 @@ def test_members_between_two_numbers(factors: list[Fraction], low: Fraction, wid
     assert sorted(set(some.between(low, high))) == expected
     assert some.first_between(low, high) == (expected[0] if expected else None)
     assert some.most_between(low, high) >= len(expected)
+
+
+@pytest.mark.parametrize("number", [1e-7, -2.5e-5, 1e100, 1.25e16, 5e-324])
+def test_a_listed_number_is_read_as_it_is_dumped(number: float) -> None:
+    """With an exponent, where Python and JavaScript write one."""
+    automaton = NumberSet.of_values([number, 3]).spellings
+    written = json.dumps(number)
+    short = written.replace("e-0", "e-")
+    assert all(automaton.accepts(text.encode()) for text in (written, short, written.upper(), "3", "3.0"))
+    assert not any(automaton.accepts(text.encode()) for text in (written + "1", "3e0", "-" + written))
