@@ -84,7 +84,7 @@ class ProductGuide(BanningGuide):
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
         self._number: dict[int, int] = {}
         # The pairs by number, and min_tokens of each as far as it is known.
-        self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int32)
+        self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int64)
         self._shortest = ShortestTexts(left)
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
@@ -221,7 +221,7 @@ class ProductGuide(BanningGuide):
         """Store new pairs from number ``first`` on."""
         end = first + len(codes)
         if end > len(self._pairs):
-            grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int32)
+            grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int64)
             grown[: len(self._pairs)] = self._pairs
             self._pairs = grown
         self._pairs[first:end, 0] = codes >> 32

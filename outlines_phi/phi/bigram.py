@@ -150,10 +150,10 @@ class StateSpace:
         self.used = (self.targets(representative) != DEAD).any(0)
         self.used[[NEVER, EOS]] = False
 
-    def targets(self, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return ``int32[S, n]``: where each of ``tokens`` leads from each state."""
+    def targets(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return ``int64[S, n]``: where each of ``tokens`` leads from each state."""
         found = [row.targets[row.partition.class_of[tokens]] for row in self.rows.values()]
-        return np.stack(found).astype(np.int32)
+        return np.stack(found).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
