@@ -83,6 +83,8 @@ class ProductGuide(BanningGuide):
         self.left, self.right = left, right
         self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
         self._number: dict[int, int] = {}
+        self._left_number: dict[int, int] = {}
+        self._lefts: list[int] = []
         # The pairs by number, and min_tokens of each as far as it is known.
         self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int64)
         self._shortest = ShortestTexts(left)
@@ -208,7 +210,14 @@ class ProductGuide(BanningGuide):
         states = np.full(len(left), DEAD, dtype=np.int32)
         states[(left == DONE) & (right == DONE)] = DONE
         texts = (left > DONE) & (right > DONE)
-        codes, which = np.unique(left[texts].astype(np.int64) << 32 | right[texts], return_inverse=True)
+        # States of a guide may be any numbers; those that were met have small ones here.
+        met, place = np.unique(left[texts], return_inverse=True)
+        for state in met.tolist():
+            if state not in self._left_number:
+                self._left_number[state] = len(self._lefts)
+                self._lefts.append(state)
+        small = np.array([self._left_number[state] for state in met.tolist()], dtype=np.int64)[place]
+        codes, which = np.unique(small << 32 | right[texts], return_inverse=True)
         before = len(self._number)
         numbers = np.array(
             [self._number.setdefault(code, len(self._number)) for code in codes.tolist()], dtype=np.int64
@@ -224,7 +233,7 @@ class ProductGuide(BanningGuide):
             grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int64)
             grown[: len(self._pairs)] = self._pairs
             self._pairs = grown
-        self._pairs[first:end, 0] = codes >> 32
+        self._pairs[first:end, 0] = [self._lefts[place] for place in (codes >> 32).tolist()]
         self._pairs[first:end, 1] = codes & 0xFFFFFFFF
 
     def _follow(self, states: NDArray[np.integer]) -> None:
