@@ -18,8 +18,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from .checked import is_count, is_number, shown
 from .errors import UnsupportedError
+from .numerics.checks import is_count, is_number, shown
 from .vocabulary import Vocabulary
 
 

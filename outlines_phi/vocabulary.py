@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import spelling
-from .checked import check_fits, is_count, shown
 from .errors import VocabularyError
+from .numerics.checks import check_fits, is_count, shown
 
 _CHECKS, _CHECK_LENGTH = 256, 8
 """How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens."""

@@ -13,9 +13,9 @@ from typing import Annotated, Any, final
 
 import typer
 
-from ..counted import counted
 from ..errors import UnsupportedError
 from ..guides.banned import BannedPhrases
+from ..numerics.checks import counted
 from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import ExactPhi

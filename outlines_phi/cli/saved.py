@@ -11,10 +11,10 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.audit import check
 from ..fidelity.bias import Bias, measure
+from ..numerics.checks import counted
 from ..phi.local import LocalPhi
 from .run import check_format
 from .tables import print_bias

@@ -16,7 +16,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..counted import counted
 from ..errors import UnsupportedError
 from ..guides.grammar.finding import Verdict
 from ..guides.grammar.library import NAMES
@@ -25,6 +24,7 @@ from ..guides.grammar.subject import Subject
 from ..guides.grammar.verify import CHECKS, DEPTH, MOST, Check, Verification
 from ..guides.grammar.verify import verify as run_checks
 from ..lm import bundled
+from ..numerics.checks import counted
 from ..plugin.json_text import JSONText
 from ..plugin.output_types import GrammarText, to_language
 from ..vocabulary import Vocabulary

@@ -17,9 +17,6 @@ from ..phi.tree import BoundsTree
 from ..settings import SamplingSettings
 from ..vocabulary import Vocabulary
 
-DRAFT_STREAM = 2**47
-"""Drafters that draw take their random streams from here, out of the reach of the draws."""
-
 
 @final
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
+from ..numerics.inverse_cdf import columns_at
 from ..vocabulary import Vocabulary
 from .drafter import Draft, Drafter, DraftRun, LawfulDrafting, Site
 
@@ -175,12 +176,9 @@ class ModelDrafting(LawfulDrafting):
         if self._greedy:
             tokens = log_r.argmax(-1)
         else:
-            # Summed in double precision; below the total, so that rounding never leads beyond the last token that has any mass.
+            uniforms = [[chain.rng.random()] for chain in chains]
             cumulative = log_r.double().exp().cumsum_(-1)
-            uniform = torch.tensor([chain.rng.random() for chain in chains], dtype=torch.float64, device=log_r.device)
-            total = cumulative[:, -1:]
-            masses = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-            tokens = torch.searchsorted(cumulative, masses, right=True).clamp_(max=log_r.shape[-1] - 1)[:, 0]
+            tokens = columns_at(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=log_r.device))[:, 0]
         chosen = torch.stack([tokens.double(), log_r.gather(-1, tokens[:, None])[:, 0].double()])
         growing = []
         for chain, law, token, log_r_v in zip(chains, log_r, *chosen.tolist(), strict=True):

@@ -9,10 +9,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, final
 
-from ..checked import check_fits
-from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
+from ..numerics.checks import check_fits, counted
 from ..phi.evidence import Evidence
 from ..settings import SamplingSettings
 from . import summary

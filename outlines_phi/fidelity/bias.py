@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..numerics.weights import effective_size, log_mean, scaled
 from ..phi.evidence import Evidence
 from .intervals import Interval, lower_limit, unit_interval
 
@@ -137,7 +138,7 @@ def measure(
     return Bias(
         draws=every.size,
         failures=int(failed.sum()),
-        ess=sum(effective(weights) for weights in log_w),
+        ess=sum(effective_size(scaled(weights)) for weights in log_w),
         mean_w=math.exp(log_mean(every)),
         log_phi=Estimate(
             log_mean(np.array(log_phi)),
@@ -166,19 +167,6 @@ def log_phi_interval(
     if attempted is not None:
         high = min(high, _log(attempted(alpha / 4)))
     return Interval(min(max(low, certain.low), high), high)
-
-
-def effective(log_w: NDArray[np.float64]) -> float:
-    """Return the effective sample size ``(sum w)^2 / sum w^2``, 0 where all weights are."""
-    if log_w.max() == -math.inf:
-        return 0.0
-    w = np.exp(log_w - log_w.max())
-    return float(w.sum() ** 2 / (w**2).sum())
-
-
-def log_mean(log_w: NDArray[np.float64]) -> float:
-    """Return ``log(mean(w))``."""
-    return float(np.logaddexp.reduce(log_w)) - math.log(log_w.size)
 
 
 def _overlaps(log_w: Sequence[NDArray[np.float64]], log_phi: Sequence[float]) -> NDArray[np.float64]:

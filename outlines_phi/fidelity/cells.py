@@ -216,10 +216,3 @@ def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
         kl=-float(finished.mean()) - log_completed,
         ess=float(w.mean() ** 2 / (w**2).mean()),
     )
-
-
-def log_mean(log_w: ArrayLike) -> float:
-    """Return the log of the mean of numbers given by their logs."""
-    values = np.asarray(log_w, dtype=np.float64)
-    top = float(values.max(initial=-math.inf))
-    return top + math.log(float(np.exp(values - top).mean())) if top > -math.inf else -math.inf

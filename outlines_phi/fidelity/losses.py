@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from .bias import effective
+from ..numerics.weights import effective_size, scaled
 from .fields import JsonScanner, field_values
 from .report import WHOLE
 from .traces import Trace
@@ -146,7 +146,7 @@ def distortions(prompts: Sequence[Sequence[Trace]], alpha: float, *, as_json: bo
     function ``r (1[value] - model) - c (1[value] - masked)``; its errors are taken to be normal, with Bonferroni's correction for
     all values of all fields. Prompts of fewer than :data:`ENOUGH` effective draws are left out.
     """
-    used = [traces for traces in prompts if effective(log_weights(traces)) >= ENOUGH]
+    used = [traces for traces in prompts if effective_size(scaled(log_weights(traces))) >= ENOUGH]
     read = [_draws_of_values(traces, as_json) for traces in used]
     seen = Counter({item: 0 for draws in read for item in draws})
     for draws in read:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..counted import counted
+from ..numerics.checks import counted
 from .bias import Bias, Estimate
 from .losses import Loss
 from .report import label

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from outlines_core import Index
 
 from ..automaton import ByteAutomaton
-from ..checked import check_kind
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..lift import FIRST, lift
+from ..numerics.checks import check_kind
 from ..partition import EOS, NEVER, Partition
 from ..reachability import distances
 from ..transformations import Transformations

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..checked import check_counts, check_kind
 from ..errors import EmptyLanguageError
+from ..numerics.checks import check_counts, check_kind
 from ..partition import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 

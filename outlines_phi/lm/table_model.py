@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..checked import check_counts, shown
 from ..errors import ModelError, UnsupportedError
+from ..numerics.checks import check_counts, shown
 from ..vocabulary import Vocabulary, check_vocabulary
 from .forest import Forest
 from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees

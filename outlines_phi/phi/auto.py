@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-from ..checked import check_fits
 from ..errors import UnsupportedError
+from ..numerics.checks import check_fits
 from .estimator import Need, Phi, ProposalPhi
 from .kept_values import KeptValues
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..checked import check_counts, check_shares
 from ..guides.guide import DEAD, DONE, Guide
+from ..numerics.checks import check_counts, check_shares
 from ..partition import EOS, NEVER, Partition, common_refinement
 from .dp import Layers, explore, log_product
 from .estimator import Estimate, Need, ProposalPhi, check_merging, floored

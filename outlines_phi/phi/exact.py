@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
-from ..checked import check_fits, is_count, is_number
 from ..errors import UnsupportedError
+from ..numerics.checks import check_fits, is_count, is_number
 from .estimator import Need, Phi
 
 

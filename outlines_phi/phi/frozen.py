@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checked import check_counts, check_shares
 from ..guides.guide import DEAD, DONE, UNREACHABLE
 from ..guides.table import Table
+from ..numerics.checks import check_counts, check_shares
 from ..partition import Partition
 from ..settings import SamplingSettings
 from .dp import SETTLED, Reachable, explore

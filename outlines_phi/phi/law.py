@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..guides.guide import DONE
 from ..guides.table import Moves
+from ..numerics.inverse_cdf import draw
 
 UNKNOWN: NDArray[np.floating] = np.ones(())
 """``h`` of every token where there is no estimator."""
@@ -94,9 +95,7 @@ class Law:
         return np.where(self._ended, self.free.dtype.type(0), self.free)
 
     def _draw(self, free: NDArray[np.floating], rng: np.random.Generator) -> int:
-        cumulative = free.cumsum(dtype=np.float64)
-        index = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        return int(self.moves.tokens[min(index, int(np.flatnonzero(free)[-1]))])
+        return int(self.moves.tokens[draw(free, rng)])
 
     def target(self, token: int) -> int:
         """Return the guide state that ``token`` leads to, :data:`DEAD` where it is not live."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
-from ..checked import check_counts, check_fits
 from ..errors import UnsupportedError
+from ..numerics.checks import check_counts, check_fits
 from .estimator import Need, Phi
 from .exact import Effort
 from .window import Ending, Release, Renewal

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checked import check_counts, check_shares
+from ..numerics.checks import check_counts, check_shares
 from .candidates import Candidates
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run

@@ -8,10 +8,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..checked import check_shares
 from ..errors import UnsupportedError
 from ..guides.banning import BanningGuide
 from ..guides.table import Table
+from ..numerics.checks import check_shares
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, StepPhi, check_merging, floored
 from .run import Run

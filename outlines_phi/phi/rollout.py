@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..checked import check_counts, check_fits, check_shares
 from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..lm.model import ModelCounts
+from ..numerics.checks import check_counts, check_fits, check_shares
+from ..numerics.inverse_cdf import columns_at
 from .candidates import Candidates
 from .estimator import Estimate, Need, ProposalPhi
 from .run import Prefixes, Run
@@ -158,7 +159,9 @@ class RolloutEstimate(Estimate):
             tokens = []
             for place, here in standing.items():
                 law = self._run.log_p(laws[place][None], [(part[here[0].prefix][0], here[0].written)])[0]
-                tokens.append(_inverse_cdf(law, [uniform[one.prefix][one.number] for one in here]))
+                numbers = [uniform[one.prefix][one.number] for one in here]
+                uniforms = torch.tensor(numbers, dtype=torch.float64, device=law.device)
+                tokens.append(columns_at(law.double().exp().cumsum(-1), uniforms))
             going = [(first + place, one) for place, here in standing.items() for one in here]
             moved = torch.cat(tokens).tolist()
             advanced = (
@@ -217,10 +220,3 @@ def _parts(places: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
         part.append(place)
     if part:
         yield part
-
-
-def _inverse_cdf(log_p: Tensor, uniform: Sequence[float]) -> Tensor:
-    """Return one token per number of ``uniform``, drawn from ``log_p``, ``[V]``, in float64."""
-    cumulative = torch.cumsum(log_p.double().exp(), -1)
-    thresholds = torch.tensor(uniform, dtype=torch.float64, device=log_p.device) * cumulative[-1]
-    return torch.searchsorted(cumulative, thresholds, right=True).clamp_(max=len(cumulative) - 1)

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
-from ..checked import is_count, shown
 from ..errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..numerics.checks import is_count, shown
 from ..settings import SamplingSettings
 from .constraint import Constraint
 from .kept_values import KeptValues

@@ -8,12 +8,12 @@ from typing import Any
 from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
-from ..checked import is_count, shown
 from ..errors import UnsupportedError
 from ..fidelity.audit import AuditReport, audit_traces, check
 from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
+from ..numerics.checks import is_count, shown
 from ..phi.evaluator import Evaluator
 from ..phi.evidence import Evidence
 from ..phi.local import LocalPhi

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..automaton import ByteAutomaton
 from ..errors import BudgetError, FidelityWarning
-from ..fidelity.cells import Cell, Truth, computed, drawn, log_mean, ordered_groups, text_law, weighed
+from ..fidelity.cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed
 from ..fidelity.certified import certified_law
 from ..fidelity.certified_walk import CertifiedWalk
 from ..fidelity.reference import Ids, count_prefixes, enumerate_language
@@ -24,6 +24,7 @@ from ..guides.guide import DEAD
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..lm.recorded import RecordedModel
+from ..numerics.weights import log_mean
 from ..phi.auto import AutoPhi
 from ..phi.estimator import ProposalPhi
 from ..phi.exact import Effort, ExactPhi

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..guides.guide import DEAD, DONE
 from ..lm.interruption import check_interruption
+from ..numerics.inverse_cdf import draw
 from ..phi.backup import BackedUpValues
 from ..phi.tree import BoundsTree, Node
 
@@ -53,7 +54,7 @@ class Trajectory:
 
     def __init__(self, root: Node, rng: np.random.Generator) -> None:
         self.node: Node | None = root
-        self.rng, self.part = rng, int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right").clip(MASK, TREE))
+        self.rng, self.part = rng, draw(np.array(SHARES), rng)
         self.log_q = [0.0] * len(SHARES)
         self.turns = 0
 
@@ -182,10 +183,3 @@ class AdaptiveTrajectories:
             found = value > 0 and total > 0
             trajectory.log_q[part] += log_p + math.log(value) - math.log(total) if found else -math.inf
         trajectory.node = child if child.state != DEAD else None
-
-
-def draw(weights: np.ndarray, rng: np.random.Generator) -> int:
-    """Draw an index in proportion to ``weights``, in float64."""
-    cumulative = weights.cumsum(dtype=np.float64)
-    index = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-    return min(index, int(np.flatnonzero(weights)[-1]))

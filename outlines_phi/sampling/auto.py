@@ -12,6 +12,9 @@ import numpy as np
 
 from ..errors import warn_of_fidelity
 from ..lm.watch import Progress, follow
+from ..numerics.inverse_cdf import draw
+from ..numerics.streams import Stream
+from ..numerics.weights import log_mean
 from ..phi.auto import AutoPhi
 from ..phi.evaluator import Evaluator
 from ..phi.exact import ExactPhi
@@ -20,7 +23,7 @@ from ..phi.possibility import refuse_impossible
 from ..phi.stale import afresh
 from ..phi.store import TreeStore
 from ..phi.tree import Node
-from .adaptive import Trajectory, draw
+from .adaptive import Trajectory
 from .certificate import EXACT
 from .draws import Draw, DrawCounts, Draws, Guarantee
 from .exact import foresight_of, handing_over, launch, logs, prepare
@@ -28,12 +31,6 @@ from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .sampler import Request, Sampler
 from .two_stages import TwoStages
-
-CANDIDATE_STREAM = 2**41
-"""Candidates take their random streams from here on, out of the reach of attempts and residual attempts."""
-
-PICK_STREAM = 2**42
-"""The picks among candidates take theirs from here on."""
 
 
 @final
@@ -112,7 +109,7 @@ class AutoSampler(Sampler):
         vocabulary, missing = request.table.vocabulary, request.n - len(attempts.accepted) if trajectories else 0
         picked, turns = [], attempts.turns
         for i in range(missing):  # strided, so that every draw has candidates of every round
-            pick = _pick(trajectories[i::missing], request.stream(index, PICK_STREAM + i))
+            pick = _pick(trajectories[i::missing], request.stream(index, Stream.PICK + i))
             if pick is not None:
                 node, waited, attributes = pick
                 turns += waited
@@ -120,7 +117,7 @@ class AutoSampler(Sampler):
                     Draw.of(vocabulary, node.tokens(), log_p=node.log_p, guarantee=Guarantee.WEIGHTED, **attributes)
                 )
         log_w = [trajectory.log_w for trajectory in trajectories]
-        log_z = _log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
+        log_z = log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
         exact = [
             Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
             for node in attempts.accepted
@@ -152,7 +149,7 @@ def _progress(request: Request, rows: Sequence[TwoStages], evaluator: Evaluator)
 
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:
-    return request.stream(row, CANDIDATE_STREAM + number)
+    return request.stream(row, Stream.CANDIDATE + number)
 
 
 def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
@@ -164,11 +161,7 @@ def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[N
     picked = candidates[draw(w, rng)]
     assert picked.node is not None
     ess = float(w.sum() ** 2 / (w**2).sum())
-    return picked.node, picked.turns, {"log_w": _log_mean(log_w.tolist()), "candidates": len(candidates), "ess": ess}
-
-
-def _log_mean(log_w: Sequence[float]) -> float:
-    return float(np.logaddexp.reduce(np.array(log_w))) - math.log(len(log_w))
+    return picked.node, picked.turns, {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": ess}
 
 
 def _warn(request: Request, results: Sequence[Draws]) -> None:

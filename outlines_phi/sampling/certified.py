@@ -8,6 +8,8 @@ from typing import Any, final
 import numpy as np
 
 from ..guides.guide import DEAD, DONE
+from ..numerics.inverse_cdf import draw
+from ..numerics.weights import scaled
 from ..phi.tree import BoundsTree, Node
 from .attempts import Attempt, Attempts
 
@@ -59,12 +61,11 @@ class ConfidentAttempts(Attempts):
         super().__init__(tree, *arguments, **options)
         self._members = [node for node in tree.walk() if node.state == DONE and node.log_p > -math.inf]
         log_p = np.array([node.log_p for node in self._members])
-        self._cumulative = np.exp(log_p - log_p.max()).cumsum()
+        self._p = scaled(log_p)
 
     def _evict(self) -> None:
         self.tree.drop_laws(self._max_bytes)
 
     def _walk(self, attempt: Attempt) -> None:
-        threshold = attempt.rng.random() * self._cumulative[-1]
-        attempt.node = self._members[int(self._cumulative.searchsorted(threshold, side="right"))]
+        attempt.node = self._members[draw(self._p, attempt.rng)]
         self._finish(attempt, success=True)

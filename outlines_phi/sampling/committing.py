@@ -13,6 +13,7 @@ import numpy as np
 
 from ..drafting.drafter import Site
 from ..guides.guide import DONE
+from ..numerics.inverse_cdf import draw
 from ..phi.lookahead import LookaheadPhi
 from ..phi.tree import Node
 from ..phi.window import Windows
@@ -198,8 +199,6 @@ class CommittingWalk:
             return
         dead = np.exp(log_p, dtype=np.float64)
         dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
-        cumulative = dead.cumsum()
-        if cumulative[-1] > 0:
-            token = int(cumulative.searchsorted(self._aside.random() * cumulative[-1], side="right"))
-            phrase = windows.phrase_at(node.state, min(token, int(np.flatnonzero(dead)[-1])))
+        if dead.any():
+            phrase = windows.phrase_at(node.state, draw(dead, self._aside))
             self.account.rejected.update([] if phrase is None else [phrase])

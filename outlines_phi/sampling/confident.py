@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar, final
 import numpy as np
 
 from ..lm.watch import current
+from ..numerics.streams import Stream
 from ..phi.enumerate import BestFirst
 from ..phi.evaluator import Evaluator
 from ..phi.evidence import Evidence, Wave
@@ -20,10 +21,7 @@ from .residual import ResidualAttempts
 RESERVE = 1 / 4
 """The last part of the model tokens is for residual attempts alone."""
 
-CONFIDENCE_STREAM = 2**43
-"""Residual attempts of certificates take their random streams from here on, out of the reach of all others."""
-
-Stream: TypeAlias = Callable[[int], np.random.Generator]
+NumberedStreams: TypeAlias = Callable[[int], np.random.Generator]
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[list[Node], None, T]
@@ -72,7 +70,7 @@ class Certification:
         tree: BoundsTree,
         tolerance: float,
         confidence: float,
-        stream: Stream,
+        stream: NumberedStreams,
         *,
         max_tokens: int,
         max_attempts: int,
@@ -200,11 +198,11 @@ def certify(
 ) -> list[Certification]:
     """Run a :class:`Certification` on every tree, in shared model calls; ``limits`` as it takes them.
 
-    ``stream(row, number)`` is the random stream of an attempt; their numbers begin at :data:`CONFIDENCE_STREAM`.
+    ``stream(row, number)`` is the random stream of an attempt; their numbers begin at ``Stream.CONFIDENCE``.
     """
 
-    def streams(row: int) -> Stream:
-        return lambda number: stream(row, CONFIDENCE_STREAM + number)
+    def streams(row: int) -> NumberedStreams:
+        return lambda number: stream(row, Stream.CONFIDENCE + number)
 
     rows = [Certification(tree, tolerance, confidence, streams(row), **limits) for row, tree in enumerate(trees)]
     grow(rows, evaluator)

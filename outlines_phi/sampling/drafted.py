@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..drafting.drafter import DRAFT_STREAM, Draft, Site
+from ..drafting.drafter import Draft, Site
+from ..numerics.streams import Stream
 from ..phi.branches import KEPT
 from ..phi.estimator import ProposalPhi
 from .growth import Chain, Growth
@@ -92,7 +93,7 @@ class DraftedStepper(Walks):
         """See :meth:`Walks.launch`."""
         walks = super().launch(n)
         for walk in walks:
-            self._pens[walk] = Pen(self._request.stream(walk.row, DRAFT_STREAM + walk.number))
+            self._pens[walk] = Pen(self._request.stream(walk.row, Stream.DRAFT + walk.number))
         return walks
 
     def pen(self, walk: Trajectory) -> Pen:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..counted import counted
 from ..errors import EmptyLanguageError, UnsupportedError
+from ..numerics.checks import counted
+from ..numerics.weights import effective_size, scaled
 from ..vocabulary import Vocabulary
 from .certificate import Certificate
-from .weights import effective_size, scaled
 
 if TYPE_CHECKING:
     from .population import Population

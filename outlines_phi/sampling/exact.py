@@ -11,6 +11,7 @@ from typing import final
 
 from ..errors import COST, BudgetError, InterruptedDraws
 from ..lm.watch import Progress, current, follow, limited
+from ..numerics.streams import Stream
 from ..phi.enumerate import FINITE_PREFIXES
 from ..phi.estimator import ProposalPhi
 from ..phi.evaluator import Evaluator, Foresight
@@ -30,10 +31,6 @@ from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 from .sampler import Request, Sampler
-from .trajectory import ESTIMATE_STREAM
-
-NORMALIZER_STREAM = 2**40
-"""Residual attempts take their random streams from here on, out of the reach of ordinary attempts."""
 
 
 @final
@@ -158,7 +155,7 @@ class ExactSampler(Sampler):
     def _normalize(
         self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
     ) -> Sequence[tuple[float, ...]]:
-        streams = range(NORMALIZER_STREAM, NORMALIZER_STREAM + self.phi.normalizers)
+        streams = range(Stream.NORMALIZER, Stream.NORMALIZER + self.phi.normalizers)
         rows = [
             ResidualAttempts(tree, [request.stream(row, i) for i in streams], width=self.phi.width)
             for row, tree in enumerate(trees)
@@ -263,7 +260,7 @@ def prepare(
     expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
 ) -> Evaluator:
     """Return what expands the trees, those of short languages expanded by ``expand``; it asks ``frontier`` about what it meets."""
-    stream = partial(request.stream, attempt=ESTIMATE_STREAM)
+    stream = partial(request.stream, attempt=Stream.ESTIMATE)
     evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
     expand(trees, evaluator, FINITE_PREFIXES)
     return evaluator

@@ -13,12 +13,12 @@ import numpy as np
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
+from ..numerics.streams import Stream
 from ..phi.lookahead import LookaheadPhi
 from ..phi.window import Windows
 from .ancestral import TOGETHER
 from .committing import Account, CommittingWalk
 from .draws import Draw, DrawCounts, Draws, Guarantee
-from .exact import NORMALIZER_STREAM
 from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .stems import Stem, Stems
@@ -135,7 +135,7 @@ class Lookahead:
         request = self._request
         roots = {row: self._stems.root(row) for row, _ in numbers}
         for row, i in numbers:
-            self._asides[row, i] = request.stream(row, NORMALIZER_STREAM + i)
+            self._asides[row, i] = request.stream(row, Stream.NORMALIZER + i)
         return [
             self.resume(
                 Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row]), roots[row]

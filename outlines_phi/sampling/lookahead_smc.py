@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..lm.watch import follow
+from ..numerics.streams import Stream
 from ..phi.lookahead import LookaheadPhi
 from .committing import CommittingWalk
 from .draws import Draw, Draws
@@ -19,7 +20,7 @@ from .particles import Particles
 from .population import Population
 from .resampling import SCHEMES
 from .sampler import Request, Sampler
-from .smc import RESAMPLING_STREAM, SMC, picks, population_of
+from .smc import SMC, picks, population_of
 from .trajectory import Trajectory
 
 
@@ -105,7 +106,7 @@ class Flock:
             list(self._walks),
             options.timing(request.table.vocabulary.tokens),
             SCHEMES[options.scheme or "systematic"],
-            request.stream(row, RESAMPLING_STREAM + place),
+            request.stream(row, Stream.RESAMPLING + place),
         )
         # Nobody waits for anybody where particles have nothing to do with one another.
         self._windows = math.inf if options.resample == "never" else 1

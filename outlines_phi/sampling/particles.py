@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ..numerics.weights import effective_size, log_mean, scaled
 from .resampling import Ancestors
 from .stepper import Trajectory
-from .weights import effective_size, log_mean, scaled
 
 
 class Timing(ABC):

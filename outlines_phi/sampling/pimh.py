@@ -12,15 +12,13 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
+from ..numerics.streams import Stream
+from ..numerics.weights import log_mean
 from ..phi.estimator import ProposalPhi
 from .draws import DrawCounts, Draws, Guarantee
 from .population import Population
 from .sampler import Request, Sampler
 from .smc import SMC, SMCSampler
-from .weights import log_mean
-
-CHAIN_STREAM = 2**45
-"""The random stream of a prompt's chain: acceptance, and the picks of its states."""
 
 
 @final
@@ -87,7 +85,7 @@ class PIMHSampler(Sampler):
         ]
 
     def _draws(self, request: Request, row: int, runs: Sequence[Population], counts: ModelCounts) -> Draws:
-        rng = request.stream(row, CHAIN_STREAM)
+        rng = request.stream(row, Stream.CHAIN)
         log_z = [run.log_z for run in runs]
         items, populations = [], []
         held, moves = 0, 0

@@ -10,9 +10,10 @@ from typing import Any, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..counted import counted
+from ..numerics.checks import counted
+from ..numerics.inverse_cdf import draw
+from ..numerics.weights import effective_size, log_mean, normalized, scaled
 from .draws import Draw, numbers_of
-from .weights import at_quantiles, effective_size, log_mean, normalized, scaled
 
 
 @final
@@ -98,7 +99,7 @@ class Population(Sequence[Draw]):
 
     def pick(self, rng: np.random.Generator) -> Draw:
         """Draw one particle in proportion to the weights; its ``log_w`` is ``log Z_hat``, so that ``E[w f] = Phi mu*(f)``."""
-        (index,) = at_quantiles(self.weights, np.array([rng.random()]))
+        index = draw(self.weights, rng)
         chosen = self.items[index]
         return replace(chosen, log_w=self.log_z, candidates=len(self.log_w), ess=self.ess)
 

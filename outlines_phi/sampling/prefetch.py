@@ -8,9 +8,10 @@ from typing import final
 
 import numpy as np
 
-from ..drafting.drafter import DRAFT_STREAM, Drafter, DraftRun, Site
+from ..drafting.drafter import Drafter, DraftRun, Site
 from ..drafting.length import check_length
 from ..drafting.proposer import Proposer
+from ..numerics.streams import Stream
 from ..phi.evaluator import Evaluator
 from ..phi.tree import BoundsTree, Node
 from .sampler import Request
@@ -92,7 +93,7 @@ class Prefetching:
         self._proposer = options.proposer(request, trees)
         # One stream per prompt: what is drafted for it does not depend on the others.
         self._streams: list[np.random.Generator] = [
-            request.stream(row, DRAFT_STREAM) for row in range(len(request.prompts))
+            request.stream(row, Stream.DRAFT) for row in range(len(request.prompts))
         ]
 
     def chains(self, sites: Sequence[Site]) -> list[tuple[tuple[int, ...], ...]]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final, overload
 
-from ..checked import check_fits, is_number
 from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
+from ..numerics.checks import check_fits, is_number
 from ..phi.enumerate import FINITE_PREFIXES, expand_finite
 from ..phi.evaluator import Evaluator
 from ..phi.exact import Effort

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .weights import at_quantiles, normalized
+from ..numerics.inverse_cdf import at_quantiles
+from ..numerics.weights import normalized
 
 Scheme = Literal["systematic", "stratified", "residual"]
 

@@ -11,10 +11,10 @@ from typing import final
 import numpy as np
 import torch
 
-from ..checked import check_fits, is_count
 from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..numerics.checks import check_fits, is_count
 from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
 from .draws import Draws

@@ -11,9 +11,10 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
-from ..checked import check_fits
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
+from ..numerics.checks import check_fits
+from ..numerics.streams import Stream
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, grow
 from .draws import Draw, DrawCounts, Draws, Guarantee
@@ -25,9 +26,6 @@ from .stepper import Stepper
 from .trajectory import Trajectory
 
 Resample = Literal["never", "ess", "boundary"]
-
-RESAMPLING_STREAM = 2**44
-"""Resampling and picks take their random stream from here on, one per run, out of the reach of particles and estimators."""
 
 THRESHOLD = 0.5
 """The default of ``SMC(resample="ess", threshold=...)``."""
@@ -203,7 +201,7 @@ class SMCSampler(Sampler):
                 walks[first : first + size],
                 self.options.timing(tokens),
                 SCHEMES[self.options.scheme or "systematic"],
-                request.stream(walks[first].row, RESAMPLING_STREAM + walks[first].number // size),
+                request.stream(walks[first].row, Stream.RESAMPLING + walks[first].number // size),
             )
             for first in range(0, len(walks), size)
         ]

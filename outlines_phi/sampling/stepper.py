@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
+from ..numerics.inverse_cdf import columns_at
 from ..phi.constraint import Constraint
 from ..phi.estimator import ProposalPhi
 from ..phi.run import Prefixes
@@ -135,7 +136,7 @@ class Stepper(Walks):
         """Return a token per walk, and ``log S`` of the row that it is drawn from."""
         top = scores.amax(-1, keepdim=True)
         cumulative = (scores - top).exp_().cumsum_(-1)  # nan where nothing is allowed; those rows are failed afterwards
-        tokens = _inverse_cdf(cumulative, laws, [walk.rng.random() for walk in walks])
+        tokens = _tokens_of(cumulative, laws, [walk.rng.random() for walk in walks])
         log_s = (top + cumulative[:, -1:].log()).nan_to_num(nan=-math.inf, neginf=-math.inf)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
@@ -175,7 +176,7 @@ class Stepper(Walks):
         return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
 
 
-def _inverse_cdf(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
+def _tokens_of(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
     """Return one token per entry of ``index``, drawn from the row of ``cumulative`` masses, float64, that it names."""
     place, width = [], [0] * len(cumulative)
     for row in index:
@@ -185,8 +186,4 @@ def _inverse_cdf(cumulative: Tensor, index: Sequence[int], uniform: Sequence[flo
     # One row of thresholds per law, so that no law is copied for the trajectories that share it.
     thresholds = torch.zeros(len(cumulative), max(width), dtype=torch.float64, device=cumulative.device)
     thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=cumulative.device)
-    total = cumulative[:, -1:]
-    # Below the total, so that rounding never leads beyond the last token that has any mass.
-    masses = torch.minimum(thresholds * total, torch.nextafter(total, torch.zeros_like(total)))
-    found = torch.searchsorted(cumulative, masses, right=True)
-    return found.clamp_(max=cumulative.shape[-1] - 1)[rows, columns]
+    return columns_at(cumulative, thresholds)[rows, columns]

@@ -11,13 +11,11 @@ from torch import Tensor
 
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
+from ..numerics.streams import Stream
 from ..phi.branches import Branches
 from ..phi.estimator import ProposalPhi
 from ..phi.run import Prefixes, Run
 from .sampler import Request
-
-ESTIMATE_STREAM = 2**46
-"""Estimators that draw take their random stream from here, out of the reach of the draws."""
 
 
 @dataclass(eq=False)
@@ -91,7 +89,7 @@ class Walks:
             prompts=request.prompts,
             budgets=request.budgets,
             branches=self.branches,
-            stream=lambda row: request.stream(row, ESTIMATE_STREAM),
+            stream=lambda row: request.stream(row, Stream.ESTIMATE),
         )
         self.estimate = phi.begin(self._run)
         # Under truncation or a constraint a text that can only end may still be refused.

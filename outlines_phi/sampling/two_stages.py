@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from ..numerics.streams import Stream
 from ..phi.auto import AutoPhi
 from ..phi.tree import Node
 from .adaptive import AdaptiveTrajectories, Trajectory, doubling
@@ -14,9 +15,6 @@ from .attempts import Attempts
 
 TRIAL = 8
 """Trial walks of the proposal: they show how long candidates walk, and the tree how texts end."""
-
-TRIAL_STREAM = 2**40
-"""They take their random streams from here on, out of the reach of candidates."""
 
 
 @final
@@ -86,7 +84,7 @@ class TwoStages:
             if self._calls >= worth:
                 self.attempts.stop()
             elif self._trial is None and self._calls >= worth / 2:
-                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(TRIAL_STREAM + number))
+                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(Stream.TRIAL + number))
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
         if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):

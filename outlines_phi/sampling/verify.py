@@ -10,6 +10,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from ..numerics.inverse_cdf import masses_at
+
 BLOCK = 256
 """Tokens that are summed together: a draw reads the sums of a law, then one block of it."""
 
@@ -67,18 +69,13 @@ class Laws:
 
 def _quantile(masses: Tensor, uniforms: Tensor, shares: Callable[[Tensor], Tensor], size: int) -> Tensor:
     """Return the token at a quantile of each row, given the masses up to its blocks, and those of the tokens of one."""
-    target = _target(masses, uniforms)
+    target = masses_at(masses, uniforms[:, None])[:, 0]
     block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
     inner = shares(block).cumsum(-1)
     # Below the block's mass, so that rounding never leads beyond the last token that has any.
     target = torch.minimum(target - _before(masses, block), torch.nextafter(inner[:, -1], torch.zeros_like(target)))
     found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
     return (block * BLOCK + found).clamp_(max=size - 1)
-
-
-def _target(masses: Tensor, uniforms: Tensor) -> Tensor:
-    total = masses[:, -1]
-    return torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
 
 
 def _before(masses: Tensor, block: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from ..guides.guide import DEAD, DONE
+from ..numerics.inverse_cdf import draw
 from ..phi.exact import Effort
 from ..phi.frontier import Growth
 from ..phi.tree import BoundsTree, Node
@@ -146,10 +147,9 @@ def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
         children = [child for child in node.children.values() if child.upper < 1 and child.state != DEAD]
         if not children:
             return node
-        below = [child.p * (1 - child.upper) for child in children]
+        lost = [child.p * (1 - child.upper) for child in children]
         here = max(0.0, 1 - node.rest - sum(child.p for child in node.children.values())) if fresh else 0.0
-        place = int(np.searchsorted(np.cumsum(below), rng.random() * (sum(below) + here), side="right"))
-        if place == len(children):
+        if not any(lost) or (place := draw(np.array([*lost, here]), rng)) == len(children):
             return node
         node, fresh = children[place], True
 

@@ -14,6 +14,7 @@ from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DONE
+from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.text_constraint import TextConstraint
@@ -22,7 +23,6 @@ from outlines_phi.sampling.draws import Draws, Guarantee
 from outlines_phi.sampling.particles import AtBoundaries, Particles
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Trajectory
-from outlines_phi.sampling.weights import log_mean
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES

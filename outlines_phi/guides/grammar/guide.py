@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checked import check_kind
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...numerics.checks import check_kind
 from ...partition import EOS, Partition
 from ...version import __version__
 from ...vocabulary import Vocabulary, check_vocabulary

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checked import check_kind
 from ...errors import UnsupportedError, warn_of_schema
+from ...numerics.checks import check_kind
 from ...partition import EOS
 from ...vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Weights = NDArray[np.float64]
 
@@ -22,18 +22,12 @@ def normalized(log_w: Weights) -> Weights:
     return w / w.sum() if w.any() else w
 
 
-def log_mean(log_w: Weights) -> float:
-    """Return the log of the mean weight."""
-    return float(np.logaddexp.reduce(log_w)) - math.log(len(log_w)) if len(log_w) else -math.inf
+def log_mean(log_w: ArrayLike) -> float:
+    """Return the log of the mean weight; ``-inf`` of none."""
+    values = np.asarray(log_w, dtype=np.float64)
+    return float(np.logaddexp.reduce(values)) - math.log(len(values)) if len(values) else -math.inf
 
 
 def effective_size(w: Weights) -> float:
     """Return ``(sum w)^2 / sum w^2`` of weights, the effective sample size; 0 where all are zero."""
     return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
-
-
-def at_quantiles(w: Weights, quantiles: Weights) -> NDArray[np.int64]:
-    """Return the index at each quantile of weights that are laid end to end; none whose weight is 0."""
-    cumulative = np.cumsum(w)
-    found = np.searchsorted(cumulative, quantiles * cumulative[-1], side="right")
-    return np.minimum(found, np.flatnonzero(w)[-1])

@@ -26,10 +26,10 @@ from outlines_phi import (
     Vocabulary,
     read_grammar,
 )
-from outlines_phi.checked import is_count, is_number, shown
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
+from outlines_phi.numerics.checks import is_count, is_number, shown
 
 WRONG = [
     None,

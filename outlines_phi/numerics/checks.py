@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 
-from .errors import UnsupportedError
+from ..errors import UnsupportedError
 
 MOST_BYTES = 2**34
 """How much memory what a call asks for may need at the least: 16 GB."""
@@ -91,3 +91,8 @@ def shown(value: object) -> str:
     if isinstance(value, int) and value.bit_length() > 256:
         return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
     return f"{value!r:.80}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 draw``, ``2 draws``, ``1,000 draws``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
