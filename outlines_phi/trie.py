@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import final
@@ -10,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from .numerics.cache import Cache
 from .on_disk import load, save
 from .spans import spans
 from .vocabulary import Vocabulary
@@ -18,7 +18,7 @@ _FORMAT = 1
 """Part of the name of a kept file; raised when its content changes meaning."""
 
 _KEPT = 8
-_memory: OrderedDict[str, Trie] = OrderedDict()
+_memory: Cache[str, Trie] = Cache(_KEPT)
 
 
 @final
@@ -111,18 +111,16 @@ class Trie:
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Trie:
         """Return the trie of ``vocabulary``: from memory, else from disk, else built and kept in both."""
-        name = vocabulary.fingerprint
-        if name in _memory:
-            _memory.move_to_end(name)
-            return _memory[name]
-        trie = cls._loaded(f"trie-{_FORMAT}-{name}", len(vocabulary))
-        if trie is None:
-            trie = cls.build(vocabulary.tokens)
-            save(f"trie-{_FORMAT}-{name}", {field.name: getattr(trie, field.name) for field in fields(cls)})
-        _memory[name] = trie
-        while len(_memory) > _KEPT:
-            _memory.popitem(last=False)
-        return trie
+        name = f"trie-{_FORMAT}-{vocabulary.fingerprint}"
+
+        def find() -> Trie:
+            trie = cls._loaded(name, len(vocabulary))
+            if trie is None:
+                trie = cls.build(vocabulary.tokens)
+                save(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
+            return trie
+
+        return _memory.of(vocabulary.fingerprint, find)
 
     @classmethod
     def _loaded(cls, name: str, size: int) -> Trie | None:

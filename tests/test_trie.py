@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outlines_phi import on_disk
 from outlines_phi import trie as module
+from outlines_phi.numerics.cache import Cache
 from outlines_phi.on_disk import CACHE_VARIABLE
 from outlines_phi.trie import Trie
 from outlines_phi.vocabulary import Vocabulary
@@ -65,8 +66,7 @@ def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> N
 @pytest.fixture
 def vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_memory", module._memory.copy())
-    module._memory.clear()
+    monkeypatch.setattr(module, "_memory", Cache(module._KEPT))
     return Vocabulary.from_tokens(TOKENS, 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -10,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from ..numerics.cache import Cache
 from .drafter import Draft, Drafting, DraftRun, Site
 
 PLACES = 2**11
@@ -77,17 +77,13 @@ class LatestPrompts:
     """What was written after the prompts of the latest calls."""
 
     def __init__(self) -> None:
-        self._written: OrderedDict[tuple[int, ...], Written] = OrderedDict()
+        self._written: Cache[tuple[int, ...], Written] = Cache(PROMPTS)
         self._lock = Lock()  # a stream of the host's loop runs in a thread of its own, beside other calls
 
     def written(self, prompt: tuple[int, ...]) -> Written:
         """Return what was written after ``prompt``."""
         with self._lock:
-            found = self._written.setdefault(prompt, Written())
-            self._written.move_to_end(prompt)
-            if len(self._written) > PROMPTS:
-                self._written.popitem(last=False)
-            return found
+            return self._written.of(prompt, Written)
 
 
 @final

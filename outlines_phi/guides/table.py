@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import EmptyLanguageError
+from ..numerics.cache import Cache
 from ..numerics.checks import check_counts, check_kind
 from ..partition import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
@@ -129,8 +129,7 @@ class Table:
         self.vocabulary = guide.vocabulary
         self.start = guide.start
         self.max_bytes = max_bytes
-        self._kept: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+        self._kept: Cache[tuple[Any, ...], Any] = Cache(max_bytes, least=2)
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -139,7 +138,7 @@ class Table:
     @property
     def bytes(self) -> int:
         """Memory held by what is kept per visited state."""
-        return self._bytes
+        return self._kept.size
 
     def start_after(self, prompt: Sequence[int]) -> int:
         """Return the state in which a text after a prompt of these ids begins.
@@ -275,13 +274,7 @@ class Table:
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
         """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
         with self._lock:
-            key = (kind, state)
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
-            value = build()
-            self._store(key, value, size(value))
-            return value
+            return self._kept.of((kind, state), build, size)
 
     def keep_within(
         self,
@@ -296,12 +289,7 @@ class Table:
         # A stream of the host's loop reads tables in a thread of its own, beside other calls.
         with self._lock:
             key = (kind, state, min(remaining, self._slack(state, steps)))
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][0]
-            value = build(state, remaining)
-            self._store(key, value, size(value))
-            return value
+            return self._kept.of(key, lambda: build(state, remaining), size)
 
     def _moves(self, state: int, remaining: int) -> Moves:
         class_of = self.partition(state).class_of
@@ -310,18 +298,12 @@ class Table:
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""
-        key = ("slack", state, steps)
-        if key not in self._kept:
-            slack = self.guide.slack(state)
-            if steps > 1:
-                targets = set(self.guide.row(state).targets.tolist()) - {DEAD}
-                below = {self._slack(target, steps - 1) for target in targets}
-                slack = max(slack, 1 + max(below, default=0))
-            self._store(key, slack, 100)
-        return self._kept[key][0]
 
-    def _store(self, key: tuple[Any, ...], value: Any, size: int) -> None:
-        self._kept[key] = (value, size)
-        self._bytes += size
-        while self._bytes > self.max_bytes and len(self._kept) > 2:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+        def find() -> int:
+            slack = self.guide.slack(state)
+            if steps == 1:
+                return slack
+            targets = set(self.guide.row(state).targets.tolist()) - {DEAD}
+            return max(slack, 1 + max((self._slack(target, steps - 1) for target in targets), default=0))
+
+        return self._kept.of(("slack", state, steps), find, lambda _: 100)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import final
 from weakref import WeakKeyDictionary
 
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..numerics.cache import Cache
 from ..settings import SamplingSettings
 from .state_values import StateValues, spelled
 
@@ -21,17 +21,11 @@ class KeptValues:
     """The values that ``phi="learned"`` means. Those of an output type go when it is forgotten."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Table, OrderedDict[Hashable, StateValues]] = WeakKeyDictionary()
+        self._of: WeakKeyDictionary[Table, Cache[Hashable, StateValues]] = WeakKeyDictionary()
 
     def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
         """Return the values of a law, from now on kept for later calls."""
-        laws = self._of.setdefault(table, OrderedDict())
-        key = (lm, lm.version(), spelled(settings))
-        values = laws.setdefault(key, StateValues())
-        laws.move_to_end(key)
-        while len(laws) > LAWS:
-            laws.popitem(last=False)
-        return values
+        return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), spelled(settings)), StateValues)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar, final
 from weakref import WeakKeyDictionary
@@ -32,6 +31,7 @@ from ..guides.phrases import PhraseGuide
 from ..guides.product import banned, free_text
 from ..guides.regex import compile_regex
 from ..guides.table import Table
+from ..numerics.cache import Cache
 from ..vocabulary import Vocabulary
 from .backends import OWN, engine_name, to_source
 from .json_text import JSONText
@@ -65,11 +65,11 @@ class CompiledTypes:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
-        self._languages: OrderedDict[type, tuple[Any, Language]] = OrderedDict()
-        self._by_language: OrderedDict[Language, Table] = OrderedDict()
-        self._by_content: OrderedDict[bytes, Table] = OrderedDict()
-        self._by_ban: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
-        self._by_source: OrderedDict[tuple[str, Source], Table] = OrderedDict()
+        self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
+        self._by_language: Cache[Language, Table] = Cache(KEPT)
+        self._by_content: Cache[bytes, Table] = Cache(KEPT)
+        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
+        self._by_source: Cache[tuple[str, Source], Table] = Cache(KEPT)
         self._engines: dict[str, Engine] = {}
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
@@ -112,15 +112,14 @@ class CompiledTypes:
             table = None if language is None else self._readable(language)
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
-            if key not in self._by_ban:
-                guide = free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban)
-                self._by_ban[key] = Table(guide)
-            found = _touch(self._by_ban, key)
+            found = self._by_ban.of(
+                key, lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban))
+            )
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
-            if (*key, watched) not in self._by_ban:
-                self._by_ban[(*key, watched)] = Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
-            return _touch(self._by_ban, (*key, watched))
+            return self._by_ban.of(
+                (*key, watched), lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
+            )
 
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
         """Return the table of an output type; errors as :func:`outlines_phi.plugin.output_types.to_language`.
@@ -140,9 +139,7 @@ class CompiledTypes:
             if engine is not None:
                 return self._of_engine(engine, to_source(output_type, engine), output_type)
             language = self._language(output_type, backend)
-            if language not in self._by_language:
-                self._by_language[language] = self._table(language, output_type)
-            return _touch(self._by_language, language)
+            return self._by_language.of(language, lambda: self._table(language, output_type))
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows.
@@ -188,9 +185,9 @@ class CompiledTypes:
                     f"backend={name!r} was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
                 )
             self._engines[name] = ENGINES[name](self._vocabulary)
-        if (name, source) not in self._by_source:
-            self._by_source[name, source] = Table(EngineGuide(self._engines[name], source, self._vocabulary))
-        return _touch(self._by_source, (name, source))
+        return self._by_source.of(
+            (name, source), lambda: Table(EngineGuide(self._engines[name], source, self._vocabulary))
+        )
 
     def _readable(self, language: Any) -> Table:
         match language:
@@ -220,9 +217,8 @@ class CompiledTypes:
         schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
         if schema is None:
             return to_language(output_type)
-        if output_type not in self._languages or self._languages[output_type][0] is not schema:
-            self._languages[output_type] = (schema, to_language(output_type))
-        return _touch(self._languages, output_type)[1]
+        # The schema is kept beside its language, so that no other one can have its identity.
+        return self._languages.of((output_type, id(schema)), lambda: (schema, to_language(output_type)))[1]
 
     def _checked(self, table: Table) -> Table:
         if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
@@ -252,9 +248,7 @@ class CompiledTypes:
         return self._kept(key, lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
 
     def _kept(self, key: bytes, guide: Callable[[], FSMGuide]) -> Table:
-        if key not in self._by_content:
-            self._by_content[key] = Table(guide())
-        return _touch(self._by_content, key)
+        return self._by_content.of(key, lambda: Table(guide()))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
@@ -273,10 +267,3 @@ def _content(shape: tuple[Any, ...], *arrays: NDArray[Any]) -> bytes:
     for array in arrays:
         digest.update(array.tobytes())
     return digest.digest()
-
-
-def _touch(kept: OrderedDict[Any, Kept], key: Any) -> Kept:
-    kept.move_to_end(key)
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
-    return kept[key]

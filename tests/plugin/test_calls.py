@@ -23,6 +23,7 @@ from outlines_phi import PhiTransformers, Table
 from outlines_phi.guides import fsm
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.forward import Forward
+from outlines_phi.numerics.cache import Cache
 from outlines_phi.phi.tree import BoundsTree, Node
 from outlines_phi.plugin import compiled
 from outlines_phi.plugin.compiled import CompiledTypes
@@ -151,13 +152,13 @@ class TestThreads:
     def test_that_evict_one_another(self, model: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiled, "KEPT", 1)
         types = CompiledTypes(model.lm.vocabulary)
-        touch = compiled._touch
+        of = Cache.of
 
         def slow(*arguments: Any) -> Any:
-            time.sleep(0.001)  # the others evict what is about to be touched, where they may
-            return touch(*arguments)
+            time.sleep(0.001)  # the others evict what is about to be read, where they may
+            return of(*arguments)
 
-        monkeypatch.setattr(compiled, "_touch", slow)
+        monkeypatch.setattr(Cache, "of", slow)
         languages = [Literal["a", "b"], Literal["c", "d"], Literal["e", "f"]]
 
         def ask(language: Any) -> list[str]:

@@ -19,6 +19,7 @@ import outlines_phi
 from outlines_phi import BudgetError, Effort, EmptyLanguageError, ExactPhi, PhiTransformers, SamplingSettings
 from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.numerics.cache import Cache
 from tests.languages import ALPHA, p_value
 from tests.plugin.gate import Gate, workers
 from tests.test_vocabulary import sentencepiece_bpe
@@ -240,14 +241,14 @@ class TestWhileItIsWritten:
         table, cpu = fresh.table(CODE), torch.device("cpu")
         states = {table.guide.advance(table.start, token) for token in table.moves(table.start, 99).tokens.tolist()}
         expected = table.bias(table.start, 99, cpu)
-        table.max_bytes = 1  # whatever one thread keeps, another one drops
+        table._kept = Cache(1, least=2)  # whatever one thread keeps, another one drops
         assert len(states) > 2
         others = [threading.Thread(target=lambda: [table.bias(state, 99, cpu) for state in states])]
-        store = table._store
+        put = table._kept.put
 
         def interrupted(*arguments: Any) -> None:
             """Store, and let another thread come between this and what follows, if it can."""
-            store(*arguments)
+            put(*arguments)
             if others and threading.current_thread() is threading.main_thread():
                 other = others.pop()
                 other.start()
@@ -255,8 +256,7 @@ class TestWhileItIsWritten:
                 waiting.append(other)
 
         waiting: list[threading.Thread] = []
-        monkeypatch.setattr(table, "_store", interrupted)
-        table._kept.clear()
+        monkeypatch.setattr(table._kept, "put", interrupted)
         assert torch.equal(table.bias(table.start, 99, cpu), expected)
         waiting[0].join()
 

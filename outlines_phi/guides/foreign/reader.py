@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeVar, final
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UnsupportedError
+from ...numerics.cache import Cache
 from ...vocabulary import Vocabulary
 from .engine import Engine, Matcher, Source
 
@@ -37,16 +37,15 @@ class Reader:
         self._read: tuple[int, ...] = ()
         self._silent = np.array([not token for token in vocabulary.tokens])
         self._silent[vocabulary.eos_ids[0]] = False
-        self._masks: OrderedDict[tuple[int, ...], NDArray[np.uint8]] = OrderedDict()
+        self._masks: Cache[tuple[int, ...], NDArray[np.uint8]] = Cache(_MASKS)
 
     def allowed(self, tokens: tuple[int, ...]) -> NDArray[np.bool_]:
         """Return ``bool[V]``: what may follow ``tokens``, each of which was allowed; ids that write nothing never."""
-        if tokens not in self._masks:
-            allowed = self._ask(tokens, lambda matcher: matcher.allowed()) & ~self._silent
-            self._masks[tokens] = np.packbits(allowed)
-            if len(self._masks) > _MASKS:
-                self._masks.popitem(last=False)
-        return np.unpackbits(self._masks[tokens], count=len(self._vocabulary)).view(np.bool_)
+
+        def ask() -> NDArray[np.uint8]:
+            return np.packbits(self._ask(tokens, lambda matcher: matcher.allowed()) & ~self._silent)
+
+        return np.unpackbits(self._masks.of(tokens, ask), count=len(self._vocabulary)).view(np.bool_)
 
     def ends_after(self, tokens: tuple[int, ...], nexts: NDArray[np.integer], more: Sequence[int]) -> NDArray[np.bool_]:
         """Return for each of ``nexts``, which may follow ``tokens``, whether they, it and ``more`` are a member."""
