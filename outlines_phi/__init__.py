@@ -71,9 +71,9 @@ from .plugin.loading import wrap as wrap
 from .plugin.model import PhiTransformers as PhiTransformers
 from .plugin.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .sampling.certificate import Certificate as Certificate
-from .sampling.draws import Draw as Draw
+from .sampling.draw import Draw as Draw
+from .sampling.draw import Guarantee as Guarantee
 from .sampling.draws import Draws as Draws
-from .sampling.draws import Guarantee as Guarantee
 from .sampling.pimh import PIMH as PIMH
 from .sampling.population import Population as Population
 from .sampling.ranking import Member as Member

@@ -24,7 +24,8 @@ from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import ESTIMATORS, UNCHOSEN, CallOptions, Unset, proposing
 from ..plugin.output_types import to_language
-from ..sampling.draws import DrawCounts, Guarantee
+from ..sampling.draw import Guarantee
+from ..sampling.draws import DrawCounts
 from ..sampling.sampler import Request
 from ..sampling.smc import SMC
 from . import journal

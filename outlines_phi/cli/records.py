@@ -10,7 +10,8 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..errors import ValueReadError
-from ..sampling.draws import Draw, Draws
+from ..sampling.draw import Draw
+from ..sampling.draws import Draws
 from .prompts import Prompt
 
 Record = dict[str, Any]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .findings import Findings
 from .summary import number, shown, worst
-
-if TYPE_CHECKING:
-    from .audit import AuditReport
 
 ROWS = 10
 """Rows of a panel."""
@@ -47,7 +45,7 @@ def panel(title: str, remark: str, rows: Sequence[Row], scale: float) -> str:
     )
 
 
-def audit_charts(report: AuditReport) -> str:
+def audit_charts(report: Findings) -> str:
     """Return the charts of an audit: how far off, where mass is lost, and what that distorts."""
     several = [finding for finding in report.findings if finding is not report.pooled]
     ranked = sorted(several, key=lambda finding: -finding.bias.tv.interval.low)[: ROWS - 1]

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .chart import STYLE as CHARTS
 from .chart import audit_charts
 from .files import write_atomically
+from .findings import Findings
 from .report import WHOLE, Report, Sample, View, label
 from .summary import TITLE, sections, verdict
-
-if TYPE_CHECKING:
-    from .audit import AuditReport
 
 ROWS = 16
 """Values of a field that are drawn."""
@@ -82,7 +79,7 @@ law conditioned on the format.</p>
     )
 
 
-def audit_page(report: AuditReport) -> str:
+def audit_page(report: Findings) -> str:
     """Return the HTML of an audit."""
     warnings = "".join(f'<p class="card"><b>Warning.</b> {escape(warning)}</p>' for warning in report.warnings)
     cards = "".join(

@@ -6,14 +6,12 @@ import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UnsupportedError
+from .findings import Findings
 from .report import WHOLE, Report, Sample, View, label
 from .summary import number, shown, worst
-
-if TYPE_CHECKING:
-    from .audit import AuditReport
 
 COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
 """Of the samples, in their order."""
@@ -65,7 +63,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
     figure.savefig(path, dpi=dpi)
 
 
-def audit_figure(report: AuditReport) -> Any:
+def audit_figure(report: Findings) -> Any:
     """Return a picture of an audit: where legal mass is lost, and the most distorted values."""
     figure_of = figure_class()
     bias, places = report.pooled.bias, worst(report.pooled.places, ROWS)

@@ -6,15 +6,13 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..numerics.checks import counted
 from .bias import Bias, Estimate
+from .findings import Findings
 from .losses import Loss
 from .report import label
-
-if TYPE_CHECKING:
-    from .audit import AuditReport
 
 TITLE = "Audit of plain masking"
 
@@ -40,7 +38,7 @@ class Section(NamedTuple):
     remark: str
 
 
-def verdict(report: AuditReport) -> str:
+def verdict(report: Findings) -> str:
     """Return the finding in a sentence."""
     low, high = report.pooled.bias.tv.interval
     name = report.pooled.name
@@ -54,7 +52,7 @@ def verdict(report: AuditReport) -> str:
     return f"No bias was shown: the distance (total variation) of plain masking from the conditioned law is {distance}."
 
 
-def sections(report: AuditReport) -> list[Section]:
+def sections(report: Findings) -> list[Section]:
     """Return the tables of a report."""
     several = [_prompts(report)] if len(report.findings) > 1 else []
     return [
@@ -66,7 +64,7 @@ def sections(report: AuditReport) -> list[Section]:
     ]
 
 
-def plain(report: AuditReport) -> str:
+def plain(report: Findings) -> str:
     """Return the report as text for a terminal."""
     prose = [verdict(report), *(f"Warning: {warning}" for warning in report.warnings)]
     parts = [TITLE, "", *(textwrap.fill(sentence, COLUMNS) for sentence in prose)]
@@ -76,7 +74,7 @@ def plain(report: AuditReport) -> str:
     return "\n".join(parts)
 
 
-def markdown(report: AuditReport) -> str:
+def markdown(report: Findings) -> str:
     """Return the report as Markdown."""
     parts = [f"# {TITLE}", "", verdict(report), ""]
     for warning in report.warnings:
@@ -123,7 +121,7 @@ def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
     return [(name, "", interval(*bias.residual, ".3g"))]
 
 
-def _prompts(report: AuditReport) -> Section:
+def _prompts(report: Findings) -> Section:
     ranked = sorted(report.findings, key=lambda finding: -finding.bias.tv.interval.low)
     rows = [(shown(finding.name), *_line(finding.bias)) for finding in ranked[:ROWS]]
     remark = f"{len(ranked) - ROWS} more prompts have smaller lower limits of TV." if len(ranked) > ROWS else ""
@@ -140,7 +138,7 @@ def _line(bias: Bias) -> tuple[str, ...]:
     )
 
 
-def _losses(report: AuditReport) -> Section:
+def _losses(report: Findings) -> Section:
     places = report.pooled.places
     total = math.fsum(loss.nats for loss in places)
     ranked = worst(places)
@@ -172,7 +170,7 @@ def worst(places: Sequence[Loss], rows: int = ROWS) -> list[Loss]:
     )[:rows]
 
 
-def _distortions(report: AuditReport) -> Section:
+def _distortions(report: Findings) -> Section:
     found = report.pooled.distortions
     rows = [
         (
@@ -195,7 +193,7 @@ def _distortions(report: AuditReport) -> Section:
     )
 
 
-def _cost(report: AuditReport) -> Section:
+def _cost(report: Findings) -> Section:
     settings = {name: value for name, value in asdict(report.settings).items() if value is not None}
     low, high = min(report.budgets), max(report.budgets)
     rows = [

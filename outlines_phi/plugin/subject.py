@@ -31,7 +31,8 @@ from ..phi.exact import Effort, ExactPhi
 from ..phi.local import LocalPhi
 from ..phi.text_constraint import TextConstraint
 from ..sampling.auto import AutoSampler
-from ..sampling.draws import Draws, Guarantee
+from ..sampling.draw import Guarantee
+from ..sampling.draws import Draws
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
 from .languages import Language

@@ -10,7 +10,8 @@ from typing import Protocol, final
 from ..lm.model import ModelCounts
 from ..phi.branches import Branches
 from ..phi.estimator import ProposalPhi
-from .draws import Draw, DrawCounts, Draws, Guarantee
+from .draw import Draw, Guarantee
+from .draws import DrawCounts, Draws
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper
 from .trajectory import Trajectory

@@ -25,7 +25,8 @@ from ..phi.store import TreeStore
 from ..phi.tree import Node
 from .adaptive import Trajectory
 from .certificate import EXACT
-from .draws import Draw, DrawCounts, Draws, Guarantee
+from .draw import Draw, Guarantee
+from .draws import DrawCounts, Draws
 from .exact import foresight_of, handing_over, launch, logs, prepare
 from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts

@@ -5,104 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsFloat, final, overload
+from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import EmptyLanguageError, UnsupportedError
+from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
 from ..numerics.weights import effective_size, scaled
-from ..vocabulary import Vocabulary
 from .certificate import Certificate
-
-if TYPE_CHECKING:
-    from .population import Population
-
-
-class Guarantee(IntEnum):
-    """How the law of a draw stands to ``mu*``, weakest first.
-
-    ``APPROXIMATE``
-        Of a law that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with more
-        work; that of a look-ahead without weights is exact in every window.
-    ``WEIGHTED``
-        Drawn from a known proposal; expectations under ``mu*`` need the weight.
-    ``CONFIDENT``
-        Within a total variation of ``mu*`` that is stated with a confidence, see :attr:`Draws.certificate`.
-    ``CERTIFIED``
-        Within a stated total variation of ``mu*``, for certain.
-    ``EXACT``
-        ``mu*`` itself.
-    """
-
-    APPROXIMATE = 0
-    WEIGHTED = 1
-    CONFIDENT = 2
-    CERTIFIED = 3
-    EXACT = 4
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __format__(self, form: str) -> str:
-        return format(self.name, form)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Draw:
-    """One member of the language.
-
-    Attributes
-    ----------
-    text
-        What was written, without the end of sequence.
-    token_ids
-        The generated ids, the end of sequence last; without it where free text used up its budget.
-    log_p
-        ``log p(y)`` under the model and the settings, in nats.
-    log_w
-        ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
-        of ``log Phi``; ``nan`` where it is not known.
-    guarantee
-        What the draw's law is.
-    candidates, ess
-        Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
-        ``(sum w)^2 / sum w^2``.
-    reader
-        What makes the typed value of the text.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    log_p: float
-    log_w: float
-    guarantee: Guarantee
-    candidates: int = 1
-    ess: float = 1.0
-    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
-        """Return the draw that ``token_ids`` spell."""
-        # Free text that the budget cuts short may end inside a character.
-        return cls(text=vocabulary.decode(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
-
-    @cached_property
-    def value(self) -> Any:
-        """What the text means to its output type: an instance, a member, a number, ...; the text itself for a regex.
-
-        Read when it is first asked for.
-
-        Raises
-        ------
-        ValueReadError
-            The type refuses the text, by a constraint that is not part of the format.
-        """
-        return self.reader(self.text)
+from .draw import Draw, Guarantee, numbers_of
+from .population import Population
 
 
 @final
@@ -327,28 +240,3 @@ class Draws(Sequence[Draw]):
 def middle(log_bounds: tuple[float, float]) -> float:
     """Return the log of the mean of two numbers given by their logs."""
     return float(np.logaddexp(*log_bounds)) - math.log(2)
-
-
-def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]:
-    """Return ``f`` of each draw; what ``f`` itself raises is its caller's.
-
-    Raises
-    ------
-    UnsupportedError
-        ``f`` is no function, or does not return a number.
-    """
-    expected = "expected a function of a draw that returns a number, such as lambda draw: draw.text == 'yes'."
-    if not callable(f):
-        raise UnsupportedError(f"expectation({f!r}) was asked for; {expected}")
-    numbers: list[float] = []
-    for draw in draws:
-        value: object = f(draw)
-        try:
-            if not isinstance(value, SupportsFloat):
-                raise TypeError
-            numbers.append(float(value))
-        except (TypeError, ValueError):
-            raise UnsupportedError(
-                f"The function given to expectation() returned {value!r} for {draw.text!r}; {expected}"
-            ) from None
-    return numbers

@@ -26,7 +26,8 @@ from .attempts import Attempts
 from .certificate import EXACT, Certificate
 from .certified import CertifiedAttempts, ConfidentAttempts
 from .confident import Certification, certify
-from .draws import Draw, DrawCounts, Draws, Guarantee, middle
+from .draw import Draw, Guarantee
+from .draws import DrawCounts, Draws, middle
 from .prefetch import Prefetch, drafted_counts
 from .rejection import RejectionAttempts
 from .residual import ResidualAttempts

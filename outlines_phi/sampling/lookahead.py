@@ -18,7 +18,8 @@ from ..phi.lookahead import LookaheadPhi
 from ..phi.window import Windows
 from .ancestral import TOGETHER
 from .committing import Account, CommittingWalk
-from .draws import Draw, DrawCounts, Draws, Guarantee
+from .draw import Draw, Guarantee
+from .draws import DrawCounts, Draws
 from .prefetch import Prefetch
 from .sampler import Request, Sampler
 from .stems import Stem, Stems

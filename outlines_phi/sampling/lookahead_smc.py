@@ -14,7 +14,8 @@ from ..lm.watch import follow
 from ..numerics.streams import Stream
 from ..phi.lookahead import LookaheadPhi
 from .committing import CommittingWalk
-from .draws import Draw, Draws
+from .draw import Draw
+from .draws import Draws
 from .lookahead import Lookahead, side_by_side
 from .particles import Particles
 from .population import Population

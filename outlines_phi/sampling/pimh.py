@@ -15,7 +15,8 @@ from ..lm.model import ModelCounts
 from ..numerics.streams import Stream
 from ..numerics.weights import log_mean
 from ..phi.estimator import ProposalPhi
-from .draws import DrawCounts, Draws, Guarantee
+from .draw import Guarantee
+from .draws import DrawCounts, Draws
 from .population import Population
 from .sampler import Request, Sampler
 from .smc import SMC, SMCSampler

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..numerics.checks import counted
 from ..numerics.inverse_cdf import draw
 from ..numerics.weights import effective_size, log_mean, normalized, scaled
-from .draws import Draw, numbers_of
+from .draw import Draw, numbers_of
 
 
 @final

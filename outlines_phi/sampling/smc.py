@@ -17,7 +17,8 @@ from ..numerics.checks import check_fits
 from ..numerics.streams import Stream
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, grow
-from .draws import Draw, DrawCounts, Draws, Guarantee
+from .draw import Draw, Guarantee
+from .draws import DrawCounts, Draws
 from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
 from .population import Population
 from .resampling import SCHEMES, Scheme

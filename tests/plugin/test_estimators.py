@@ -24,7 +24,7 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.plugin.options import resolve_phi
-from outlines_phi.sampling.draws import Guarantee
+from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.settings import SamplingSettings
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

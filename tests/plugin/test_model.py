@@ -20,7 +20,8 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.plugin import compiled
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 
 PROMPT = "A person as JSON: "
 NUMBER = regex("[0-9]{2,3}")

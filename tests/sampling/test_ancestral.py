@@ -15,7 +15,8 @@ from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draw, Draws
+from outlines_phi.sampling.draw import Draw
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC, SMCSampler

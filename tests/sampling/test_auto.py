@@ -36,7 +36,8 @@ from outlines_phi.sampling import exact
 from outlines_phi.sampling.adaptive import STATE, AdaptiveTrajectories
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.two_stages import TwoStages
 from outlines_phi.settings import SamplingSettings

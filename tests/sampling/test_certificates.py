@@ -27,7 +27,8 @@ from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.certificate import Certificate
 from outlines_phi.sampling.certified import CertifiedAttempts, ConfidentAttempts
 from outlines_phi.sampling.confident import Certification
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler

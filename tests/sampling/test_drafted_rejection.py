@@ -15,7 +15,7 @@ from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_var
 from outlines_phi.phi.exact import Effort, ExactPhi
 from outlines_phi.phi.store import TreeStore
 from outlines_phi.sampling.attempts import Attempt, Attempts
-from outlines_phi.sampling.draws import Guarantee
+from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.rejection import RejectionAttempts

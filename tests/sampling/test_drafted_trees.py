@@ -31,7 +31,7 @@ from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling import prefetch, stems
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.draws import Guarantee
+from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.prefetch import Prefetch

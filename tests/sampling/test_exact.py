@@ -15,7 +15,8 @@ from outlines_phi.phi.store import TreeStore
 from outlines_phi.phi.tree import BoundsTree
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.exact import ExactSampler
 from tests.languages import ALPHA, LANGUAGES, Language, p_value
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outlines_phi import Certificate, Draw, Guarantee, UnsupportedError
-from outlines_phi.sampling.draws import numbers_of
+from outlines_phi.sampling.draw import numbers_of
 
 DRAWS = [Draw(text=text, token_ids=(0,), log_p=-1.0, log_w=0.0, guarantee=Guarantee.EXACT) for text in ("no", "yes")]
 

@@ -24,7 +24,8 @@ from outlines_phi.phi.rollout import RolloutPhi
 from outlines_phi.sampling import exact
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value, power

@@ -25,7 +25,7 @@ from outlines_phi.sampling import exact, ranking
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.attempts import Attempts
 from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.draws import Guarantee
+from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.sampler import Request, Sampler

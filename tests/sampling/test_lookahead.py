@@ -21,7 +21,8 @@ from outlines_phi.phi.lookahead import LookaheadPhi
 from outlines_phi.sampling import windows
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.attempts import Attempt, Attempts
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.rejection import descend

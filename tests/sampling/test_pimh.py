@@ -11,7 +11,8 @@ import pytest
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.phi.local import LocalPhi
 from outlines_phi.sampling import pimh
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.pimh import PIMH, PIMHSampler, accepts
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value

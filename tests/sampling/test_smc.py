@@ -19,7 +19,8 @@ from outlines_phi.phi.local import LocalPhi
 from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.sampling import smc
-from outlines_phi.sampling.draws import Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.particles import AtBoundaries, Particles
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Trajectory

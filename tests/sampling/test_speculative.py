@@ -43,7 +43,8 @@ from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import verify as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draws import DrawCounts, Draws, Guarantee
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import DrawCounts, Draws
 from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import SpeculativeSampler
