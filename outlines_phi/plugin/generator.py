@@ -19,7 +19,6 @@ from ..phi.lookahead import LookaheadPhi
 from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
-from . import search
 from .audit import audit
 from .bans import Ban, Corrected, Correction
 from .draft_sources import check_draft
@@ -39,8 +38,9 @@ from .options import (
     resolve_sampler,
 )
 from .processor import MaskLogitsProcessor
+from .search import check_tolerance, law_options, search_effort
 from .streaming import Pieces
-from .values import reader
+from .values import ValueReader, reader
 
 
 @final
@@ -204,7 +204,11 @@ class PhiGenerator(Corrected, SteerableGenerator):
     ) -> list[Probabilities]:
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
-        return search.probabilities(self, table, prompts, tolerance, effort, keywords)
+        check_tolerance(tolerance)
+        options = law_options(table, "probabilities()", keywords, self.model.model.generation_config)
+        keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
+        reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
+        return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
 
     def mode(
         self, prompt: Any, top: int = 1, *, tolerance: float = 0.0, effort: Effort | None = None, **settings: Any
@@ -232,7 +236,9 @@ class PhiGenerator(Corrected, SteerableGenerator):
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
-        return search.mode(self, table, prompts, top, tolerance, effort, keywords)
+        options = law_options(table, "mode()", keywords, self.model.model.generation_config)
+        limit = search_effort(self.phi, effort)
+        return self.model.rank(prompts, table, options, top, self.reader, tolerance=tolerance, effort=limit)
 
     def audit(self, prompts: Any, n: int = 200, **settings: Any) -> AuditReport:
         """Return how biased plain masking is here; see :func:`outlines_phi.audit`."""

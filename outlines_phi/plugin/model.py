@@ -46,7 +46,7 @@ from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
 from .output_types import left_to_outlines
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .progress import telling
-from .search import best_texts, texts
+from .search import check_closed, search_options, texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
 from .tokenizer import ByteTokenizer, as_written
 
@@ -54,11 +54,10 @@ from .tokenizer import ByteTokenizer, as_written
 class PhiTransformers(Transformers):
     """A stock Outlines ``Transformers`` model whose calls may carry ``phi=``.
 
-    Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With
-    it, ``model(prompt, T, phi="exact")``, ``outlines.Generator(model, T)(prompt, phi="exact")`` and their batches
-    draw from the law that ``phi`` names; nothing of Outlines is patched. ``banned_phrases=[...]`` beside either keeps phrases
-    out of every text, free text too, which is then drawn with a look-ahead unless ``phi`` says otherwise. ``draft=`` beside
-    ``phi=`` writes several tokens per model call, and changes no law.
+    Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With it, calls
+    of the model and of its Outlines generators draw from the law that ``phi`` names; nothing of Outlines is patched.
+    ``banned_phrases=[...]`` beside either keeps phrases out of every text, free text too, which is then drawn with a look-ahead
+    unless ``phi`` says otherwise. ``draft=`` beside ``phi=`` writes several tokens per model call, and changes no law.
 
     Parameters
     ----------
@@ -126,10 +125,7 @@ class PhiTransformers(Transformers):
         raise not_pickled("A PhiTransformers")
 
     def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
-        """Generate one text, or a list of them where ``num_return_sequences`` is more than 1.
-
-        The output type is compiled at the first call that needs it.
-        """
+        """Generate a text, or a list where ``num_return_sequences`` is more than 1; the type is compiled when it is needed."""
         return self._generator(output_type, backend, keywords)(model_input, **keywords)
 
     def batch(
@@ -169,10 +165,7 @@ class PhiTransformers(Transformers):
             processor = self._host_processor(processor, [model_input], keywords)
             with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
                 return super().generate(model_input, processor, **stoppable(keywords))
-        if keywords.get("do_sample") is False:
-            return best_texts(self, [model_input], self.compiled.of_processor(processor), resolved, keywords)[0]
-        options = self._options(processor, keywords)
-        return texts(self.draw([model_input], self.compiled.of_processor(processor), resolved, options)[0], options)
+        return self._texts([model_input], processor, resolved, keywords)[0]
 
     def generate_batch(
         self,
@@ -192,10 +185,18 @@ class PhiTransformers(Transformers):
             processor = self._host_processor(processor, model_input, keywords)
             with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
                 return super().generate_batch(model_input, processor, **stoppable(keywords))
+        return self._texts(model_input, processor, resolved, keywords)
+
+    def _texts(self, prompts: Sequence[Any], processor: Any, phi: Phi, keywords: dict[str, Any]) -> list[Any]:
+        """Return a text of each prompt, or the list of those asked for: drawn, or with ``do_sample=False`` the most probable."""
+        table = self.compiled.of_processor(processor)
         if keywords.get("do_sample") is False:
-            return best_texts(self, model_input, self.compiled.of_processor(processor), resolved, keywords)
-        options, table = self._options(processor, keywords), self.compiled.of_processor(processor)
-        return [texts(draws, options) for draws in self.draw(model_input, table, resolved, options)]
+            check_closed(table, "do_sample=False")
+            options, limits = search_options(phi, keywords, self.model.generation_config)
+            rankings = self.rank(prompts, table, replace(options, n=1), options.n, **limits)
+            return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
+        options = self._options(processor, keywords)
+        return [texts(draws, options) for draws in self.draw(prompts, table, phi, options)]
 
     def generate_stream(
         self,

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import GenerationConfig
 
 from ..errors import EmptyLanguageError, UnsupportedError
-from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.exact import Effort, ExactPhi
 from ..phi.lookahead import LookaheadPhi
 from ..sampling.draws import Draws
-from ..sampling.ranking import Ranking
 from .generation_config import said
 from .keywords import MEANT, refuse_unknown
 from .options import USED, CallOptions
-from .values import ValueReader
-
-if TYPE_CHECKING:
-    from .generator import PhiGenerator
-    from .model import PhiTransformers
 
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
@@ -37,54 +28,6 @@ MEANT_BY: dict[str, dict[str, str]] = {
     "mode()": {**MEANT, "n": "give top=, the number of members", "samples": NOTHING_DRAWN},
 }
 """What is meant by keywords that these do not take."""
-
-
-def probabilities(
-    generator: PhiGenerator,
-    table: Table,
-    prompts: list[Any],
-    tolerance: float,
-    effort: Effort | None,
-    keywords: dict[str, Any],
-) -> list[Probabilities]:
-    """Return :meth:`PhiGenerator.probabilities` of every prompt."""
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
-        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
-    check_closed(table, "probabilities()")
-    options = _read(generator.model, "probabilities()", keywords)
-    keeps = isinstance(generator.reader, ValueReader) and generator.reader.keeps
-    reader = None if keeps else generator.reader
-    limit = _effort(generator.phi, effort)
-    return generator.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
-
-
-def mode(
-    generator: PhiGenerator,
-    table: Table,
-    prompts: list[Any],
-    top: int,
-    tolerance: float,
-    effort: Effort | None,
-    keywords: dict[str, Any],
-) -> list[Ranking]:
-    """Return :meth:`PhiGenerator.mode` of every prompt."""
-    check_closed(table, "mode()")
-    options = _read(generator.model, "mode()", keywords)
-    limit = _effort(generator.phi, effort)
-    return generator.model.rank(prompts, table, options, top, generator.reader, tolerance=tolerance, effort=limit)
-
-
-def best_texts(
-    model: PhiTransformers, prompts: Sequence[Any], table: Table, phi: Phi, keywords: dict[str, Any]
-) -> list[Any]:
-    """Return what a call with ``do_sample=False`` does: the most probable text of each prompt, or the list of the best ones.
-
-    Errors as :func:`search_options`.
-    """
-    check_closed(table, "do_sample=False")
-    options, limits = search_options(phi, keywords, model.model.generation_config)
-    rankings = model.rank(prompts, table, replace(options, n=1), options.n, **limits)
-    return [ranking.texts if options.n > 1 else ranking.texts[0] for ranking in rankings]
 
 
 def texts(draws: Draws, options: CallOptions) -> str | list[str]:
@@ -130,7 +73,7 @@ def search_options(
         case _:
             tolerance = 0.0
     options = CallOptions.read({**keywords, "do_sample": None}, defaults)
-    return options, {"tolerance": tolerance, "effort": _effort(phi, None)}
+    return options, {"tolerance": tolerance, "effort": search_effort(phi, None)}
 
 
 def check_closed(table: Table, door: str) -> None:
@@ -149,7 +92,21 @@ def check_closed(table: Table, door: str) -> None:
         )
 
 
-def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOptions:
+def check_tolerance(tolerance: object) -> None:
+    """Raise :class:`UnsupportedError` unless an interval may have this width."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number in [0, 1).")
+
+
+def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
+    """Return what defines the law that ``door`` is asked about.
+
+    Raises
+    ------
+    UnsupportedError
+        Free text, a keyword of calls that draw, or one that is not known.
+    """
+    check_closed(table, door)
     for name in DRAWING:
         if name in keywords:
             raise UnsupportedError(
@@ -158,10 +115,10 @@ def _read(model: PhiTransformers, door: str, keywords: dict[str, Any]) -> CallOp
             )
     known = [name for name in USED if name not in DRAWING]
     refuse_unknown(said(keywords), known, MEANT_BY[door])
-    return CallOptions.read(keywords, model.model.generation_config)
+    return CallOptions.read(keywords, defaults)
 
 
-def _effort(phi: Phi | None, effort: Effort | None) -> Effort:
+def search_effort(phi: Phi | None, effort: Effort | None) -> Effort:
     """Return the effort of the call, else that of the estimator where it is not the default of draws."""
     if effort is not None:
         if not isinstance(effort, Effort):

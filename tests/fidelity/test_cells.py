@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.cells import computed, drawn, log_mean, ordered_groups, text_law, weighed
+from outlines_phi.fidelity.cells import computed, drawn, ordered_groups, text_law, weighed
 from outlines_phi.fidelity.divergence import total_variation
 from outlines_phi.fidelity.reference import Ids, Reference
+from outlines_phi.numerics.weights import log_mean
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
