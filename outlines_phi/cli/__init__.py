@@ -12,7 +12,7 @@ MISSING = tuple(name for name in ("matplotlib", "rich", "typer") if find_spec(na
 """Packages of the extra that are not installed."""
 
 if not MISSING:
-    from .app import run
+    from .app import app as commands
 
 
 def main() -> None:
@@ -22,4 +22,4 @@ def main() -> None:
             f"outlines-phi needs {', '.join(MISSING)}, which the library itself does not. Install the extra:\n"
             "  pip install 'outlines_phi[cli]'"
         )
-    run()
+    commands()

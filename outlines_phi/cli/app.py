@@ -1,33 +1,54 @@
-"""The commands of ``outlines-phi``, one file each."""
+"""The commands of ``outlines-phi``, one file each, which is imported when its command runs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, final
 
 import typer
+from typer.main import get_command
 
-from .. import __version__
-from .audit import audit
-from .demo import demo
+from ..version import __version__
 from .ending import Commands
-from .fidelity import fidelity
-from .generate import generate
-from .verify import verify
+
+COMMANDS = {
+    "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
+    "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
+    "audit": "Measure how far plain masking is from the model's own law, conditioned on the format.",
+    "fidelity": "Measure how far every estimator and sampler is from the model's own law, conditioned on a format.",
+    "verify": "Check what the masks of a grammar promise against the definition.",
+}
+"""The first lines of what the commands say of themselves: help need not wait for torch."""
+
+
+def command(name: str) -> Any:
+    """Return a command, with its options."""
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(getattr(import_module(f"{__package__}.{name}"), name))
+    return get_command(alone)
+
+
+@final
+class LoadedCommands(Commands):
+    """A group that imports a command when it runs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, and what follows it."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and command(args[0]), rest
+
 
 app = typer.Typer(
     help="Faithful constrained generation for Outlines.",
-    cls=Commands,
+    cls=LoadedCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(generate)
-app.command()(audit)
-app.command()(fidelity)
-app.command()(verify)
+for name, summary in COMMANDS.items():
+    app.command(name, help=summary)(lambda: None)
 
 
 def _version(asked: bool) -> None:
@@ -43,8 +64,3 @@ def options(
     ] = False,
 ) -> None:
     """Faithful constrained generation for Outlines."""
-
-
-def run() -> None:
-    """Run the command that the arguments name."""
-    app()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from typing import Annotated, Any, final
+import sys
+from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -27,7 +27,6 @@ def _set_debug(context: typer.Context, asked: bool) -> None:
 Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")]
 
 
-@final
 class Commands(TyperGroup):
     """A group of commands that say their errors in one red line."""
 
@@ -40,7 +39,9 @@ class Commands(TyperGroup):
                 raise
             tell("Interrupted", "yellow", "before there was a result.")
             raise typer.Exit(INTERRUPTED) from None
-        except (OutlinesPhiError, OSError, torch.cuda.OutOfMemoryError) as error:
+        except (OutlinesPhiError, OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not (isinstance(error, OutlinesPhiError) or out_of_memory(error)):
+                raise
             broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
             if ctx.meta.get(DEBUG) or broken_pipe:
                 raise
@@ -48,10 +49,16 @@ class Commands(TyperGroup):
             raise typer.Exit(exit_code(error)) from None
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether a device ran out of memory, without importing torch where no device was used."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.cuda.OutOfMemoryError)
+
+
 def message(error: BaseException) -> str:
     """Return what an error says: one line, and under it the caret of an error that points into a text."""
     match error:
-        case torch.cuda.OutOfMemoryError():
+        case _ if out_of_memory(error):
             return (
                 "The device ran out of memory. Give a smaller --batch-size, --n or --dtype; a file that was begun by --output "
                 "goes on where it ended."
@@ -65,7 +72,9 @@ def message(error: BaseException) -> str:
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that ends by ``error``."""
     match error:
-        case BudgetError() | ModelError() | OSError() | torch.cuda.OutOfMemoryError():
+        case BudgetError() | ModelError() | OSError():
+            return FAILED
+        case _ if out_of_memory(error):
             return FAILED
     return REFUSED
 

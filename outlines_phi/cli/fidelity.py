@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import __version__
 from ..errors import UnsupportedError
 from ..fidelity.cells import Cell
 from ..fidelity.files import write_atomically
@@ -24,6 +23,7 @@ from ..plugin.fidelity import Suite
 from ..plugin.languages import QUICK, SUITE, Language, own
 from ..plugin.methods import methods
 from ..plugin.options import CallOptions
+from ..version import __version__
 from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
 from .model import BUNDLED, check_chats, load
@@ -90,7 +90,7 @@ def fidelity(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure the distance of every estimator and sampler from the model's own law, conditioned on a format, and its cost.
+    """Measure how far every estimator and sampler is from the model's own law, conditioned on a format.
 
     On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """

@@ -11,7 +11,7 @@ import torch
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 from transformers import GenerationConfig
-from transformers.generation.utils import GenerateDecoderOnlyOutput
+from transformers.utils.generic import ModelOutput
 
 from ..canonical import CanonicalTokenization
 from ..errors import EmptyLanguageError, UnsupportedError
@@ -38,7 +38,7 @@ from .search import check_closed, search_options
 
 @final
 @dataclass
-class PhiGenerateOutput(GenerateDecoderOnlyOutput):
+class PhiGenerateOutput(ModelOutput):
     """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their law.
 
     Attributes
@@ -51,6 +51,7 @@ class PhiGenerateOutput(GenerateDecoderOnlyOutput):
         ``None`` with ``do_sample=False``.
     """
 
+    sequences: Tensor | None = None
     log_p: Tensor | None = None
     log_w: Tensor | None = None
     draws: tuple[Draws, ...] | None = None
@@ -199,7 +200,7 @@ def custom_generate(
             log_w=_column(rows, "log_w"),
             draws=tuple(draws),
         )
-    return output if config.return_dict_in_generate else output.sequences
+    return output if config.return_dict_in_generate else _joined(rows, pad)
 
 
 def _best(

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from outlines.models.transformers import Transformers
-from transformers import PreTrainedModel
 
 from ..canonical import CanonicalTokenization
 from ..drafting.drafter import Drafter
@@ -93,12 +92,12 @@ class DraftSources:
             self._encoders[tokenizer] = encode
         return self._encoders[tokenizer]
 
-    def _model(self, given: PreTrainedModel | Transformers | LanguageModel, *, greedy: bool) -> ModelDrafter:
+    def _model(self, given: Any, *, greedy: bool) -> ModelDrafter:
         model = self._language_model(given)
         check_vocabularies(model.vocabulary, self._lm.vocabulary)
         return ModelDrafter(model, greedy)
 
-    def _language_model(self, given: PreTrainedModel | Transformers | LanguageModel) -> LanguageModel:
+    def _language_model(self, given: Any) -> LanguageModel:
         match given:
             case LanguageModel():
                 return given

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias, final
 
 from outlines.models.transformers import Transformers
-from transformers import PreTrainedModel
 
 from ..drafting.drafter import Drafter
 from ..drafting.ending import EndingDrafter
@@ -18,6 +17,7 @@ from ..drafting.length import check_length
 from ..drafting.prompt_lookup import PromptLookupDrafter
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
+from ..lm.transformers.pretrained import pretrained
 from ..sampling.resolve import DRAFT_LENGTH
 
 DRAFTERS: dict[str, Drafter] = {
@@ -28,10 +28,7 @@ DRAFTERS: dict[str, Drafter] = {
 GUESSES: dict[str, Drafter] = {ForcedDrafter.name: EndingDrafter()}
 """What such a name brings beside its drafter, asked where nobody else has anything: text is forced behind the end of a value."""
 
-MODELS = (PreTrainedModel, Transformers, LanguageModel)
-"""What may draft as a smaller model."""
-
-Source: TypeAlias = "str | Drafter | PreTrainedModel | Transformers | LanguageModel"
+Source: TypeAlias = "str | Drafter | Transformers | LanguageModel | Any"
 """One thing that ``draft=`` may be."""
 
 NAMES = ", ".join(map(repr, DRAFTERS))
@@ -120,7 +117,7 @@ def _source(given: object) -> Any:
             return DRAFTERS[given]
         case Drafter():
             return given
-    if isinstance(given, MODELS):
+    if isinstance(given, _models()):
         return given
     raise UnsupportedError(
         f"draft={given!r:.80} was given{_meant(given)}; expected {NAMES}, a Drafter of outlines_phi, a smaller model (of Hugging "
@@ -136,7 +133,12 @@ def _meant(given: object) -> str:
             return f" (did you mean {near[0]!r}?)" if near else ""
         case type() if issubclass(given, Drafter):
             return f", a class (did you mean {given.__name__}()?)"
-        case type() if issubclass(given, MODELS):
+        case type() if issubclass(given, _models()):
             return ", a class: load a model of it"
         case _:
             return ""
+
+
+def _models() -> tuple[type, ...]:
+    """Return what may draft as a smaller model."""
+    return Transformers, LanguageModel, *pretrained()

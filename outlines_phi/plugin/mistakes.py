@@ -13,9 +13,10 @@ from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
 from outlines.types.dsl import Term
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
+from ..lm.transformers.pretrained import pretrained
 from .refused import loading, refusal
 
 SHOWN = 8
@@ -26,10 +27,11 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
     """Return the error for what was given as the model of ``call``; ``second`` is what was given after it."""
     if (refused := refusal(given) or refusal(getattr(given, "model", None))) is not None:
         return refused
+    models = pretrained()
     match given, second:
-        case _, Transformers() | PreTrainedModel():
+        case _ if isinstance(second, (Transformers, *models)):
             how = f"a {type(second).__name__} after it: were the arguments swapped? Expected {call}"
-        case (str(), _) | (PreTrainedModel(), _):
+        case _ if isinstance(given, (str, *models)):
             return not_loaded(given)
         case Transformers(), _ if type(given) is Transformers:
             how = (
@@ -45,7 +47,7 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
             how = "make the generator of a wrapped model: outlines_phi.wrap(generator.model)"
         case PreTrainedTokenizerBase(), _:
             how = "give its model beside it: outlines_phi.from_transformers(hf_model, hf_tokenizer)"
-        case _ if isinstance(getattr(given, "model", None), PreTrainedModel) and hasattr(given, "tokenizer"):
+        case _ if isinstance(getattr(given, "model", None), models) and hasattr(given, "tokenizer"):
             how = "give what it is made of: outlines_phi.from_transformers(given.model, given.tokenizer)"
         case _:
             how = (
@@ -55,7 +57,7 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
     return UnsupportedError(f"{_name(given)} was given as model; {how}.")
 
 
-def not_loaded(given: str | PreTrainedModel, what: str = "model") -> UnsupportedError:
+def not_loaded(given: Any, what: str = "model") -> UnsupportedError:
     """Return the error for a name given as model or tokenizer, or for a Hugging Face model without its tokenizer."""
     match given:
         case str():
@@ -77,7 +79,7 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
     for given, what in ((model, "model"), (tokenizer, "tokenizer")):
         if isinstance(given, str):
             raise not_loaded(given, what)
-    if isinstance(tokenizer, PreTrainedModel) and not isinstance(model, PreTrainedModel):
+    if isinstance(tokenizer, pretrained()) and not isinstance(model, pretrained()):
         raise UnsupportedError(
             f"{_name(model)} was given as model, and the model {_name(tokenizer)} as tokenizer: were the arguments swapped? "
             "Expected from_transformers(hf_model, hf_tokenizer)."

@@ -6,9 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from typer.main import get_command
-
-from outlines_phi.cli.app import app
+from outlines_phi.cli.app import COMMANDS, command
 
 from .conftest import Cli
 
@@ -56,6 +54,9 @@ def test_the_code_that_reads_the_lines_runs(cli: Cli, folder: Path) -> None:
 
 def test_the_page_names_every_option() -> None:
     for name in ("generate", "audit"):
-        command = get_command(app).commands[name]  # type: ignore[attr-defined]
-        options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        options = {option for parameter in command(name).params for option in parameter.opts if option.startswith("--")}
         assert {option for option in options - {"--help"} if f"`{option}" not in PAGE} == set(), name
+
+
+def test_help_says_what_the_commands_say_of_themselves() -> None:
+    assert {name: str(command(name).help).splitlines()[0] for name in COMMANDS} == COMMANDS
