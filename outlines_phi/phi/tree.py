@@ -1,4 +1,4 @@
-"""The token tree: upper and lower bounds of future validity over visited prefixes (mathematics.md, section 5)."""
+"""The token tree: upper and lower bounds of future validity over visited prefixes (theory.md, section 5)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class BoundsTree:
     """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
 
     ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
-    ones and ``(1, 1)`` at the end of sequence (mathematics.md, section 5; CARS, arXiv 2510.01902). A node keeps the law of its
+    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the law of its
     first evaluation, because batched low-precision logits differ with the shape of the batch.
 
     Parameters

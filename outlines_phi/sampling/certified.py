@@ -16,7 +16,7 @@ from .attempts import Attempt, Attempts
 class CertifiedAttempts(Attempts):
     """The ``U``-walk, completed by plain masking below the tree, under bounds frozen at the start.
 
-    Its law is within ``(U - Lo) / U`` of ``mu*`` in total variation (mathematics.md, section 5), because both are proportional to
+    Its law is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8), because both are proportional to
     ``p`` on the members that the tree holds whole. A walk fails where truncation leaves it no token, or the constraint rules out
     what it has written. What it expands
     serves later calls; it walks by the frozen bounds, kept beside the tree's own.

@@ -1,4 +1,4 @@
-"""Residual attempts: an unbiased normaliser within the tree's bounds (mathematics.md, section 5)."""
+"""Residual attempts: an unbiased normaliser within the tree's bounds (theory.md, section 5.7)."""
 
 from __future__ import annotations
 
