@@ -1,4 +1,4 @@
-"""Citations of the two pages on theory name sections, and statements of the tables, that are there."""
+"""Citations of the two pages on theory name what is there, and the pages name files that are there."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ MENTION = re.compile(
 )
 HEADING = re.compile(rf"^#+ ({NUMBER})\.? ", re.MULTILINE)
 ROW = re.compile(r"^\| ([ST]\d+) \|", re.MULTILINE)
+FILE = re.compile(r"`(\w+(?:/\w+)+\.py)(?:: (\w+))?[`.]")
 
 
 def places(page: str) -> set[str]:
@@ -79,3 +80,13 @@ def test_a_wrong_citation_is_found(text: str) -> None:
 
 def test_every_check_has_its_row() -> None:
     assert {check.id for check in CHECKS} == {name for name in PLACES["grammar-theory.md"] if name[0] in "ST"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_and_names_of_a_page_are_there(page: str) -> None:
+    found = FILE.findall((DOCS / page).read_text(encoding="utf-8"))
+    assert len(found) > 20
+    for path, name in found:
+        (file,) = [root / path for root in (ROOT, ROOT / "outlines_phi") if (root / path).is_file()] or [None]
+        assert file, f"{page} names {path}"
+        assert name in file.read_text(encoding="utf-8"), f"{page} names {name} of {path}"
