@@ -1,4 +1,4 @@
-"""From a byte automaton to vocabulary classes, in one walk of the vocabulary's trie (mathematics.md, section 2)."""
+"""From a byte automaton to vocabulary classes, in one walk of the vocabulary's trie (theory.md, section 2)."""
 
 from __future__ import annotations
 

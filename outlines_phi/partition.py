@@ -1,4 +1,4 @@
-"""Vocabulary classes: tokens that every state of a guide treats alike (mathematics, section 2)."""
+"""Vocabulary classes: tokens that every state of a guide treats alike (theory.md, section 2)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class ProposedDrafting(LawfulDrafting):
 
 
 class Drafter(ABC):
-    """Proposes what probably follows, so that one model call may write several tokens (mathematics.md, section 7).
+    """Proposes what probably follows, so that one model call may write several tokens (theory.md, section 7).
 
     Of a deterministic draft, a sampler evaluates the nodes ahead: it draws its own token from its own law and goes on while it
     finds that among them, so its law cannot change. A sampled draft comes with the laws that it was drawn from, ``r_i``; its token

@@ -1,4 +1,4 @@
-"""How far plain masking is from the conditioned law, from its own draws (mathematics.md, section 4)."""
+"""How far plain masking is from the conditioned law, from its own draws (theory.md, sections 4.4 and 10)."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class Weighed(NamedTuple):
 
 
 def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
-    """Return what independent draws of one law say of it by their weights, ``Phi`` being known (mathematics.md, section 4).
+    """Return what independent draws of one law say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
     0 are among them, of the law of the others.

@@ -98,7 +98,7 @@ class TraceRecorder:
 def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
     """Return ``(Lo, U)`` with ``Lo <= Phi <= U`` for certain, from the laws that the traces of one prompt have met.
 
-    The recursion of the token tree (mathematics.md, section 5) over the prefixes that were visited: each knows its legal mass
+    The recursion of the token tree (theory.md, sections 5.1 and 10) over the prefixes that were visited: each knows its legal mass
     ``S(y)`` and the probability of every token that some trace took there, and
 
     ``U(y) = S(y) - sum_taken p(v|y) + sum_taken p(v|y) U(yv)``, ``Lo(y) = sum_taken p(v|y) Lo(yv)``,

@@ -39,7 +39,7 @@ _SHOWN = 5
 @final
 @dataclass(frozen=True, init=False)
 class BannedPhrases:
-    """Phrases that must not occur in a text, however tokens spell it (mathematics.md, section 6).
+    """Phrases that must not occur in a text, however tokens spell it (theory.md, section 6.1).
 
     A text is searched for the bytes of each phrase. With ``ignore_case`` both are case-folded first, by the full folding of
     Unicode (``str.casefold``): "STRASSE" occurs in "straße". A text that is not UTF-8 everywhere, because tokens cut characters,

@@ -24,7 +24,7 @@ class BanningGuide(Guide):
 
     @abstractmethod
     def pending(self, state: int) -> int:
-        """Return how many bytes at the end of the text may begin a phrase; 0 where nothing waits (mathematics.md, section 6)."""
+        """Return how many bytes at the end of the text may begin a phrase; 0 where nothing waits (theory.md, section 6.1)."""
 
     def pending_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return :meth:`pending` of every entry of ``states``; 0 for DEAD and DONE."""

@@ -43,7 +43,7 @@ class Row:
 
 
 class Guide(ABC):
-    """A deterministic token automaton, immutable, with integer states (mathematics.md, section 1).
+    """A deterministic token automaton, immutable, with integer states (theory.md, section 1.2).
 
     The language is the set of token sequences that lead from ``start`` to :data:`DONE`, the end of sequence included.
     A state is a plain ``int``, so a fork is a copy of a number and a rollback is free.

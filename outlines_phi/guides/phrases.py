@@ -46,8 +46,8 @@ class Changes(NamedTuple):
 class PhraseGuide(BanningGuide):
     """Every text that holds no banned phrase, however tokens spell it; an open guide.
 
-    Tokens are read byte by byte by the matcher of the phrases, and a token is dead if it completes one on the way (mathematics.md,
-    section 6). A text may end anywhere but where its end completes a phrase: a whole word that waits for what follows it.
+    Tokens are read byte by byte by the matcher of the phrases, and a token is dead if it completes one on the way (theory.md,
+    section 6.1). A text may end anywhere but where its end completes a phrase: a whole word that waits for what follows it.
 
     The transitions of a state are those at the start of a text, found in one walk of the vocabulary, but for the few tokens that go
     on with what is pending. They are made when they are asked for, and a bounded number of them is kept.

@@ -30,7 +30,7 @@ class TokenRuns:
 
     The run of a matcher from one state and its run from the start of a text become one as soon as nothing depends on the bytes
     before, most often after the first byte. So the run from the start is kept for the whole vocabulary, and another state costs a
-    walk down its trie that follows only the branches where the two still differ (mathematics.md, section 6).
+    walk down its trie that follows only the branches where the two still differ (theory.md, section 6.1).
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from .kept_values import KeptValues
 @final
 @dataclass(frozen=True, kw_only=True)
 class AutoPhi(Phi):
-    """Exact draws of ``mu*`` within an effort, then weighted draws from what the tree has learned (mathematics.md, section 5).
+    """Exact draws of ``mu*`` within an effort, then weighted draws from what the tree has learned (theory.md, section 5.10).
 
     A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
     from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call

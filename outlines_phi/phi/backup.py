@@ -1,4 +1,4 @@
-"""Backed-up estimates of future validity, and what guide states have in common (mathematics.md, section 5)."""
+"""Backed-up estimates of future validity, and what guide states have in common (theory.md, sections 3.3 and 5.9)."""
 
 from __future__ import annotations
 

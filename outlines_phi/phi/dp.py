@@ -1,4 +1,4 @@
-"""Backward induction over guide states: what both surrogates of ``dp`` share (mathematics.md, section 3)."""
+"""Backward induction over guide states: what both surrogates of ``dp`` share (theory.md, section 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Best-first enumeration of the token tree, with a certificate (mathematics.md, section 5)."""
+"""Best-first enumeration of the token tree, with a certificate (theory.md, section 5.2)."""
 
 from __future__ import annotations
 

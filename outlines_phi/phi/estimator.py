@@ -23,7 +23,7 @@ Need = Literal["guide", "logits", "model"]
 
 
 class Phi(ABC):
-    """A choice of ``h``, the stand-in for future validity ``Phi`` (mathematics.md, section 3).
+    """A choice of ``h``, the stand-in for future validity ``Phi`` (theory.md, section 3).
 
     Any ``h`` is a proposal, ``q_h(v|y) = p(v|y) h(yv) / S(y)``; fidelity comes from what corrects for it: the tree and its
     rejection, or weights.
@@ -171,7 +171,7 @@ def live_mass(log_p: Tensor, partition: Partition, few: LiveTokens | None) -> Te
 def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
     """Return ``log h`` of live classes, held above ``floor`` times the largest among them; 0 at ends, ``-inf`` where dead.
 
-    An ``h`` of 0 where ``Phi`` is not would lose mass: ``E[w] < Phi`` (mathematics.md, section 3). The floor is relative to the
+    An ``h`` of 0 where ``Phi`` is not would lose mass: ``E[w] < Phi`` (theory.md, section 3.1). The floor is relative to the
     siblings, because all of them may be tiny, and only their proportions matter to a step. Where none has any value all have 1.
     """
     dead = ~live

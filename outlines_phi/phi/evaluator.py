@@ -114,7 +114,7 @@ class Evaluator:
         ``foresight`` has the nodes of the chains that it tells of expanded in the same call. A walk that then chooses by random
         numbers of its own, of which foresight knows nothing, and finds itself at one of them needs no further call. Those that no
         walk comes to are expanded nodes like others, and bounds may be refreshed at any time where walks have a coin for it
-        (mathematics.md, sections 5 and 7). It is for walks alone: a search that keeps a list of what is open has to be told of
+        (theory.md, sections 5.3 and 7.4). It is for walks alone: a search that keeps a list of what is open has to be told of
         every node that is expanded.
         """
         pairs = list(dict.fromkeys(wanted))

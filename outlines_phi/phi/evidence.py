@@ -1,4 +1,4 @@
-"""What residual attempts say of Phi: an upper limit at a confidence, whenever one looks (mathematics.md, section 5)."""
+"""What residual attempts say of Phi: an upper limit at a confidence, whenever one looks (theory.md, section 5.8)."""
 
 from __future__ import annotations
 

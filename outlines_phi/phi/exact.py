@@ -47,7 +47,7 @@ class Effort:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactPhi(Phi):
-    """Exact draws of ``mu*`` by adaptive rejection over a tree of bounds (mathematics.md, section 5).
+    """Exact draws of ``mu*`` by adaptive rejection over a tree of bounds (theory.md, section 5).
 
     Attributes
     ----------

@@ -86,6 +86,10 @@ class Law:
         """Draw a free token that does not end the text in proportion to its probability."""
         return self._draw(self._unended(), rng)
 
+    def draw_ended(self, rng: np.random.Generator) -> int:
+        """Draw a free token that ends the text in proportion to its probability."""
+        return self._draw(np.where(self._ended, self.free, self.free.dtype.type(0)), rng)
+
     @property
     def _ended(self) -> NDArray[np.bool_]:
         """Which live tokens end the text; in a closed guide the end of sequence alone, which has a node at once."""

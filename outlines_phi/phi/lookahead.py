@@ -23,7 +23,7 @@ WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
 @final
 @dataclass(frozen=True, kw_only=True)
 class LookaheadPhi(Phi):
-    """Draws of a text without banned phrases that takes back what led to one (mathematics.md, section 6).
+    """Draws of a text without banned phrases that takes back what led to one (theory.md, section 6).
 
     The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is when no
     end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with ``Psi(r) =

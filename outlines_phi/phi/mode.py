@@ -1,4 +1,4 @@
-"""The most probable members of a language, by best-first search on the token tree (mathematics.md, section 8b)."""
+"""The most probable members of a language, by best-first search on the token tree (theory.md, section 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token tree: upper and lower bounds of future validity over visited prefixes (mathematics.md, section 5)."""
+"""The token tree: upper and lower bounds of future validity over visited prefixes (theory.md, section 5)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Node:
     children
         The materialised children. All others are in the law's free part.
     rest, ends
-        Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1).
+        Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1). A
+        constraint has not been asked about any of them, so beside one ``ends`` is 0.
     law
         ``None`` before the first evaluation, and after its eviction.
     touched
@@ -104,7 +105,7 @@ class BoundsTree:
     """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
 
     ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
-    ones and ``(1, 1)`` at the end of sequence (mathematics.md, section 5; CARS, arXiv 2510.01902). A node keeps the law of its
+    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the law of its
     first evaluation, because batched low-precision logits differ with the shape of the batch.
 
     Parameters
@@ -178,7 +179,7 @@ class BoundsTree:
             child = self._add(node, token, target)
             if node.law is not None:
                 self._attach(node, child)
-                node.rest, node.ends = node.law.mass(), node.law.ends()
+                node.rest, node.ends = node.law.mass(), self._ends(node.law)
                 if child.state == DEAD:
                     self.propagate([node])
         return child
@@ -210,7 +211,11 @@ class BoundsTree:
             for child in node.children.values():
                 law.take(child.token)
             law.rescale(node.rest)
-        node.rest, node.ends = law.mass(), law.ends()
+        node.rest, node.ends = law.mass(), self._ends(law)
+
+    def _ends(self, law: Law) -> float:
+        """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
+        return law.ends() if self.constraint is None else 0.0
 
     def _add(self, node: Node, token: int, target: int) -> Node:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
@@ -220,6 +225,8 @@ class BoundsTree:
             written = node.tokens() if token == self.table.vocabulary.eos_ids[0] else child.tokens()
             if not self.constraint.allows(written, finished=target == DONE):
                 child.rule_out()
+            elif target == DONE and token != self.table.vocabulary.eos_ids[0]:
+                child.lower = 0.0  # undecided, as the other ends at the limit that nobody has asked about
         return child
 
     def _attach(self, node: Node, child: Node) -> None:
@@ -264,6 +271,8 @@ class BoundsTree:
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
         assert node.law is not None
+        if self.constraint is not None:
+            return self._choose(node, _gap, node.rest, node.law.draw, rng)
         return self._choose(node, _gap, node.law.undecided(), node.law.draw_undecided, rng)
 
     def _choose(

@@ -1,4 +1,4 @@
-"""Windows: the stretches of text that a look-ahead commits at once (mathematics.md, section 6)."""
+"""Windows: the stretches of text that a look-ahead commits at once (theory.md, section 6.2)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Windows:
     """Makes the token trees of windows: those of a table in which every end of a window is an end of the text.
 
     So ``Phi`` of a tree's root is ``Psi``, the probability that no phrase is complete before the window ends, and all that is said
-    of draws, bounds and normalisers of a tree is said of the window (mathematics.md, sections 5 and 6).
+    of draws, bounds and normalisers of a tree is said of the window (theory.md, sections 5 and 6.2).
 
     Parameters
     ----------

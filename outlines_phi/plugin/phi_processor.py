@@ -44,7 +44,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
 
     The loop warps what a processor returns. With temperature ``T`` this one returns ``T (log p + log h)``, where ``p`` is
     the law of the *tempered* logits and ``h`` is computed under it, so that what the loop divides by ``T`` is exact
-    (mathematics.md, section 8b). Top-k is applied first: the loop's equal one then changes nothing (but for ties in
+    (theory.md, section 1.7). Top-k is applied first: the loop's equal one then changes nothing (but for ties in
     the k-th place, which none at all, ``top_k=0`` in the call, leaves alone). Repetition penalties and bans
     come before custom processors in Hugging Face's loop, so they are a part of ``p``.
 

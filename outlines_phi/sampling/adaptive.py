@@ -1,4 +1,4 @@
-"""The tree's adaptive proposal: weighted draws that learn from one another (mathematics.md, section 5)."""
+"""The tree's adaptive proposal: weighted draws that learn from one another (theory.md, section 5.9)."""
 
 from __future__ import annotations
 

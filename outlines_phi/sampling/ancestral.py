@@ -1,4 +1,4 @@
-"""Token by token from ``q_h``, with the weight of every draw (mathematics.md, sections 1 and 4)."""
+"""Token by token from ``q_h``, with the weight of every draw (theory.md, sections 1.4 and 4.1)."""
 
 from __future__ import annotations
 

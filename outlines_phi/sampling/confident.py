@@ -1,4 +1,4 @@
-"""Certificates: enumeration, and residual attempts on what it leaves undecided (mathematics.md, section 5)."""
+"""Certificates: enumeration, and residual attempts on what it leaves undecided (theory.md, section 5.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One round of walks that follow drafts: several tokens of each from one model call (mathematics.md, section 7)."""
+"""One round of walks that follow drafts: several tokens of each from one model call (theory.md, section 7.2)."""
 
 from __future__ import annotations
 

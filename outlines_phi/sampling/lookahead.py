@@ -1,4 +1,4 @@
-"""Texts without banned phrases, drawn window by window (mathematics.md, section 6)."""
+"""Texts without banned phrases, drawn window by window (theory.md, section 6)."""
 
 from __future__ import annotations
 

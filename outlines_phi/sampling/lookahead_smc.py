@@ -1,4 +1,4 @@
-"""Populations of look-ahead walks, resampled between windows (mathematics.md, sections 6 and 8)."""
+"""Populations of look-ahead walks, resampled between windows (theory.md, sections 6.3 and 8.1)."""
 
 from __future__ import annotations
 

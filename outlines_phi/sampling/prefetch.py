@@ -1,4 +1,4 @@
-"""What a drafter foresees, evaluated in the same model call as the text before it (mathematics.md, section 7)."""
+"""What a drafter foresees, evaluated in the same model call as the text before it (theory.md, section 7.4)."""
 
 from __future__ import annotations
 

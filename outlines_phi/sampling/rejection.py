@@ -1,4 +1,4 @@
-"""Exact draws: adaptive rejection by thinning over the token tree (mathematics.md, section 5)."""
+"""Exact draws: adaptive rejection by thinning over the token tree (theory.md, section 5.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residual attempts: an unbiased normaliser within the tree's bounds (mathematics.md, section 5)."""
+"""Residual attempts: an unbiased normaliser within the tree's bounds (theory.md, section 5.7)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class ResidualAttempts:
         """Walk every attempt as far as it goes without the model; return the nodes they wait for, none when all are finished."""
         if self._descending:
             self._places = [self._descend(number) for number in range(len(self._places))]
-            evicted = [node for node in self._places if node is not None and node.expanded and node.law is None]
+            below = [node for node in self._places if node is not None and node.state != DONE]
+            evicted = [node for node in below if node.expanded and node.law is None]
             if evicted:
                 return evicted
             self._descending = False

@@ -123,7 +123,7 @@ def no_tokens(row: int, rows: int) -> UnsupportedError:
 
 
 class Sampler(ABC):
-    """Draws from a law that it can name (mathematics.md, sections 4 and 5)."""
+    """Draws from a law that it can name (theory.md, sections 4 and 5)."""
 
     @abstractmethod
     def sample(self, request: Request) -> list[Draws]:

@@ -1,4 +1,4 @@
-"""Sequential Monte Carlo: populations of particles that advance together (mathematics.md, section 8)."""
+"""Sequential Monte Carlo: populations of particles that advance together (theory.md, section 8.1)."""
 
 from __future__ import annotations
 

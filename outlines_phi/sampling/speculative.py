@@ -1,4 +1,4 @@
-"""Several tokens per model call, whatever is drafted from the law of the undrafted walk (mathematics.md, section 7)."""
+"""Several tokens per model call, whatever is drafted from the law of the undrafted walk (theory.md, section 7)."""
 
 from __future__ import annotations
 

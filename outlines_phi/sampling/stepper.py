@@ -1,4 +1,4 @@
-"""One step of walks that draw token by token: ``v ~ q_h(v|y)``, with its account (mathematics.md, sections 1 and 4)."""
+"""One step of walks that draw token by token: ``v ~ q_h(v|y)``, with its account (theory.md, sections 1.4 and 4.1)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Observer(Protocol):
 class Stepper(Walks):
     """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
 
-    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (mathematics.md, section 4). Where the request has a constraint, ``S`` is
+    ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
     the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Attempts at exact draws, then the candidates of weighted ones, on one tree (mathematics.md, section 5)."""
+"""Attempts at exact draws, then the candidates of weighted ones, on one tree (theory.md, section 5.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a draft is kept, and what follows it (mathematics.md, section 7): pure torch, all rows at once, on any device."""
+"""How much of a draft is kept, and what follows it (theory.md, section 7.1): pure torch, all rows at once, on any device."""
 
 from __future__ import annotations
 

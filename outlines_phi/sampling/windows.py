@@ -1,4 +1,4 @@
-"""One window of a look-ahead: attempts at it, and the estimate of what it leaves out (mathematics.md, section 6)."""
+"""One window of a look-ahead: attempts at it, and the estimate of what it leaves out (theory.md, section 6.3)."""
 
 from __future__ import annotations
 

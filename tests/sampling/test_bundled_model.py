@@ -1,4 +1,4 @@
-"""The laws of mathematics.md, section 9, on a real model: the bundled one, through the plugin."""
+"""The laws of theory.md, section 11, on a real model: the bundled one, through the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of mathematics.md, section 9, over one table of samplers and one of languages.
+"""The laws of theory.md, section 11, over one table of samplers and one of languages.
 
 A new sampler is a row of ``EXACT`` or ``WEIGHTED``.
 """

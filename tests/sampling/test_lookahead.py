@@ -1,4 +1,4 @@
-"""Look-ahead draws against their laws by enumeration, beside variants that look right and are not (mathematics.md, section 6)."""
+"""Look-ahead draws against their laws by enumeration, beside variants that look right and are not (theory.md, section 6)."""
 
 from __future__ import annotations
 

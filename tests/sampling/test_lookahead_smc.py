@@ -1,4 +1,4 @@
-"""Populations of look-ahead walks against enumeration (mathematics.md, sections 6 and 8)."""
+"""Populations of look-ahead walks against enumeration (theory.md, sections 6 and 8)."""
 
 from __future__ import annotations
 

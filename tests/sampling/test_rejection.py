@@ -1,4 +1,4 @@
-"""Adaptive rejection from cold trees, against variants that look right and are not (mathematics.md, sections 5 and 9.7)."""
+"""Adaptive rejection from cold trees, against variants that look right and are not (theory.md, sections 5 and 11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After every round of drafted walks, everything is as if nothing had been drafted (mathematics.md, section 7)."""
+"""After every round of drafted walks, everything is as if nothing had been drafted (theory.md, section 7.3)."""
 
 from __future__ import annotations
 

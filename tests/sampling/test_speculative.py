@@ -1,4 +1,4 @@
-"""Walks that follow drafts have the law of walks that do not, whatever is drafted (mathematics.md, sections 7 and 9)."""
+"""Walks that follow drafts have the law of walks that do not, whatever is drafted (theory.md, sections 7 and 11)."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ class TestDrawnDrafts:
 @final
 @dataclass(frozen=True)
 class RefreshedPhi(ProposalPhi):
-    """Masking, but for the drafted child of a prefix, whose true next law has been seen: the fault that section 7 warns of."""
+    """Masking, but for the drafted child of a prefix, whose true next law has been seen: against theory.md, section 7.2."""
 
     name: ClassVar[str] = "refreshed"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})

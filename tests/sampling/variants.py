@@ -1,4 +1,4 @@
-"""Variants of adaptive rejection that look right and are not (mathematics.md, section 5); each is caught by the tests."""
+"""Variants of adaptive rejection that look right and are not (theory.md, sections 5 and 11); each is caught by the tests."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _ROWS, _STEPS = 4096, 65536
 
 @final
 class CFGGuide(Guide):
-    """The token sequences whose text a context-free grammar derives (cfg.md; Park, Zhou, D'Antoni 2025, arXiv 2502.05111).
+    """The token sequences whose text a context-free grammar derives (grammar-theory.md, section 7; Park,
+    Zhou, D'Antoni 2025, arXiv 2502.05111).
 
     A state is a pair: a state ``q`` of the lexing transducer, in which the last lexeme is pending, and a configuration of the
     parser, which has read all lexemes before it. What a token does to ``q``, the state that it leads to and the terminals that it

@@ -1,4 +1,4 @@
-"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T16 and T18 of cfg.md."""
+"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T16 and T18 of grammar-theory.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lexing transducer: bytes in, the terminals of longest-match lexemes out (cfg.md, 2.2)."""
+"""The lexing transducer: bytes in, the terminals of longest-match lexemes out (grammar-theory.md, section 3.1)."""
 
 from __future__ import annotations
 

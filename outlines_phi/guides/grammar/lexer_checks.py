@@ -1,4 +1,4 @@
-"""The lexer of a grammar against the definition: assumptions S1, S2 and S4 to S6, theorems T1 to T4 of cfg.md."""
+"""The lexer of a grammar against the definition: assumptions S1, S2 and S4 to S6, theorems T1 to T4 of grammar-theory.md."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class LongestMatch:
     """Longest match with going back, for terminals by their :class:`Lexemes`.
 
     The longest beginning of a text that is a lexeme is cut off, of the terminal that comes first; so on with the rest. A text
-    that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of cfg.md, section
-    1, with one byte of lookahead.
+    that may still go on is cut as far as is certain. Where no lexeme ever has to be given up, that is ``Lex`` of
+    grammar-theory.md, section 2.2, with one byte of lookahead.
     """
 
     def __init__(self, terminals: Sequence[Terminal]) -> None:

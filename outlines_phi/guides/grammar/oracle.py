@@ -118,7 +118,7 @@ class Cut(NamedTuple):
 
 @final
 class GrammarOracle(Oracle):
-    """The texts that longest match cuts into a word that the grammar derives (``L^Lex(G)`` of cfg.md).
+    """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
     Terminals are read by :class:`Lexemes`, words by :class:`Earley`. Whether a text is the beginning of a member is decided
     exactly: the words that its residual may still become are a regular language, which is intersected with the grammar.

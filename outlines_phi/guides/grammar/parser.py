@@ -142,7 +142,7 @@ class Parser:
     def cut(self, configuration: int, entries: int) -> int:
         """Return ``configuration`` with only the top ``entries`` of its stacks known.
 
-        What is read from it holds for every configuration with these entries on top (stack invariance, ``cfg.md`` T5-T7):
+        What is read from it holds for every configuration with these entries on top (grammar-theory.md, section 5.2):
         :data:`ERROR` means that no stack allows it, a configuration that :meth:`is_certain` that all do, and any other that
         it depends on what lies below. Stacks of at most that many entries stay as they are.
         """

@@ -1,4 +1,4 @@
-"""The parser of a grammar against Earley's algorithm: assumption S3, theorems T5 to T8 and T17 of cfg.md."""
+"""The parser of a grammar against Earley's algorithm: assumption S3, theorems T5 to T8 and T17 of grammar-theory.md."""
 
 from __future__ import annotations
 

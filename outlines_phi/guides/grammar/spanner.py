@@ -75,7 +75,7 @@ class _Classes(NamedTuple):
 
 @final
 class Spanner:
-    """The composition of a vocabulary's tokens with a lexer (cfg.md, 2.3): the realizable words of terminals and their tokens.
+    """A vocabulary's tokens composed with a lexer (grammar-theory.md, section 4): the realizable words of terminals, their tokens.
 
     One walk of the byte trie carries, for each node, what its bytes do to all states at once: the state and the word emitted, as
     one number. States that differ only by the terminal that they complete, as most keywords and operators do, are walked as one.

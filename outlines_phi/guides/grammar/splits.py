@@ -120,7 +120,7 @@ class _Split(NamedTuple):
 
 @final
 class Splits:
-    """The distances to the end after each class of tokens (Alg. 5 and 6 of Park, Zhou, D'Antoni 2025; cfg.md, 2.5 and 2.6).
+    """The distances to the end after each class of tokens (Alg. 5 and 6 of Park et al. 2025; grammar-theory.md, section 5.2).
 
     Beside a state of the lexer and the top entries of a stack most words of terminals are accepted whatever lies below, or by no
     stack at all: to read them takes nothing off the entries that are known. Where they are accepted, the distances are those to the

@@ -1,4 +1,4 @@
-"""Assumptions and theorems of grammar-constrained decoding, each a check with a verdict (cfg.md, section 3)."""
+"""Assumptions and theorems of grammar-constrained decoding, each a check with a verdict (grammar-theory.md, section 8)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class _Known(NamedTuple):
 
 @final
 class JSONGuide(Guide):
-    """The token sequences that spell a JSON value that a schema is true of (json-schema.md, section 3).
+    """The token sequences that spell a JSON value that a schema is true of (grammar-theory.md, section 9).
 
     A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.Machine`: a place within a value, and what comes
     after the values around it. What a token does within a value depends on the place alone, and is kept without the stack.

@@ -1,4 +1,4 @@
-"""A JSON schema as a visibly pushdown machine over bytes, made as far as texts go (json-schema.md, section 3)."""
+"""A JSON schema as a visibly pushdown machine over bytes, made as far as texts go (grammar-theory.md, section 9.3)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What a JSON schema says, as formulas (json-schema.md, section 3).
+    """What a JSON schema says, as formulas (grammar-theory.md, section 9.1).
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ class StringLexer:
     """Longest match with going back, over the words of an alphabet.
 
     ``longest`` bounds the lexemes that are looked at; ``commits`` names (complete, longer) terminals between which the lexer does
-    not go back; ``strict`` never goes back (cfg.md, section 1).
+    not go back; ``strict`` never goes back (grammar-theory.md, section 2.2).
     """
 
     def __init__(

@@ -39,7 +39,7 @@ STRICT = {
     "FULL": (FULL, "ab"),
     "REENT": (REENT, "ab"),
 }
-"""The fixtures of cfg.md, section 3: nothing is held back, and the definition that never goes back agrees."""
+"""The fixtures of grammar-theory.md, section 8.3: nothing is held back, and the definition that never goes back agrees."""
 
 RANGE = (Terminal("NUM", r"1+(\.1+)?"), Terminal("R", r"\.\."))
 INDEX = (Terminal("FLOAT", r"1+\.1+"), Terminal("INT", "1+"), Terminal("DOT", r"\."))

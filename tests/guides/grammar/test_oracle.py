@@ -314,7 +314,7 @@ class TestFixtures:
 def survivors(
     oracle: GrammarOracle, tokens: tuple[str, ...], longest: int, *, single: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """The words that the checker of cfg.md, section 1, allows, each step by a producible terminal that survives."""
+    """The words that the weaker mask allows (grammar-theory.md, section 7.6), each step by a producible terminal that survives."""
     level: list[tuple[str, ...]] = [()]
     for _ in range(longest):
         level = [
@@ -353,7 +353,7 @@ def producible(oracle: GrammarOracle, state: int, single: bool = False) -> set[t
 
 
 class TestNamedResults:
-    """What cfg.md, section 3, says of single fixtures."""
+    """What grammar-theory.md, section 8.3, says of single fixtures."""
 
     @pytest.mark.parametrize(
         ("text", "allowed"),

@@ -242,7 +242,7 @@ def test_a_cut_keeps_its_entries() -> None:
 
 
 def test_dyck_splits_as_the_theory_says() -> None:
-    """`cfg.md`, T7: inside brackets, opening ones are always allowed, a closing one too, and more of them depend."""
+    """Inside brackets, opening ones are always allowed, a closing one too, and more depend (grammar-theory.md, section 8.3)."""
     parser = Parser.of(grammar("S: ( S ) S | "))
     inside = parser.cut(parser.read(parser.start, (0, 0)), 1)
     for always in ((0,), (0, 0), (0, 1), (0, 1, 0), (1,)):
