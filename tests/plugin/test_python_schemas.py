@@ -44,7 +44,7 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.plugin.json_text import JSONText
 from outlines_phi.plugin.output_types import to_language
-from outlines_phi.plugin.python_schemas import schemas_within
+from outlines_phi.plugin.python_schemas import PythonSchema, term_of
 
 
 class Size(Enum):
@@ -215,7 +215,7 @@ def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: 
         (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
         (Annotated[str, Field(pattern="^[[:alpha:]]+$")], "Write out the characters of each class"),
         (Annotated[str, Field(pattern="^[a-d&&c-f]$")], "Write out the characters of each class"),
-        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date in a validator"),
+        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date by constraint="),
         (Annotated[datetime.timedelta, Field(lt=datetime.timedelta(1))], "bounds of a timedelta"),
         (Annotated[datetime.datetime, Field(gt=datetime.datetime(2020, 1, 1))], "bounds of a datetime"),
         (NaiveDatetime, "Give datetime for NaiveDatetime"),
@@ -233,9 +233,11 @@ def test_parts_of_other_types_are_found() -> None:
     class Tool(Enum):
         OTHER = "other"
 
-    found = schemas_within(Union[list[Cat], tuple[Dog, Tool], None])
-    assert len(found) == 2 and all(json.loads(text)["additionalProperties"] is False for text in found.values())
-    assert schemas_within(int) == schemas_within(JsonSchema({})) == {}
+    cats, row, _ = term_of(Union[list[Cat], tuple[Dog, Tool], None]).terms
+    cat, dog = cats.terms[1], row.terms[1]
+    assert isinstance(cat, PythonSchema) and isinstance(dog, PythonSchema)
+    assert all(json.loads(one.schema)["additionalProperties"] is False for one in (cat, dog))
+    assert term_of(int) == outlines.types.integer and not isinstance(term_of(JsonSchema({})), PythonSchema)
 
 
 CONTAINERS: list[tuple[Any, list[str], list[str]]] = [

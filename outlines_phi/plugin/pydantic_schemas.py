@@ -1,0 +1,516 @@
+"""The JSON schemas of pydantic's core schemas: the values that pydantic reads, of JSON that is written for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
+from pydantic_core import SchemaValidator, ValidationError, core_schema
+
+from ..errors import UnsupportedError
+from .pydantic_kinds import FORMATS, FUNCTIONS, REFUSED, TERM, named, refused, url
+
+DIGITS = 28
+"""Of a ``Decimal``: the precision of Python's own context."""
+
+LARGEST = 1e300
+"""The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
+
+EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
+"""Up to here pydantic knows the multiples of a float for what they are: of one that is a fraction of twos, and of another."""
+
+UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]|\[\^[^\]]*\\[dw]")
+"""What ECMA-262 and Rust's crate ``regex``, which pydantic searches with, understand differently beyond ASCII."""
+
+_IN_CLASS = r"\[\^?\]?(?:\\.|[^\]\\\[&~-]|&(?!&)|-(?!-)|~(?!~))*"
+
+RUST_CLASS = re.compile(rf"(?:\\.|[^\\\[]|{_IN_CLASS}\])*{_IN_CLASS}(?:\[|&&|--|~~)")
+"""A class of characters of Rust's own: within another one, or combined with it."""
+
+IN_ASCII = {"pattern": r"^[\x00-\x7f]*$"}
+
+STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
+"""No white space at either end, where it would be taken off before lengths and patterns are looked at."""
+
+KEYS = {
+    "integer": "^(0|-?[1-9][0-9]{0,17})$",
+    "number": r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?$",
+    "boolean": "^(true|false)$",
+}
+"""The texts of keys that are no strings, by their type."""
+
+ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "$comment"}
+)
+
+WIDENING = frozenset({"properties", "patternProperties", "prefixItems", "$schema", "$id"})
+"""Keywords that change what others beside them say."""
+
+MODIFIERS = frozenset(
+    {"pydantic_js_updates", "pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions"}
+)
+"""Where a core schema has what its author says of the JSON schema."""
+
+NO_JSON = "Give a type that is written as JSON, or say what is written for it by pydantic's WithJsonSchema"
+
+BOUNDS = {
+    "ge": ("minimum",),
+    "gt": ("exclusiveMinimum",),
+    "le": ("maximum",),
+    "lt": ("exclusiveMaximum",),
+    "min_length": ("minItems", "minLength"),
+    "max_length": ("maxItems", "maxLength"),
+}
+"""The keywords of what pydantic asks by a function."""
+
+UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-dict", "counter", "generator"})
+"""What pydantic makes of JSON that is no item of a set."""
+
+SELF_SPELLED = frozenset({"int", "float", "bool", "none"})
+"""Core schemas of which two values that JSON tells apart are two values in Python."""
+
+
+class PydanticSchema(GenerateJsonSchema):
+    """The schema of what is written for a type: all that it says, and what pydantic asks beyond the schema that it gives.
+
+    - Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them.
+    - A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
+    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII, and so are bytes that are counted.
+    - Strings that are stripped before they are looked at begin and end with no white space.
+    - A ``Decimal`` is written as a number, of the places that it may have; a fraction and a size in bytes as well.
+    - URLs, networks and Base64 are plain ones.
+    - Keys of a dict are of their type.
+    - Members of an ``Enum`` or a ``Literal`` are those that pydantic itself reads from JSON.
+    - What an author says of the schema of a type (``json_schema_extra``, ``WithJsonSchema``) is asked beside what the type says.
+
+    What a function checks that is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names. What pydantic asks
+    and no schema says has the keyword :data:`REFUSED`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._made: dict[int, tuple[Any, JsonSchemaValue]] = {}  # with the core schema, so that its identity is its own
+        self._cores: dict[str, Any] = {}
+
+    def build_schema_type_to_method(self) -> Any:
+        return {kind: partial(self._make, method) for kind, method in super().build_schema_type_to_method().items()}
+
+    def _make(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
+        """Return what a core schema says; and keep it, before its author changes it."""
+        found = method(schema)
+        self._made[id(schema)] = schema, deepcopy(found)
+        return found
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        if id(schema) in self._made and "ref" in schema:
+            return super().generate_inner(schema)
+        found = super().generate_inner(schema)
+        if schema["type"] == "function-plain" and named(schema["function"]["function"]) == TERM:
+            return {**found, "pattern": f"^(?:{found['pattern']})$"}
+        changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
+        if not changed and "format" not in found:
+            return found
+        if id(schema) not in self._made:  # its author has not asked
+            self._schema_type_to_method[schema["type"]](schema)
+        made, target = self._made[id(schema)][1], found
+        if "ref" in schema and "$ref" in found:
+            target = self.get_schema_from_definitions(JsonRef(found["$ref"])) or found
+        said = _without_own_formats(target)
+        said = _narrowed(said, _without_own_formats(made)) if changed else said
+        target.clear()
+        target.update(said)
+        return found
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return refused(NO_JSON, f"it is {error_info}")
+
+    def definitions_schema(self, schema: core_schema.DefinitionsSchema) -> JsonSchemaValue:
+        self._cores.update({each["ref"]: each for each in schema["definitions"]})  # type: ignore[typeddict-item]
+        return super().definitions_schema(schema)
+
+    def _update_class_schema(self, json_schema: JsonSchemaValue, cls: type[Any], config: Any) -> None:
+        made = deepcopy(json_schema)
+        super()._update_class_schema(json_schema, cls, config)
+        if config.get("json_schema_extra") is not None:
+            said = _narrowed(json_schema, made)
+            json_schema.clear()
+            json_schema.update(said)
+
+    # What holds values.
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        found, cls = _closed(super().model_schema(schema)), schema["cls"]
+        if schema.get("custom_init"):
+            found = _checked(found, f"{cls.__qualname__}.__init__")
+        after = getattr(cls, schema.get("post_init") or "", None)
+        if after is not None and not after.__module__.startswith("pydantic."):
+            found = _checked(found, after.__qualname__)
+        return found
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        found = _closed(super().dataclass_schema(schema))
+        return _checked(found, schema["cls"].__post_init__.__qualname__) if schema.get("post_init") else found
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema))
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        inner = field["schema"]
+        if inner["type"] == "default" and inner.get("validate_default", self._config.validate_default):
+            return super().field_is_required(field, total) or not _holds(inner["schema"], inner.get("default", ...))
+        return super().field_is_required(field, total)
+
+    def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
+        if schema.get("variadic_item_index", -1) + 1 not in (0, len(schema["items_schema"])):
+            return refused(
+                "Give a list for a tuple with items behind those of any number", "no JSON schema says such items"
+            )
+        return super().tuple_schema(schema)
+
+    def set_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._set(schema, super().set_schema(schema))
+
+    def frozenset_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._set(schema, super().frozenset_schema(schema))
+
+    def _set(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        items = schema.get("items_schema", {"type": "any"})
+        if items["type"] == "any":
+            found["items"] = {"type": ["string", "number", "boolean", "null"]}
+        elif not self._is_hashable(items):
+            return refused("Give a list, or tuples and frozen models as the items", "items of a set must be hashable")
+        if schema.get("min_length", 0) > 1 and not _is_self_spelled(items):
+            found = _checked(found, "min_length")
+        return found
+
+    def _is_hashable(self, schema: Any, within: tuple[str, ...] = ()) -> bool:
+        match schema:
+            case {"type": "model" | "dataclass"}:
+                return schema["cls"].__hash__ is not None
+            case {"type": "definition-ref"} if (
+                schema["schema_ref"] in self._cores and schema["schema_ref"] not in within
+            ):
+                return self._is_hashable(self._cores[schema["schema_ref"]], (*within, schema["schema_ref"]))
+            case {"type": kind} if kind in UNHASHABLE:
+                return False
+        inner = [schema.get(key) for key in ("schema", "lax_schema", "json_schema")]
+        inner += [
+            one[0] if isinstance(one, tuple) else one for one in schema.get("choices", ()) if not isinstance(one, str)
+        ]
+        if schema["type"] == "tuple":
+            inner += schema["items_schema"]
+        return all(self._is_hashable(one, within) for one in inner if isinstance(one, dict))
+
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().dict_schema(schema))
+
+    def frozendict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().frozendict_schema(schema))
+
+    def ordered_dict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().ordered_dict_schema(schema))
+
+    def counter_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().counter_schema(schema))
+
+    def _dict(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        keys = schema.get("keys_schema", {"type": "any"})
+        names = self._names(keys) if keys["type"] != "any" else {}
+        if names not in ({}, {"type": "string"}):
+            found = {**found, "propertyNames": names}
+        if REFUSED in names:
+            return names
+        # Two texts may be one key.
+        alike = schema.get("min_length", 0) > 1 and keys["type"] != "any" and not _is_self_spelled(keys)
+        return _checked(found, "min_length") if alike or keys["type"] == "float" else found
+
+    def _names(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of the keys that are read as values of a type."""
+        keys = self.generate_inner(schema)
+        while "$ref" in keys and (definition := self.get_schema_from_definitions(JsonRef(keys["$ref"]))) is not None:
+            keys = definition
+        if schema["type"] == "enum" and schema.get("sub_type") == "int":
+            return {"enum": [str(value) for value in keys.get("enum", [keys.get("const")])]}
+        if schema["type"] == "nullable":
+            return self._names(schema["schema"])  # no key is None
+        if schema["type"] == "union":
+            return {"anyOf": [self._names(one[0] if isinstance(one, tuple) else one) for one in schema["choices"]]}
+        said = {keyword: value for keyword, value in keys.items() if keyword not in ANNOTATIONS}
+        if said.get("type") not in KEYS or "enum" in said or "const" in said:
+            return said
+        if len(said.get("allOf", ())) == 1:
+            del said["allOf"]  # bounds beyond the digits of keys
+        if len(said) > 1:
+            return refused(
+                "Give the keys of a dict strings under a pattern, or numbers without bounds", f"keys have {said!r:.200}"
+            )
+        return {"pattern": KEYS[said["type"]]}
+
+    def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
+        found = super().union_schema(schema)
+        if kept := [one for one in found.get("anyOf", ()) if REFUSED not in one]:
+            found["anyOf"] = kept
+        return found
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        found, discriminator = super().tagged_union_schema(schema), schema["discriminator"]
+        return _checked(found, discriminator.__qualname__) if callable(discriminator) else found
+
+    def _get_alias_name(self, field: Any, name: str) -> str:
+        alias = field.get("validation_alias", name)
+        if isinstance(alias, list) and not any(isinstance(way, list) and len(way) == 1 for way in alias):
+            raise UnsupportedError(
+                f"Give the field {name!r} one name as its alias, or as one of its AliasChoices. Its AliasPath {alias!r} is no "
+                "part of a JSON schema."
+            )
+        return super()._get_alias_name(field, name)
+
+    # What functions check.
+
+    def function_before_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._function(schema, super().function_before_schema(schema))
+
+    def function_after_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._function(schema, super().function_after_schema(schema))
+
+    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._function(schema, super().function_wrap_schema(schema))
+
+    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
+        given = schema.get("json_schema_input_schema")
+        return self._function(schema, {} if given is None else self.generate_inner(given))
+
+    def _function(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        function = schema["function"]["function"]
+        name = named(function)
+        if name in FUNCTIONS:
+            said = FUNCTIONS[name]
+            return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else _and(found, said)
+        if isinstance(function, partial) and function.func.__module__.startswith("pydantic."):
+            inner = schema["schema"]
+            for keyword, bound in function.keywords.items():
+                if _is_counted(inner, found) if "length" in keyword else _is_number(inner):
+                    return _and(found, _bound(keyword, bound))
+        return _checked(found, name.rpartition("<locals>.")[2].rpartition("_validators.")[2])
+
+    def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:
+        found = super().chain_schema(schema)
+        return _checked(found, "the steps of the type") if len(schema["steps"]) > 1 else found
+
+    # What is written as one value.
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        return _read_back(schema, super().literal_schema(schema))
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        return _read_back(schema, super().enum_schema(schema))
+
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
+        return refused("Give a Literal of the names of the classes", "no JSON stands for a class")
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        found = super().str_schema(schema)
+        given, pattern = schema.get("pattern", ""), found.get("pattern", "")
+        flags = re.RegexFlag(given.flags & ~re.UNICODE) if isinstance(given, re.Pattern) else None
+        if flags:
+            return refused(
+                "Write what the flags mean into the pattern, such as [aA]", f"the pattern {pattern!r} has {flags!r}"
+            )
+        if RUST_CLASS.match(pattern) and self._config.regex_engine != "python-re":
+            return refused(
+                "Write out the characters of each class in the pattern, and a backslash before [, &, - and ~",
+                f"pydantic reads classes within classes in {pattern!r}, which JSON Schema does not know",
+            )
+        narrower = []
+        if UNICODE_ESCAPE.search(pattern) or schema.get("ascii_only"):
+            narrower.append(IN_ASCII)
+        stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
+        if stripped and ("pattern" in found or "minLength" in found):
+            narrower.append(STRIPPED)
+        return _and(found, *narrower)
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        found, spelled = super().bytes_schema(schema), self._config.val_json_bytes
+        del found["format"]
+        if spelled != "utf8":
+            found |= FORMATS["base64url"] if spelled == "base64" else {"pattern": "^(?:[0-9a-f]{2})*$"}
+            counted = found.keys() & {"minLength", "maxLength"}
+            return _checked({key: found[key] for key in found.keys() - counted}, "the length") if counted else found
+        return _and(found, IN_ASCII) if "maxLength" in found else found
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        found = super().float_schema(schema)
+        if schema.get("allow_inf_nan") is False:
+            found = _and(found, {"minimum": -LARGEST, "maximum": LARGEST})
+        return _and(found, _multiples(found.pop("multipleOf"))) if "multipleOf" in found else found
+
+    def fraction_schema(self, schema: Any) -> JsonSchemaValue:
+        found: JsonSchemaValue = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
+        bounds: JsonSchemaValue = {}
+        self.update_with_validations(bounds, schema, self.ValidationsMapping.numeric)
+        return _and(found, {keyword: float(bound) for keyword, bound in bounds.items()})
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        digits, places = schema.get("max_digits"), schema.get("decimal_places")
+        if digits is None:
+            digits, least = DIGITS, DIGITS
+        else:
+            least = digits - (places or 0)
+        bounds = {"exclusiveMinimum": -(10**least), "exclusiveMaximum": 10**least}
+        found: JsonSchemaValue = {"type": "number", "allOf": [bounds]}
+        if least == 0:  # 0 has a digit before the point
+            found["not"] = {"const": 0}
+        if places is not None or "max_digits" in schema:
+            found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return {key: _plain(value) for key, value in found.items()}
+
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().date_schema(schema))
+
+    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().time_schema(schema))
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().timedelta_schema(schema))
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        if schema.get("tz_constraint", "aware") != "aware":
+            return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
+        return _unbounded(schema, super().datetime_schema(schema))
+
+    def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:
+        return refused("Give the type within Json by itself", "no JSON schema says that a string holds JSON")
+
+    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:
+        return refused("Give two floats for a complex number", "no JSON schema says how a string holds one")
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        return url(schema)
+
+    def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:
+        return url(schema)
+
+
+def _without_own_formats(found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return a schema with what the formats of pydantic's own mean, in their place."""
+    if found.get("format") not in FORMATS:
+        return found.copy()
+    said = FORMATS[found["format"]]
+    return {**{keyword: value for keyword, value in found.items() if keyword != "format"}, **deepcopy(said)}
+
+
+def _and(found: JsonSchemaValue, *more: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of what is asked beside what a schema says."""
+    asked = [one for one in more if one]
+    return {**found, "allOf": [*found.get("allOf", ()), *asked]} if asked and REFUSED not in found else found
+
+
+def _checked(found: JsonSchemaValue, name: str) -> JsonSchemaValue:
+    """Return a schema beside which something is checked that no schema says."""
+    return _and(found, {"format": f"what {name} checks"})
+
+
+def _narrowed(said: JsonSchemaValue, made: JsonSchemaValue) -> JsonSchemaValue:
+    """Return what an author says of a type, and what the type itself says, where that is more."""
+    known = {keyword: value for keyword, value in made.items() if keyword not in ANNOTATIONS}
+    holds = all(keyword in said and said[keyword] == value for keyword, value in known.items())
+    if holds and not (said.keys() - made.keys()) & WIDENING:
+        return said.copy()
+    if made.get(REFUSED, [""])[0] == NO_JSON:
+        return _checked(said, "the type")
+    return {"allOf": [said.copy(), known]}
+
+
+def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
+    return {"additionalProperties": False, **schema} if "properties" in schema else schema
+
+
+def _holds(schema: Any, default: Any) -> bool:
+    """Return whether pydantic takes a default, as far as that can be told without the rest of the type."""
+    try:
+        SchemaValidator(schema).validate_python(default)
+    except Exception:  # a validator may raise anything
+        return False
+    return True
+
+
+def _read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of those values that pydantic reads from JSON as members."""
+    validator = SchemaValidator({key: value for key, value in schema.items() if key != "ref"})
+
+    def is_read(value: Any) -> bool:
+        try:
+            validator.validate_json(json.dumps(value))
+        except ValidationError:
+            return False
+        return True
+
+    given = found["enum"] if "enum" in found else [found["const"]]
+    kept = list(filter(is_read, given))
+    if not kept:
+        return refused(
+            "Give strings, numbers, bool or None as the values", f"pydantic reads none of {given!r:.100} from JSON"
+        )
+    return found if len(kept) == len(given) else {**found, "enum": kept}
+
+
+def _is_self_spelled(schema: Any) -> bool:
+    transformed = ("strip_whitespace", "to_upper", "to_lower")
+    return schema["type"] in SELF_SPELLED or (
+        schema["type"] == "str" and not any(schema.get(key) for key in transformed)
+    )
+
+
+def _is_number(schema: Any) -> bool:
+    """Return whether a core schema reads numbers alone."""
+    if schema["type"] == "union":
+        return all(_is_number(one[0] if isinstance(one, tuple) else one) for one in schema["choices"])
+    return schema["type"] in ("int", "float", "decimal") or (
+        schema["type"] == "function-after"
+        and isinstance(schema["function"]["function"], partial)
+        and _is_number(schema["schema"])
+    )
+
+
+def _is_counted(schema: Any, found: JsonSchemaValue) -> bool:
+    """Return whether a value has as many parts as its JSON."""
+    match schema:
+        case {"type": "json-or-python"}:
+            return _is_counted(schema["json_schema"], found)
+        case {"type": "function-after", "function": {"function": partial(func=of)}} if "length" in of.__name__:
+            return _is_counted(schema["schema"], found)
+        case {"type": "function-after"}:
+            return named(schema["function"]["function"]) == "pydantic.types.SecretStr"
+    return found.get("type") == "array" and not found.get("uniqueItems")
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _bound(keyword: str, bound: Any) -> JsonSchemaValue:
+    """Return the schema of what pydantic asks by a function, where no schema of its own has the keyword."""
+    return _multiples(bound) if keyword == "multiple_of" else {key: _plain(bound) for key in BOUNDS[keyword]}
+
+
+def _multiples(divisor: Any) -> JsonSchemaValue:
+    """Return the schema of the multiples that pydantic knows for what they are."""
+    divisor = _plain(divisor)
+    most = EXACT if Decimal(divisor) == Decimal(str(divisor)) else NEARLY_EXACT
+    return {"multipleOf": divisor, "minimum": -most, "maximum": most}
+
+
+def _unbounded(schema: Mapping[str, Any], found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of a type of which no JSON schema says the bounds, if it has none."""
+    if any(bound in schema for bound in ("le", "ge", "lt", "gt", "now_op")):
+        return refused(
+            f"Check the bounds of a {schema['type']} by constraint=, or in the application", "no JSON schema says them"
+        )
+    return found
