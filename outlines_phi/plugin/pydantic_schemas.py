@@ -131,7 +131,7 @@ class PydanticSchema(GenerateJsonSchema):
         return refused(NO_JSON, f"it is {error_info}")
 
     def definitions_schema(self, schema: core_schema.DefinitionsSchema) -> JsonSchemaValue:
-        self._cores.update({each["ref"]: each for each in schema["definitions"]})  # type: ignore[typeddict-item]
+        self._cores.update({each["ref"]: each for each in schema["definitions"]})
         return super().definitions_schema(schema)
 
     def _update_class_schema(self, json_schema: JsonSchemaValue, cls: type[Any], config: Any) -> None:
