@@ -15,6 +15,7 @@ from pydantic_core import SchemaValidator, ValidationError, core_schema
 
 from ..errors import UnsupportedError
 from .pydantic_kinds import FORMATS, FUNCTIONS, REFUSED, TERM, named, refused, url
+from .pydantic_patterns import IN_ASCII, flags_of, in_ecma
 
 DIGITS = 28
 """Of a ``Decimal``: the precision of Python's own context."""
@@ -24,16 +25,6 @@ LARGEST = 1e300
 
 EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
 """Up to here pydantic knows the multiples of a float for what they are: of one that is a fraction of twos, and of another."""
-
-UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]|\[\^[^\]]*\\[dw]")
-"""What ECMA-262 and Rust's crate ``regex``, which pydantic searches with, understand differently beyond ASCII."""
-
-_IN_CLASS = r"\[\^?\]?(?:\\.|[^\]\\\[&~-]|&(?!&)|-(?!-)|~(?!~))*"
-
-RUST_CLASS = re.compile(rf"(?:\\.|[^\\\[]|{_IN_CLASS}\])*{_IN_CLASS}(?:\[|&&|--|~~)")
-"""A class of characters of Rust's own: within another one, or combined with it."""
-
-IN_ASCII = {"pattern": r"^[\x00-\x7f]*$"}
 
 STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
 """No white space at either end, where it would be taken off before lengths and patterns are looked at."""
@@ -112,7 +103,7 @@ class PydanticSchema(GenerateJsonSchema):
             return super().generate_inner(schema)
         found = super().generate_inner(schema)
         if schema["type"] == "function-plain" and named(schema["function"]["function"]) == TERM:
-            return {**found, "pattern": f"^(?:{found['pattern']})$"}
+            return {**found, **in_ecma(f"^(?:{found['pattern']})$", python=True)}
         changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
         if not changed and "format" not in found:
             return found
@@ -316,20 +307,15 @@ class PydanticSchema(GenerateJsonSchema):
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
-        given, pattern = schema.get("pattern", ""), found.get("pattern", "")
-        flags = re.RegexFlag(given.flags & ~re.UNICODE) if isinstance(given, re.Pattern) else None
-        if flags:
+        given, pattern = schema.get("pattern"), found.pop("pattern", None)
+        if flags := flags_of(given):
             return refused(
                 "Write what the flags mean into the pattern, such as [aA]", f"the pattern {pattern!r} has {flags!r}"
             )
-        if RUST_CLASS.match(pattern) and self._config.regex_engine != "python-re":
-            return refused(
-                "Write out the characters of each class in the pattern, and a backslash before [, &, - and ~",
-                f"pydantic reads classes within classes in {pattern!r}, which JSON Schema does not know",
-            )
-        narrower = []
-        if UNICODE_ESCAPE.search(pattern) or schema.get("ascii_only"):
-            narrower.append(IN_ASCII)
+        if pattern is not None:
+            python = isinstance(given, re.Pattern) or self._config.regex_engine == "python-re"
+            found |= in_ecma(pattern, python=python)
+        narrower = [IN_ASCII] if schema.get("ascii_only") else []
         stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
         if stripped and ("pattern" in found or "minLength" in found):
             narrower.append(STRIPPED)
