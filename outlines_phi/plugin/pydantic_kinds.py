@@ -21,7 +21,7 @@ def refused(remedy: str, why: str) -> Said:
 
 _HOST = r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20})?(?:\.[a-z][a-z0-9]{0,20}){1,3}"
 _USER = "(?:[a-z0-9]{1,20}(?::[a-z0-9]{1,20})?@)?"
-_PATH = r"(?:/[A-Za-z0-9\-._~!$&()*+,;=:@]{0,60}){0,3}"
+_PATH = r"(?:/[A-Za-z0-9\-._~!$&()*+,;=:@]{0,60})"
 _OTHER = r"^(?!(?:https?|wss?|ftp|file):)[a-z][a-z0-9+.\-]{0,20}:[A-Za-z0-9][A-Za-z0-9\-._~!$&()*+,;=:@/]*$"
 
 
@@ -31,9 +31,9 @@ def url(schema: Mapping[str, Any]) -> Said:
     port = "(?!file:)" if schemes is None or "file" in schemes else ""
     named = "[a-z][a-z0-9+.\\-]{0,20}" if schemes is None else "|".join(map(re.escape, schemes))
     found: Said = {"type": "string"}
-    patterns = [f"^{port}(?:{named})://{_USER}{_HOST}(?::[1-9][0-9]{{0,3}})?{_PATH}$"]
+    patterns = [f"^{port}(?:{named})://{_USER}{_HOST}(?::[1-9][0-9]{{0,3}})?{_PATH}{{0,3}}$"]
     if port:
-        patterns.append(f"^file://(?:{_HOST})?/{_PATH}$")
+        patterns.append(f"^file://(?:{_HOST})?{_PATH}{{1,3}}$")
     if schemes is None and not schema.get("host_required"):
         patterns.append(_OTHER)
     found |= {"pattern": patterns[0]} if len(patterns) == 1 else {"anyOf": [{"pattern": each} for each in patterns]}
@@ -45,7 +45,7 @@ def url(schema: Mapping[str, Any]) -> Said:
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
 _GROUP = "[0-9a-f]{1,4}"
-_IPV6 = f"(?:{_GROUP}(?::{_GROUP}){{7}}|(?:{_GROUP}(?::{_GROUP}){{0,5}})?::)"
+_IPV6 = f"(?:{_GROUP}(?::{_GROUP}){{7}}|(?:{_GROUP}(?::{_GROUP}){{0,3}})?::(?:{_GROUP}(?::{_GROUP}){{0,2}})?)"
 
 
 def _network_of_ipv4(bits: int) -> str:

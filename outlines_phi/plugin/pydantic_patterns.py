@@ -18,7 +18,7 @@ _CLASS_IN_CLASS = re.compile(rf"(?:\\.|[^\\\[]|{_IN_CLASS}\])*{_IN_CLASS}(?:\[|&
 """A class of characters of Rust's own: within another one, or combined with it."""
 
 _TOKEN = re.compile(
-    r"\\(?P<letter>[pP][A-Za-z]|[xb]\{[^}]*\}|U[0-9A-Fa-f]{8}|.)|(?P<open>\[\^?\]?)|\(\?P?<(?![=!])\w+>|\{,[0-9]+\}|[\].$]",
+    r"\\(?P<letter>[pP][A-Za-z]|[pPxb]\{[^}]*\}|U[0-9A-Fa-f]{8}|.)|(?P<open>\[\^?\]?)|\(\?P?<(?![=!])\w+>|\{,[0-9]+\}|[\].$]",
     re.DOTALL,
 )
 
@@ -44,7 +44,7 @@ def in_ecma(pattern: str, *, python: bool) -> Said:
     if re.search(r"(?<!\\)(?:\\\\)*\\(?:[<>]|b\{)", pattern) and not python:
         return refused(
             r"Write \b for the edge of a word in the pattern",
-            f"JSON Schema does not know whether {pattern!r} means its beginning or its end",
+            f"JSON Schema knows no beginnings and ends of words in {pattern!r}",
         )
     said: Said = {"pattern": _Translation(pattern, python).text}
     return {**said, "allOf": [IN_ASCII]} if _UNICODE_ESCAPE.search(pattern) else said
@@ -85,7 +85,7 @@ class _Translation:
                 return r"\x07"
             case "x" | "U" if len(letter) > 1:
                 return f"\\u{{{letter[1:].strip('{}')}}}"
-            case "p" | "P" if len(letter) > 1:
+            case "p" | "P" if len(letter) == 2:
                 return f"\\{letter[0]}{{{letter[1]}}}"
             case "s" | "S" if self.python:
                 characters = _SPACE if letter == "s" else _NO_SPACE

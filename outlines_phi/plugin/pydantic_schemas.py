@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
-from pydantic_core import SchemaValidator, ValidationError, core_schema
+from pydantic_core import core_schema
 
 from ..errors import UnsupportedError
-from .pydantic_kinds import FORMATS, FUNCTIONS, REFUSED, TERM, named, refused, url
+from .pydantic_checks import (
+    ANNOTATIONS,
+    NO_JSON,
+    beside,
+    by_function,
+    checked,
+    in_json_schema,
+    is_self_spelled,
+    multiples,
+    narrowed,
+    plain,
+    read_back,
+    takes,
+)
+from .pydantic_kinds import FORMATS, REFUSED, TERM, named, refused, url
 from .pydantic_patterns import IN_ASCII, flags_of, in_ecma
 
 DIGITS = 28
@@ -22,9 +34,6 @@ DIGITS = 28
 
 LARGEST = 1e300
 """The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
-
-EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
-"""Up to here pydantic knows the multiples of a float for what they are: of one that is a fraction of twos, and of another."""
 
 STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
 """No white space at either end, where it would be taken off before lengths and patterns are looked at."""
@@ -36,35 +45,13 @@ KEYS = {
 }
 """The texts of keys that are no strings, by their type."""
 
-ANNOTATIONS = frozenset(
-    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "$comment"}
-)
-
-WIDENING = frozenset({"properties", "patternProperties", "prefixItems", "$schema", "$id"})
-"""Keywords that change what others beside them say."""
-
 MODIFIERS = frozenset(
     {"pydantic_js_updates", "pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions"}
 )
 """Where a core schema has what its author says of the JSON schema."""
 
-NO_JSON = "Give a type that is written as JSON, or say what is written for it by pydantic's WithJsonSchema"
-
-BOUNDS = {
-    "ge": ("minimum",),
-    "gt": ("exclusiveMinimum",),
-    "le": ("maximum",),
-    "lt": ("exclusiveMaximum",),
-    "min_length": ("minItems", "minLength"),
-    "max_length": ("maxItems", "maxLength"),
-}
-"""The keywords of what pydantic asks by a function."""
-
 UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-dict", "counter", "generator"})
 """What pydantic makes of JSON that is no item of a set."""
-
-SELF_SPELLED = frozenset({"int", "float", "bool", "none"})
-"""Core schemas of which two values that JSON tells apart are two values in Python."""
 
 
 class PydanticSchema(GenerateJsonSchema):
@@ -112,8 +99,8 @@ class PydanticSchema(GenerateJsonSchema):
         made, target = self._made[id(schema)][1], found
         if "ref" in schema and "$ref" in found:
             target = self.get_schema_from_definitions(JsonRef(found["$ref"])) or found
-        said = _without_own_formats(target)
-        said = _narrowed(said, _without_own_formats(made)) if changed else said
+        said = in_json_schema(target)
+        said = narrowed(said, in_json_schema(made)) if changed else said
         target.clear()
         target.update(said)
         return found
@@ -129,7 +116,7 @@ class PydanticSchema(GenerateJsonSchema):
         made = deepcopy(json_schema)
         super()._update_class_schema(json_schema, cls, config)
         if config.get("json_schema_extra") is not None:
-            said = _narrowed(json_schema, made)
+            said = narrowed(json_schema, made)
             json_schema.clear()
             json_schema.update(said)
 
@@ -138,15 +125,15 @@ class PydanticSchema(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         found, cls = _closed(super().model_schema(schema)), schema["cls"]
         if schema.get("custom_init"):
-            found = _checked(found, f"{cls.__qualname__}.__init__")
+            found = checked(found, f"{cls.__qualname__}.__init__")
         after = getattr(cls, schema.get("post_init") or "", None)
         if after is not None and not after.__module__.startswith("pydantic."):
-            found = _checked(found, after.__qualname__)
+            found = checked(found, after.__qualname__)
         return found
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         found = _closed(super().dataclass_schema(schema))
-        return _checked(found, schema["cls"].__post_init__.__qualname__) if schema.get("post_init") else found
+        return checked(found, schema["cls"].__post_init__.__qualname__) if schema.get("post_init") else found
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         return _closed(super().typed_dict_schema(schema))
@@ -154,7 +141,7 @@ class PydanticSchema(GenerateJsonSchema):
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]
         if inner["type"] == "default" and inner.get("validate_default", self._config.validate_default):
-            return super().field_is_required(field, total) or not _holds(inner["schema"], inner.get("default", ...))
+            return super().field_is_required(field, total) or not takes(inner["schema"], inner.get("default", ...))
         return super().field_is_required(field, total)
 
     def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
@@ -176,8 +163,8 @@ class PydanticSchema(GenerateJsonSchema):
             found["items"] = {"type": ["string", "number", "boolean", "null"]}
         elif not self._is_hashable(items):
             return refused("Give a list, or tuples and frozen models as the items", "items of a set must be hashable")
-        if schema.get("min_length", 0) > 1 and not _is_self_spelled(items):
-            found = _checked(found, "min_length")
+        if schema.get("min_length", 0) > 1 and not is_self_spelled(items):
+            found = checked(found, "min_length")
         return found
 
     def _is_hashable(self, schema: Any, within: tuple[str, ...] = ()) -> bool:
@@ -218,8 +205,8 @@ class PydanticSchema(GenerateJsonSchema):
         if REFUSED in names:
             return names
         # Two texts may be one key.
-        alike = schema.get("min_length", 0) > 1 and keys["type"] != "any" and not _is_self_spelled(keys)
-        return _checked(found, "min_length") if alike or keys["type"] == "float" else found
+        alike = schema.get("min_length", 0) > 1 and keys["type"] != "any" and not is_self_spelled(keys)
+        return checked(found, "min_length") if alike or keys["type"] == "float" else found
 
     def _names(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of the keys that are read as values of a type."""
@@ -251,7 +238,7 @@ class PydanticSchema(GenerateJsonSchema):
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
         found, discriminator = super().tagged_union_schema(schema), schema["discriminator"]
-        return _checked(found, discriminator.__qualname__) if callable(discriminator) else found
+        return checked(found, discriminator.__qualname__) if callable(discriminator) else found
 
     def _get_alias_name(self, field: Any, name: str) -> str:
         alias = field.get("validation_alias", name)
@@ -265,42 +252,29 @@ class PydanticSchema(GenerateJsonSchema):
     # What functions check.
 
     def function_before_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._function(schema, super().function_before_schema(schema))
+        return by_function(schema, super().function_before_schema(schema))
 
     def function_after_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._function(schema, super().function_after_schema(schema))
+        return by_function(schema, super().function_after_schema(schema))
 
     def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._function(schema, super().function_wrap_schema(schema))
+        return by_function(schema, super().function_wrap_schema(schema))
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
         given = schema.get("json_schema_input_schema")
-        return self._function(schema, {} if given is None else self.generate_inner(given))
-
-    def _function(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-        function = schema["function"]["function"]
-        name = named(function)
-        if name in FUNCTIONS:
-            said = FUNCTIONS[name]
-            return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else _and(found, said)
-        if isinstance(function, partial) and function.func.__module__.startswith("pydantic."):
-            inner = schema["schema"]
-            for keyword, bound in function.keywords.items():
-                if _is_counted(inner, found) if "length" in keyword else _is_number(inner):
-                    return _and(found, _bound(keyword, bound))
-        return _checked(found, name.rpartition("<locals>.")[2].rpartition("_validators.")[2])
+        return by_function(schema, {} if given is None else self.generate_inner(given))
 
     def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:
         found = super().chain_schema(schema)
-        return _checked(found, "the steps of the type") if len(schema["steps"]) > 1 else found
+        return checked(found, "the steps of the type") if len(schema["steps"]) > 1 else found
 
     # What is written as one value.
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        return _read_back(schema, super().literal_schema(schema))
+        return read_back(schema, super().literal_schema(schema))
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        return _read_back(schema, super().enum_schema(schema))
+        return read_back(schema, super().enum_schema(schema))
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
         return refused("Give a Literal of the names of the classes", "no JSON stands for a class")
@@ -319,7 +293,7 @@ class PydanticSchema(GenerateJsonSchema):
         stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
         if stripped and ("pattern" in found or "minLength" in found):
             narrower.append(STRIPPED)
-        return _and(found, *narrower)
+        return beside(found, *narrower)
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         found, spelled = super().bytes_schema(schema), self._config.val_json_bytes
@@ -327,20 +301,20 @@ class PydanticSchema(GenerateJsonSchema):
         if spelled != "utf8":
             found |= FORMATS["base64url"] if spelled == "base64" else {"pattern": "^(?:[0-9a-f]{2})*$"}
             counted = found.keys() & {"minLength", "maxLength"}
-            return _checked({key: found[key] for key in found.keys() - counted}, "the length") if counted else found
-        return _and(found, IN_ASCII) if "maxLength" in found else found
+            return checked({key: found[key] for key in found.keys() - counted}, "the length") if counted else found
+        return beside(found, IN_ASCII) if "maxLength" in found else found
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         found = super().float_schema(schema)
         if schema.get("allow_inf_nan") is False:
-            found = _and(found, {"minimum": -LARGEST, "maximum": LARGEST})
-        return _and(found, _multiples(found.pop("multipleOf"))) if "multipleOf" in found else found
+            found = beside(found, {"minimum": -LARGEST, "maximum": LARGEST})
+        return beside(found, multiples(found.pop("multipleOf"))) if "multipleOf" in found else found
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:
         found: JsonSchemaValue = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
         bounds: JsonSchemaValue = {}
         self.update_with_validations(bounds, schema, self.ValidationsMapping.numeric)
-        return _and(found, {keyword: float(bound) for keyword, bound in bounds.items()})
+        return beside(found, {keyword: float(bound) for keyword, bound in bounds.items()})
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         digits, places = schema.get("max_digits"), schema.get("decimal_places")
@@ -355,7 +329,7 @@ class PydanticSchema(GenerateJsonSchema):
         if places is not None or "max_digits" in schema:
             found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
-        return {key: _plain(value) for key, value in found.items()}
+        return {key: plain(value) for key, value in found.items()}
 
     def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
         return _unbounded(schema, super().date_schema(schema))
@@ -384,113 +358,8 @@ class PydanticSchema(GenerateJsonSchema):
         return url(schema)
 
 
-def _without_own_formats(found: JsonSchemaValue) -> JsonSchemaValue:
-    """Return a schema with what the formats of pydantic's own mean, in their place."""
-    if found.get("format") not in FORMATS:
-        return found.copy()
-    said = FORMATS[found["format"]]
-    return {**{keyword: value for keyword, value in found.items() if keyword != "format"}, **deepcopy(said)}
-
-
-def _and(found: JsonSchemaValue, *more: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of what is asked beside what a schema says."""
-    asked = [one for one in more if one]
-    return {**found, "allOf": [*found.get("allOf", ()), *asked]} if asked and REFUSED not in found else found
-
-
-def _checked(found: JsonSchemaValue, name: str) -> JsonSchemaValue:
-    """Return a schema beside which something is checked that no schema says."""
-    return _and(found, {"format": f"what {name} checks"})
-
-
-def _narrowed(said: JsonSchemaValue, made: JsonSchemaValue) -> JsonSchemaValue:
-    """Return what an author says of a type, and what the type itself says, where that is more."""
-    known = {keyword: value for keyword, value in made.items() if keyword not in ANNOTATIONS}
-    holds = all(keyword in said and said[keyword] == value for keyword, value in known.items())
-    if holds and not (said.keys() - made.keys()) & WIDENING:
-        return said.copy()
-    if made.get(REFUSED, [""])[0] == NO_JSON:
-        return _checked(said, "the type")
-    return {"allOf": [said.copy(), known]}
-
-
 def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
-
-
-def _holds(schema: Any, default: Any) -> bool:
-    """Return whether pydantic takes a default, as far as that can be told without the rest of the type."""
-    try:
-        SchemaValidator(schema).validate_python(default)
-    except Exception:  # a validator may raise anything
-        return False
-    return True
-
-
-def _read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of those values that pydantic reads from JSON as members."""
-    validator = SchemaValidator({key: value for key, value in schema.items() if key != "ref"})
-
-    def is_read(value: Any) -> bool:
-        try:
-            validator.validate_json(json.dumps(value))
-        except ValidationError:
-            return False
-        return True
-
-    given = found["enum"] if "enum" in found else [found["const"]]
-    kept = list(filter(is_read, given))
-    if not kept:
-        return refused(
-            "Give strings, numbers, bool or None as the values", f"pydantic reads none of {given!r:.100} from JSON"
-        )
-    return found if len(kept) == len(given) else {**found, "enum": kept}
-
-
-def _is_self_spelled(schema: Any) -> bool:
-    transformed = ("strip_whitespace", "to_upper", "to_lower")
-    return schema["type"] in SELF_SPELLED or (
-        schema["type"] == "str" and not any(schema.get(key) for key in transformed)
-    )
-
-
-def _is_number(schema: Any) -> bool:
-    """Return whether a core schema reads numbers alone."""
-    if schema["type"] == "union":
-        return all(_is_number(one[0] if isinstance(one, tuple) else one) for one in schema["choices"])
-    return schema["type"] in ("int", "float", "decimal") or (
-        schema["type"] == "function-after"
-        and isinstance(schema["function"]["function"], partial)
-        and _is_number(schema["schema"])
-    )
-
-
-def _is_counted(schema: Any, found: JsonSchemaValue) -> bool:
-    """Return whether a value has as many parts as its JSON."""
-    match schema:
-        case {"type": "json-or-python"}:
-            return _is_counted(schema["json_schema"], found)
-        case {"type": "function-after", "function": {"function": partial(func=of)}} if "length" in of.__name__:
-            return _is_counted(schema["schema"], found)
-        case {"type": "function-after"}:
-            return named(schema["function"]["function"]) == "pydantic.types.SecretStr"
-    return found.get("type") == "array" and not found.get("uniqueItems")
-
-
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else value
-
-
-def _bound(keyword: str, bound: Any) -> JsonSchemaValue:
-    """Return the schema of what pydantic asks by a function, where no schema of its own has the keyword."""
-    return _multiples(bound) if keyword == "multiple_of" else {key: _plain(bound) for key in BOUNDS[keyword]}
-
-
-def _multiples(divisor: Any) -> JsonSchemaValue:
-    """Return the schema of the multiples that pydantic knows for what they are."""
-    divisor = _plain(divisor)
-    most = EXACT if Decimal(divisor) == Decimal(str(divisor)) else NEARLY_EXACT
-    return {"multipleOf": divisor, "minimum": -most, "maximum": most}
 
 
 def _unbounded(schema: Mapping[str, Any], found: JsonSchemaValue) -> JsonSchemaValue:

@@ -45,6 +45,7 @@ from outlines_phi import PhiTransformers
 from outlines_phi.plugin.json_text import JSONText
 from outlines_phi.plugin.output_types import to_language
 from outlines_phi.plugin.python_schemas import PythonSchema, term_of
+from tests.plugin.random_texts import drawn
 
 
 class Size(Enum):
@@ -139,22 +140,6 @@ FIELDS: dict[str, Any] = {
     "a term": outlines.types.regex("[a-c]{2}|x"),
     "email": outlines.types.email,
 }
-
-
-def drawn(language: Any, rng: np.random.Generator) -> str:
-    """Return a random text, which is short."""
-    machine = language.machine
-    at, text, longest = machine.start, b"", int(rng.choice([5, 15, 40]))
-    while not (machine.size(at) == 0 and rng.random() < 0.5):
-        near = {byte: after for byte in range(256) if (after := machine.advance(at, byte)) is not None}
-        if not near:
-            break
-        if len(text) > longest:
-            least = min(map(machine.size, near.values()))
-            near = {byte: after for byte, after in near.items() if machine.size(after) == least}
-        byte = int(rng.choice(list(near)))
-        at, text = near[byte], text + bytes([byte])
-    return text.decode()
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -313,8 +298,23 @@ class TestDraws:
 def test_functions_are_read_as_their_arguments() -> None:
     def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
 
-    book.__annotations__ = {"room": Literal["sea", "garden"], "nights": Annotated[int, Field(ge=1, le=3)]}
     machine = to_language(book).machine
     assert machine.accepts(b'{"room":"sea","nights":3}') and machine.accepts(b'{"room": "garden"}')
     assert not machine.accepts(b'{"room":"sea","nights":4}') and not machine.accepts(b'{"nights":1}')
     assert TypeAdapter(list[int]).validate_json("[1]") == [1]
+
+
+def test_an_argument_without_a_name_or_a_type_is_refused() -> None:
+    def many(*names: str) -> None: ...
+
+    def lost(at: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] # noqa: ANN001, F821
+
+    for function, message in (
+        (many, "Give each argument of many a name"),
+        (lost, "Define the types that annotate the arguments of lost .* 'Nowhere' of 'at'"),
+        (untyped, "Annotate each argument of untyped"),
+    ):
+        with pytest.raises(outlines_phi.UnsupportedError, match=message):
+            to_language(function)
