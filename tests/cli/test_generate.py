@@ -554,7 +554,7 @@ REFUSED = [
     (["--regex", "[0-9", "x"], "^"),
     (["--schema", "broken.json", "x"], "^"),
     (["--schema", "none.json", "x"], "--schema none.json cannot be read"),
-    (["--schema", "wrong.json", "x"], "The JSON schema is not valid"),
+    (["--schema", "wrong.json", "x"], "at #/type of the JSON schema. It holds 'nonsense'"),
     (["--type", "formats", "x"], "expected module:Class"),
     (["--type", "formats.py:Answer.", "x"], "expected module:Class"),
     (["--type", "stops:X", "x"], "--type stops:X: the module stops cannot be imported: GeneratorExit: of its own"),
