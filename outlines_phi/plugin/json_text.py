@@ -22,7 +22,6 @@ from outlines.types.dsl import (
     QuantifyMinimum,
     Sequence,
     Term,
-    python_types_to_terms,
     to_regex,
 )
 
@@ -33,7 +32,7 @@ from ..guides.json_schema.schema import Schema
 from ..guides.json_schema.template import Template
 from ..guides.regex import compile_regex
 from ..vocabulary import Vocabulary
-from .python_schemas import PythonSchema
+from .python_schemas import PythonSchema, term_of
 
 
 class Written(NamedTuple):
@@ -92,9 +91,9 @@ class JSONText:
     part: Part
 
     @classmethod
-    def of(cls, term: Term, instead: Mapping[str, str]) -> JSONText:
-        """Return the texts of a term; ``instead`` has schemas that are taken in the place of others."""
-        return cls(_part(term, instead))
+    def of(cls, term: Term) -> JSONText:
+        """Return the texts of a term."""
+        return cls(_part(term))
 
     @property
     def whitespace_pattern(self) -> str | None:
@@ -145,16 +144,14 @@ def _read(schema: str) -> Any:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
 
 
-def _part(term: Term, instead: Mapping[str, str]) -> Part:
+def _part(term: Term) -> Part:
     match term:
         case JsonSchema():
-            own = instead.get(term.schema)
-            plain = own is not None or isinstance(term, PythonSchema)
-            return Written(term.schema if own is None else own, term.whitespace_pattern, plain)
+            return Written(term.schema, term.whitespace_pattern, isinstance(term, PythonSchema))
         case Choice():
-            return _part(Alternatives([python_types_to_terms(item) for item in term.items]), instead)
+            return _part(Alternatives([term_of(item) for item in term.items]))
         case Sequence() | Alternatives():
-            parts = tuple(_part(one, instead) for one in term.terms)
+            parts = tuple(_part(one) for one in term.terms)
             if any(not isinstance(part, str) for part in parts):
                 return Joined(parts) if isinstance(term, Sequence) else OneOf(parts)
         case (
@@ -166,7 +163,7 @@ def _part(term: Term, instead: Mapping[str, str]) -> Part:
             | QuantifyMaximum()
             | QuantifyBetween()
         ):
-            part = _part(term.term, instead)
+            part = _part(term.term)
             if not isinstance(part, str):
                 return Repeated(part, *_counts(term))
     return to_regex(term)

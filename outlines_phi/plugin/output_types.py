@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, Unsuppo
 from .core_schema import check_core
 from .json_text import JSONText
 from .mistakes import no_format, too_deep
-from .python_schemas import PythonSchema, schemas_within
+from .python_schemas import UncheckedSchema, term_of
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
@@ -42,7 +42,7 @@ def to_pattern(output_type: Any) -> str:
     EmptyLanguageError
         A choice of nothing.
     """
-    return _to_regex(to_term(output_type), output_type)
+    return _to_regex(_term(output_type, python_types_to_terms), output_type)
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ def to_language(output_type: Any) -> Language:
     _check(term, output_type)
     if not holds_json(term):
         return _to_regex(term, output_type)
-    return JSONText.of(term, schemas_within(output_type))
+    return JSONText.of(term)
 
 
 def to_core_language(output_type: Any) -> str | GrammarText:
     """Return the regular expression of an output type as outlines_core has it, or its grammar; errors as :func:`to_pattern`."""
-    term = to_term(output_type)
+    term = _term(output_type, python_types_to_terms)
     return GrammarText(term.definition) if isinstance(term, CFG) else _to_regex(term, output_type)
 
 
@@ -124,15 +124,23 @@ def _schemas(term: Term) -> Iterator[JsonSchema]:
             yield part
         if isinstance(part, Choice):
             for item in part.items:
-                yield from _schemas(python_types_to_terms(item))
+                yield from _schemas(term_of(item))
 
 
 def to_term(output_type: Any) -> Term:
-    """Return what Outlines reads an output type as; errors as :func:`to_pattern`."""
+    """Return what Outlines reads an output type as, with the schemas of Python types as this package reads them; errors as
+    :func:`to_pattern`.
+    """
+    return _term(output_type, term_of)
+
+
+def _term(output_type: Any, read: Callable[[Any], Term]) -> Term:
     if isinstance(output_type, COLLECTIONS) and not isinstance(output_type, Term):
         raise no_format(output_type)
     try:
-        return python_types_to_terms(output_type)
+        return read(output_type)
+    except OutlinesPhiError:
+        raise
     except SchemaError as error:
         raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
     except json.JSONDecodeError as error:
@@ -161,21 +169,22 @@ def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
         )
     if whitespace_pattern is not None:
         term.whitespace_pattern = whitespace_pattern
-    own = schemas_within(schema).get(term.schema)
-    return term if own is None else PythonSchema.of(own, term.whitespace_pattern)
+    return term
 
 
 def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
     try:
-        return JsonSchema(schema)
-    except SchemaError as error:
-        raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        json.loads(text)
     except json.JSONDecodeError as error:
         raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
     except RecursionError:
         raise too_deep("JSON schema") from None
+    except TypeError as error:
+        raise GrammarError(f"Give a dict of what JSON has. The JSON schema is not JSON: {error}.") from error
     except ValueError as error:  # an integer of thousands of digits
         raise GrammarError(f"The JSON schema cannot be read: {error}. Write a smaller number.") from error
+    return UncheckedSchema(text)
 
 
 def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:
@@ -210,21 +219,7 @@ def _choices(term: Term) -> Iterator[list[Any]]:
     """
     for part in _parts(term):
         match part:
-            case JsonSchema():
-                yield from _enums(json.loads(part.schema))
             case Choice():
                 yield list(part.items)
             case Alternatives():
                 yield list(part.terms)
-
-
-def _enums(schema: Any) -> Iterator[list[Any]]:
-    if isinstance(schema, dict):
-        if isinstance(schema.get("enum"), list):
-            yield schema["enum"]
-        for keyword, part in schema.items():
-            if keyword not in ("enum", "const", "default", "examples"):
-                yield from _enums(part)
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _enums(part)

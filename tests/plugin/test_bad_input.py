@@ -106,7 +106,12 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
     ("empty Enum", Nothing, EmptyLanguageError, "Nothing.* choice of nothing"),
     ("empty Choice", Choice([]), EmptyLanguageError, "choice of nothing"),
     ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
-    ("empty enum in a schema", schema(type="object", properties={"a": {"enum": []}}), EmptyLanguageError, "of nothing"),
+    (
+        "empty enum in a schema",
+        schema(type="object", properties={"a": {"enum": []}}, required=["a"]),
+        EmptyLanguageError,
+        "Relax #/properties/a/enum",
+    ),
     ("matches nothing", regex(r"[^\s\S]"), EmptyLanguageError, "matches nothing"),
     ("class not closed", regex("ab[c"), GrammarError, r"line 1, column 3\n  ab\[c\n    \^$"),
     ("class inside a group", regex("([0-9)"), GrammarError, r"line 1, column 2\n  \(\[0-9\)\n   \^$"),
@@ -141,7 +146,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         "Put what 'https://example.org/a' refers to",
     ),
     ("schema reference", schema(**{"$ref": "#/definitions/x"}), UnsupportedError, "nothing in the document answers"),
-    ("no schema", Unreadable, UnsupportedError, "is not an output type that Outlines reads"),
+    ("no schema", Unreadable, UnsupportedError, "Give a type that is written as JSON.* At #/properties/call"),
 ]
 
 

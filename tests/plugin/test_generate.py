@@ -347,7 +347,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("format, empty Enum", lambda m: generate.format(m, Enum("E", [])), EmptyLanguageError, "choice of nothing"),
     ("json, empty Enum", lambda m: generate.json(m, Enum("E", [])), UnsupportedError, "has no JSON schema"),
     ("json, not JSON", lambda m: generate.json(m, "{"), GrammarError, "not JSON.*\n.*\n.*\\^"),
-    ("json, no schema", lambda m: generate.json(m, {"type": "banana"}), GrammarError, "not valid.*banana"),
+    ("json, no schema", lambda m: generate.json(m, {"type": "banana"}), UnsupportedError, "at #/type .*banana"),
     (
         "json, not offered",
         lambda m: generate.json(m, {"not": {}}),

@@ -44,7 +44,8 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.plugin.json_text import JSONText
 from outlines_phi.plugin.output_types import to_language
-from outlines_phi.plugin.python_schemas import schemas_within
+from outlines_phi.plugin.python_schemas import PythonSchema, term_of
+from tests.plugin.random_texts import drawn
 
 
 class Size(Enum):
@@ -141,22 +142,6 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def drawn(language: Any, rng: np.random.Generator) -> str:
-    """Return a random text, which is short."""
-    machine = language.machine
-    at, text, longest = machine.start, b"", int(rng.choice([5, 15, 40]))
-    while not (machine.size(at) == 0 and rng.random() < 0.5):
-        near = {byte: after for byte in range(256) if (after := machine.advance(at, byte)) is not None}
-        if not near:
-            break
-        if len(text) > longest:
-            least = min(map(machine.size, near.values()))
-            near = {byte: after for byte, after in near.items() if machine.size(after) == least}
-        byte = int(rng.choice(list(near)))
-        at, text = near[byte], text + bytes([byte])
-    return text.decode()
-
-
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_value_that_is_drawn_validates(name: str) -> None:
     model, rng = create_model("Drawn", value=(FIELDS[name], ...)), np.random.default_rng(1)
@@ -215,7 +200,7 @@ def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: 
         (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
         (Annotated[str, Field(pattern="^[[:alpha:]]+$")], "Write out the characters of each class"),
         (Annotated[str, Field(pattern="^[a-d&&c-f]$")], "Write out the characters of each class"),
-        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date in a validator"),
+        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date by constraint="),
         (Annotated[datetime.timedelta, Field(lt=datetime.timedelta(1))], "bounds of a timedelta"),
         (Annotated[datetime.datetime, Field(gt=datetime.datetime(2020, 1, 1))], "bounds of a datetime"),
         (NaiveDatetime, "Give datetime for NaiveDatetime"),
@@ -233,9 +218,11 @@ def test_parts_of_other_types_are_found() -> None:
     class Tool(Enum):
         OTHER = "other"
 
-    found = schemas_within(Union[list[Cat], tuple[Dog, Tool], None])
-    assert len(found) == 2 and all(json.loads(text)["additionalProperties"] is False for text in found.values())
-    assert schemas_within(int) == schemas_within(JsonSchema({})) == {}
+    cats, row, _ = term_of(Union[list[Cat], tuple[Dog, Tool], None]).terms
+    cat, dog = cats.terms[1], row.terms[1]
+    assert isinstance(cat, PythonSchema) and isinstance(dog, PythonSchema)
+    assert all(json.loads(one.schema)["additionalProperties"] is False for one in (cat, dog))
+    assert term_of(int) == outlines.types.integer and not isinstance(term_of(JsonSchema({})), PythonSchema)
 
 
 CONTAINERS: list[tuple[Any, list[str], list[str]]] = [
@@ -311,8 +298,23 @@ class TestDraws:
 def test_functions_are_read_as_their_arguments() -> None:
     def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
 
-    book.__annotations__ = {"room": Literal["sea", "garden"], "nights": Annotated[int, Field(ge=1, le=3)]}
     machine = to_language(book).machine
     assert machine.accepts(b'{"room":"sea","nights":3}') and machine.accepts(b'{"room": "garden"}')
     assert not machine.accepts(b'{"room":"sea","nights":4}') and not machine.accepts(b'{"nights":1}')
     assert TypeAdapter(list[int]).validate_json("[1]") == [1]
+
+
+def test_an_argument_without_a_name_or_a_type_is_refused() -> None:
+    def many(*names: str) -> None: ...
+
+    def lost(at: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] # noqa: ANN001, F821
+
+    for function, message in (
+        (many, "Give each argument of many a name"),
+        (lost, "Define the types that annotate the arguments of lost .* 'Nowhere' of 'at'"),
+        (untyped, "Annotate each argument of untyped"),
+    ):
+        with pytest.raises(outlines_phi.UnsupportedError, match=message):
+            to_language(function)

@@ -155,7 +155,8 @@ class TestProbabilities:
                     raise ValueError("too low")
                 return level
 
-        generator = outlines_phi.Generator(fresh, Level)
+        with pytest.warns(outlines_phi.SchemaWarning, match=r"what .*Level\.check checks"):
+            generator = outlines_phi.Generator(fresh, Level)
         with pytest.raises(BudgetError) as caught:
             generator.probabilities("Level: ", tolerance=0.0, effort=Effort(tokens=3000))
         refused = [entry for entry in caught.value.partial[0].entries if entry.refused is not None]

@@ -299,7 +299,7 @@ def test_annotations_that_are_names() -> None:
     namespace: dict[str, Any] = {"Person": Person}
     exec("from __future__ import annotations\ndef late(person: Unknown, n: int): ...", namespace)
     assert callable(reader(one))
-    with pytest.raises(outlines_phi.UnsupportedError, match="is not an output type that Outlines reads"):
+    with pytest.raises(outlines_phi.UnsupportedError, match="Define the types .* 'Unknown' of 'person'"):
         to_language(namespace["late"])
 
 

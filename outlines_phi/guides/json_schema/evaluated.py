@@ -125,7 +125,7 @@ def _keywords(place: Place) -> Iterator[Evaluated]:
 def _branches(place: Place) -> Iterator[tuple[str, tuple[str | int, ...]]]:
     schema = place.schema
     for keyword in ("allOf", "anyOf", "oneOf"):
-        for i in range(len(schema.get(keyword, ()))):
+        for i in range(len(place.listed(keyword, object)) if keyword in schema else 0):
             yield keyword, (keyword, i)
     for keyword in ("if", "then", "else"):
         if keyword in schema and (keyword == "if" or "if" in schema):

@@ -110,6 +110,18 @@ class Kinds:
         plain, other = self.numbers(formula, plain=True), self.numbers(formula, plain=False)
         return plain.spellings if plain == other else _spelled_apart(plain, other)
 
+    def shortest_number(self, formula: Formula) -> int | None:
+        """Return how long the shortest text is of a number that a formula is true of; ``None`` if there is none."""
+        plain, other = (self.numbers(formula, plain=plain) for plain in (True, False))
+        if plain.is_empty and other.is_empty:
+            return None
+        if plain.members and plain.members == other.members:
+            # A list of thousands has an automaton for none that is not looked at; those within the range have no exponents.
+            if all(x.denominator == 1 and abs(x) < 10**16 for x in plain.members):
+                return min(len(str(x)) for x in plain.members)
+        spellings = self.spellings(formula)
+        return None if spellings.is_empty else int(spellings.distances[spellings.start])
+
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""
         if formula not in self._strings:
@@ -190,7 +202,7 @@ class Kinds:
                     joined: dict[AShape, None] = {}
                     for left in found:
                         joined.update(dict.fromkeys(self._joined(left, parts)))
-                        if len(joined) > MOST_SHAPES:
+                        if len(joined) > max(MOST_SHAPES, len(parts)):
                             raise UnsupportedError(
                                 "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
                                 f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."

@@ -165,7 +165,12 @@ class Place:
         """Say in every error of a part where it stands."""
         try:
             yield
-        except (UnsupportedError, GrammarError) as error:
+        except GrammarError as error:
+            pointer = pointer_to(steps, self.pointer)
+            raise UnsupportedError(
+                f"Write a regular expression of ECMA-262 at {pointer} of the JSON schema. In the one that is there, {error}"
+            ) from error
+        except UnsupportedError as error:
             raise UnsupportedError(
                 f"{error} It stands at {pointer_to(steps, self.pointer)} of the JSON schema."
             ) from error

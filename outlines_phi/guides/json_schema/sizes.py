@@ -230,10 +230,8 @@ class Sizes:
 
     def _value(self, formula: Formula) -> int:
         least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
-        if least > 1 and not all(self._kinds.numbers(formula, plain=plain).is_empty for plain in (True, False)):
-            spellings = self._kinds.spellings(formula)
-            if not spellings.is_empty:
-                least = min(least, int(spellings.distances[spellings.start]))
+        if least > 1:
+            least = min(least, self._kinds.shortest_number(formula) or NEVER)
         if least > 2:
             least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
         if least > 2:

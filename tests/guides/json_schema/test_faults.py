@@ -126,3 +126,29 @@ def test_one_member_may_be_all_that_is_asked_for() -> None:
     document = {"type": "object", "not": {"anyOf": others}, "maxProperties": 1}
     assert accepted(document, '{"":0.5}', '{"":1}', '{"":5.5}') == [True, False, False]
     random_text(JSONGuide.of(document, SMALL), 0, slack=0)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"pattern": "("}, r"Write a regular expression of ECMA-262 at #/pattern .* is never closed"),
+        ({"unevaluatedProperties": False, "allOf": {"a": {}}}, r"Write a list at #/allOf"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_write(document: Any, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        JSONGuide.of(document, SMALL)
+
+
+def test_a_list_of_objects_may_be_long() -> None:
+    listed = [{"n": n} for n in range(1_000)]
+    for document in ({"enum": listed}, {"type": "object", "enum": listed}):
+        assert accepted(document, '{"n":7}', '{"n": 999}', '{"n":1000}', "{}") == [True, True, False, False]
+
+
+@pytest.mark.parametrize("value", [0, -7, 100, 10**15, 10**16, 10**30, 2.5, 1e-7])
+def test_the_shortest_text_of_a_number_is_that_of_its_spellings(value: float) -> None:
+    kinds = Machine(Schema.read({"enum": [value, 123]})).kinds
+    formula = Schema.read({"enum": [value, 123]}).formula
+    spellings = kinds.spellings(formula)
+    assert kinds.shortest_number(formula) == spellings.distances[spellings.start]
