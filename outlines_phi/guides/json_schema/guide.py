@@ -145,7 +145,7 @@ class JSONGuide(Guide):
         """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""
         with self._lock:
             alike = self._recent(state).alike
-            most = self._sizes_of(alike)
+            most = self.far_from_end(alike)
             live = most <= remaining - 1
             near = np.unique(alike[~live & (most < UNREACHABLE)])
             within = [target for target in near.tolist() if self.min_tokens(target) <= remaining - 1]
@@ -154,7 +154,7 @@ class JSONGuide(Guide):
     def slack(self, state: int) -> int:
         """See :meth:`Guide.slack`: an upper bound, in bytes."""
         with self._lock:
-            sizes = self._sizes_of(self._recent(state).alike)
+            sizes = self.far_from_end(self._recent(state).alike)
             return int(sizes[sizes < UNREACHABLE].max(initial=0)) + 1
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
@@ -170,10 +170,16 @@ class JSONGuide(Guide):
             fewest = self._tiling.fewest(self._at(state))
             return UNREACHABLE if fewest >= ENDLESS else fewest + 1
 
-    def _sizes_of(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the least number of bytes to the end, and the end itself, from each of some states."""
+    def completion(self, state: int) -> bytes:
+        """See :meth:`Guide.completion`."""
+        with self._lock:
+            return self._tiling.text(self._at(state))
+
+    def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.far_from_end`: the least number of bytes to the end, and the end itself."""
         distinct, inverse = np.unique(states, return_inverse=True)
-        return np.array([self._size(int(state)) for state in distinct], dtype=np.int64)[inverse]
+        with self._lock:
+            return np.array([self._size(int(state)) for state in distinct], dtype=np.int64)[inverse]
 
     def _size(self, state: int) -> int:
         if state < _FIRST:

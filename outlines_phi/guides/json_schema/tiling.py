@@ -71,14 +71,30 @@ class Tiling:
                 self._steps[one] = step._replace(tokens=self._fewest(one))
         return self._steps[at].tokens
 
+    def text(self, at: Configuration) -> bytes:
+        """Return the completion."""
+        text, here = bytearray(), at
+        while size := self._machine.size(here):
+            step = self._steps.get(here)
+            if step is None or step.after is None:
+                step = self._next(here, size)
+            assert step.after is not None  # some byte always lowers the size
+            text.append(step.byte)
+            here = step.after
+        return bytes(text)
+
     def _first(self, at: Configuration) -> _Step:
         """Return the first step of the completion, the tokens not counted yet."""
         size = self._machine.size(at)
         if 0 < size <= LONGEST and not _is_known_later(at):
-            for byte in self._likely(at.state):
-                after = self._machine.advance(at, byte)
-                if after is not None and self._machine.size(after) < size:
-                    return _Step(size, byte, after)
+            return self._next(at, size)
+        return _Step(size)
+
+    def _next(self, at: Configuration, size: int) -> _Step:
+        for byte in self._likely(at.state):
+            after = self._machine.advance(at, byte)
+            if after is not None and self._machine.size(after) < size:
+                return _Step(size, byte, after)
         return _Step(size)
 
     def _likely(self, state: State) -> Iterable[int]:
