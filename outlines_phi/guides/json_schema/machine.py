@@ -183,7 +183,9 @@ class Machine:
             return sizes[0]
         known = stack.rests
         ways = [place for place, size in enumerate(sizes) if size < NEVER]
-        return min((sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER)
+        return min(
+            (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
+        )
 
     def shortest(self) -> bytes:
         """Return a text that is as short as any."""

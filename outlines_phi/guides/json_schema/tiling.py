@@ -121,6 +121,4 @@ class Tiling:
 def _is_known_later(at: Configuration) -> bool:
     """Return whether states stand for texts that are told apart: of values that must differ, or of names that are counted."""
     state = at.state
-    return (at.stack is not None and at.stack.keeps) or (
-        isinstance(state, Key) and state.counts and state.text != b""
-    )
+    return (at.stack is not None and at.stack.keeps) or (isinstance(state, Key) and state.counts and state.text != b"")

@@ -82,7 +82,9 @@ def test_a_member_is_completed_within_min_tokens_from_wherever_tokens_lead(
     jsonschema.Draft202012Validator(document).validate(json.loads(finished(guide, state, text, rng)))
 
 
-@pytest.mark.parametrize("document", [NESTED, SETS["values"], SETS["prefix"], {"type": "object", "minProperties": 2}], ids=str)
+@pytest.mark.parametrize(
+    "document", [NESTED, SETS["values"], SETS["prefix"], {"type": "object", "minProperties": 2}], ids=str
+)
 def test_no_budget_ends_dead(document: Any) -> None:
     """Also where texts are told apart, and bytes stand for tokens."""
     guide = JSONGuide.of(document, SMALL)
