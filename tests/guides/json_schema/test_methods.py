@@ -262,7 +262,7 @@ def test_banned_phrases_beside_every_sampler(language: Language, phrases: tuple[
         assert p_value(ids(exact.sample(request)[0]), reference.mu) > ALPHA
     for weighted, n in (
         (AncestralSampler(LocalPhi()), 400),
-        (LookaheadSampler(LookaheadPhi(weights=True)), 120),
+        (LookaheadSampler(LookaheadPhi(weights=True)), 250),
         (SMCSampler(LocalPhi(), POPULATIONS["ess"]), 60),
         (LookaheadSMCSampler(LookaheadPhi(weights=True), SMC(particles=2, resample="ess")), 50),
     ):
