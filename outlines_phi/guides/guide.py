@@ -90,7 +90,7 @@ class Guide(ABC):
         """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``; :data:`UNREACHABLE` where it is dead."""
         return self.min_tokens_of(self.row(state).targets)
 
-    def completion(self, state: int) -> bytes | None:
+    def shortest_text(self, state: int) -> bytes | None:
         """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked.
 
         A guide that knows it knows it everywhere, and behind a token of it the completion is the rest.

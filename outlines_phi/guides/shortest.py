@@ -28,7 +28,7 @@ class ShortestTexts:
 
     def text(self, state: int) -> bytes:
         """Return the text for ``state``, from which an end can be reached."""
-        known = self._guide.completion(state)
+        known = self._guide.shortest_text(state)
         if known is not None:
             return known
         steps, here = list[tuple[int, bytes]](), state

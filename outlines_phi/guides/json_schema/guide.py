@@ -170,8 +170,8 @@ class JSONGuide(Guide):
             fewest = self._tiling.fewest(self._at(state))
             return UNREACHABLE if fewest >= ENDLESS else fewest + 1
 
-    def completion(self, state: int) -> bytes:
-        """See :meth:`Guide.completion`."""
+    def shortest_text(self, state: int) -> bytes:
+        """See :meth:`Guide.shortest_text`."""
         with self._lock:
             return self._tiling.text(self._at(state))
 

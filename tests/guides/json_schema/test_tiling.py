@@ -96,7 +96,7 @@ def test_no_budget_ends_dead(document: Any) -> None:
 def test_tokens_are_counted_where_bytes_were_too_many() -> None:
     """The completion is one text, and the count is that of the fewest tokens that write it: so brute force says."""
     guide = JSONGuide.of(NESTED, SMALL)
-    shortest = guide.completion(guide.start)
+    shortest = guide.shortest_text(guide.start)
     assert json.loads(shortest) == {"a": [1, 1], "c": None}
     least = len(fewest_tokens(SMALL, shortest)) + 1
     assert guide.min_tokens(guide.start) == least < len(shortest)
@@ -119,9 +119,9 @@ def test_a_budget_allows_what_the_targets_say() -> None:
 
 def test_the_rest_of_a_completion_is_the_completion_of_the_rest() -> None:
     guide = JSONGuide.of(NESTED | {"properties": NESTED["properties"] | {"d": {"pattern": "^x+$"}}}, SMALL)
-    text = guide.completion(guide.start)
+    text = guide.shortest_text(guide.start)
     for place in range(len(text)):
         state = guide.start
         for byte in text[:place]:
             state = guide.advance(state, SMALL.tokens.index(bytes([byte])))
-        assert guide.completion(state) == text[place:]
+        assert guide.shortest_text(state) == text[place:]
