@@ -73,6 +73,10 @@ class Guide(ABC):
         distinct, inverse = np.unique(states, return_inverse=True)
         return np.array([self.min_tokens(int(state)) for state in distinct], dtype=np.int64)[inverse]
 
+    def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return how far each of ``states`` is from the end, to guide a search: ``min_tokens``, unless a guide knows better."""
+        return self.min_tokens_of(states)
+
     def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
         """Return ``bool[G]``: which classes of ``state`` lead to where ``remaining - 1`` tokens are enough for the end."""
         return self.distances_after(state) <= remaining - 1
@@ -85,6 +89,13 @@ class Guide(ABC):
     def distances_after(self, state: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``; :data:`UNREACHABLE` where it is dead."""
         return self.min_tokens_of(self.row(state).targets)
+
+    def shortest_text(self, state: int) -> bytes | None:
+        """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked.
+
+        A guide that knows it knows it everywhere, and behind a token of it the completion is the rest.
+        """
+        return None
 
     def start_after(self, prompt: bytes) -> int:
         """Return the state in which a text after ``prompt`` begins: :attr:`start`, unless what is allowed depends on the prompt."""

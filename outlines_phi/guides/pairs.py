@@ -58,7 +58,7 @@ class ProductGuide(BanningGuide):
     not depend on what is pending is shared by the pairs with the same left state. A pair is live if and only if an end can be
     reached from it; so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
     looked for along a shortest one of the left guide first, which nearly always holds no phrase, and else best first with the
-    left guide's ``min_tokens`` as the bound (A*; Hart, Nilsson, Raphael 1968).
+    left guide's ``far_from_end`` as the bound (A*; Hart, Nilsson, Raphael 1968).
 
     When a guide is pickled, the copy numbers its states anew.
 
@@ -255,8 +255,9 @@ class ProductGuide(BanningGuide):
         steps, before = {state: 0}, {state: DEAD}
         queue, met = [(0, 0, state)], set[int]()
         while queue:
-            bound, _, here = heapq.heappop(queue)
+            _, _, here = heapq.heappop(queue)
             if self._pairs[here, 2] >= 0:
+                bound = steps[here] + int(self._pairs[here, 2])
                 while here != DEAD:
                     self._pairs[here, 2] = bound - steps[here]
                     here = before[here]
@@ -273,7 +274,7 @@ class ProductGuide(BanningGuide):
             targets = np.unique(self._moves(*self._pairs[here, :2].tolist())[3])
             self._follow(targets)
             known = self._pairs[targets, 2]
-            least = np.where(known >= 0, known, self.left.min_tokens_of(self._pairs[targets, 0]))
+            least = np.where(known >= 0, known, self.left.far_from_end(self._pairs[targets, 0]))
             for target, rest in zip(targets.tolist(), least.tolist(), strict=True):
                 if rest < UNREACHABLE and steps[here] + 1 < steps.get(target, UNREACHABLE):
                     steps[target], before[target] = steps[here] + 1, here

@@ -28,6 +28,9 @@ class ShortestTexts:
 
     def text(self, state: int) -> bytes:
         """Return the text for ``state``, from which an end can be reached."""
+        known = self._guide.shortest_text(state)
+        if known is not None:
+            return known
         steps, here = list[tuple[int, bytes]](), state
         while here not in self._texts:
             if self._guide.min_tokens(here) == (0 if self._guide.open else 1):

@@ -21,6 +21,7 @@ from .sizes import NEVER as ENDLESS
 from .stack import Configuration, Stack
 from .states import State
 from .template import Template
+from .tiling import Tiling
 from .walks import Walks
 
 _FIRST = DONE + 1
@@ -49,7 +50,8 @@ class JSONGuide(Guide):
     A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.Machine`: a place within a value, and what comes
     after the values around it. What a token does within a value depends on the place alone, and is kept without the stack.
 
-    ``min_tokens`` is the least number of bytes to the end, and the end itself: a way to it by the tokens that are one byte.
+    ``min_tokens`` is the fewest tokens of one shortest completion, the same whichever of its tokens come first
+    (:class:`~outlines_phi.guides.json_schema.tiling.Tiling`).
 
     Parameters
     ----------
@@ -81,6 +83,7 @@ class JSONGuide(Guide):
         self._configurations: list[Configuration] = []
         self._numbers: dict[Configuration, int] = {}
         self._walks = Walks(machine, self._forest)
+        self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
         self._recent = lru_cache(_ROWS)(self._found)
         self.start = self._number(machine.start)
@@ -138,20 +141,53 @@ class JSONGuide(Guide):
         with self._lock:
             return self._recent(state).row
 
+    def live_classes(self, state: int, remaining: int) -> NDArray[np.bool_]:
+        """See :meth:`Guide.live_classes`: tokens are counted only where there are fewer of them left than bytes to the end."""
+        with self._lock:
+            alike = self._recent(state).alike
+            most = self.far_from_end(alike)
+            live = most <= remaining - 1
+            near = np.unique(alike[~live & (most < UNREACHABLE)])
+            within = [target for target in near.tolist() if self.min_tokens(target) <= remaining - 1]
+            return live | np.isin(alike, within) if within else live
+
+    def slack(self, state: int) -> int:
+        """See :meth:`Guide.slack`: an upper bound, in bytes."""
+        with self._lock:
+            sizes = self.far_from_end(self._recent(state).alike)
+            return int(sizes[sizes < UNREACHABLE].max(initial=0)) + 1
+
     def distances_after(self, state: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: ``min_tokens`` of the target of each class of ``state``."""
         with self._lock:
             return self.min_tokens_of(self._recent(state).alike)
 
     def min_tokens(self, state: int) -> int:
-        """Return the least number of bytes to the end, and the end itself."""
+        """Return the fewest tokens of one shortest completion, the end of sequence included."""
         if state < _FIRST:
             return 0 if state == DONE else UNREACHABLE
         with self._lock:
-            if state not in self._sizes:
-                size = self.machine.size(self._at(state))
-                self._sizes[state] = UNREACHABLE if size >= ENDLESS else size + 1
-            return self._sizes[state]
+            fewest = self._tiling.fewest(self._at(state))
+            return UNREACHABLE if fewest >= ENDLESS else fewest + 1
+
+    def shortest_text(self, state: int) -> bytes:
+        """See :meth:`Guide.shortest_text`."""
+        with self._lock:
+            return self._tiling.text(self._at(state))
+
+    def far_from_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.far_from_end`: the least number of bytes to the end, and the end itself."""
+        distinct, inverse = np.unique(states, return_inverse=True)
+        with self._lock:
+            return np.array([self._size(int(state)) for state in distinct], dtype=np.int64)[inverse]
+
+    def _size(self, state: int) -> int:
+        if state < _FIRST:
+            return 0 if state == DONE else UNREACHABLE
+        if state not in self._sizes:
+            size = self.machine.size(self._at(state))
+            self._sizes[state] = UNREACHABLE if size >= ENDLESS else size + 1
+        return self._sizes[state]
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: byte by byte."""

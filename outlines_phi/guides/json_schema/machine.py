@@ -178,13 +178,14 @@ class Machine:
 
     def size(self, at: Configuration) -> int:
         """Return the least number of bytes that complete a text."""
-        state, stack, _ = at
-        sizes = state.sizes
-        while stack is not None:
-            ways = [(size, below.sizes) for size, below in zip(sizes, stack.after, strict=True) if size < NEVER]
-            stack = stack.below
-            sizes = [min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
-        return sizes[0]
+        sizes, stack = at.state.sizes, at.stack
+        if stack is None:
+            return sizes[0]
+        known = stack.rests
+        ways = [place for place, size in enumerate(sizes) if size < NEVER]
+        return min(
+            (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
+        )
 
     def shortest(self) -> bytes:
         """Return a text that is as short as any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, final
 
+from .sizes import NEVER
 from .states import Pending, State
 
 
@@ -20,14 +21,34 @@ class Frame:
         Whether the text is kept: that of this value, or of one around it, has to be known.
     start
         Where this value begins in the text that is kept.
+    rests
+        The least number of bytes to the end behind the value, by its outcome, as far as it was asked for.
     """
 
-    __slots__ = ("after", "below", "deeper", "keeps", "start")
+    __slots__ = ("after", "below", "deeper", "keeps", "rests", "start")
 
     def __init__(self, after: Sequence[State], below: Stack, start: int) -> None:
         self.after, self.below, self.start = after, below, start
         self.keeps: bool = (below is not None and below.keeps) or any(isinstance(state, Pending) for state in after)
         self.deeper: dict[tuple[Sequence[State], int], Frame] = {}
+        self.rests: dict[int, int] = {}
+
+    def rest(self, outcome: int) -> int:
+        """Return the least number of bytes to the end behind the value with an outcome."""
+        waiting: list[tuple[Frame, int]] = [(self, outcome)]
+        while waiting:
+            frame, one = waiting[-1]
+            sizes = frame.after[one].sizes
+            below = frame.below
+            ways = [place for place, size in enumerate(sizes) if size < NEVER]
+            unknown = [place for place in ways if below is not None and place not in below.rests]
+            if below is not None and unknown:
+                waiting += ((below, place) for place in unknown)
+                continue
+            rests = {0: 0} if below is None else below.rests
+            frame.rests[one] = min((sizes[place] + rests[place] for place in ways), default=NEVER)
+            waiting.pop()
+        return self.rests[outcome]
 
     def left(self, outcome: int, text: bytes) -> Configuration:
         """Return where the end of the value leads; ``text`` is what is kept."""
