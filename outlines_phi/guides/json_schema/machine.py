@@ -34,6 +34,8 @@ MOST_AROUND = 3
 BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
 
+NUMBERS = b"-0123456789"
+"""The bytes that numbers begin with."""
 
 AState = TypeVar("AState", bound=State)
 
@@ -305,9 +307,9 @@ class Machine:
         """Return the state within a name."""
         return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
 
-    def colon(self, members: Object, name: str) -> State:
-        """Return the state after a name."""
-        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
+    def colon(self, value: State, after: Sequence[State]) -> State:
+        """Return the state after a name, before a value and what comes after that."""
+        colon = self._one((Colon, value, after), lambda: Colon(self, value, after))
         return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
 
 
@@ -365,7 +367,7 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        return self._number.edge(byte)
+        return self._number.edge(byte) if byte in NUMBERS else None
 
     @cached_property
     def _number(self) -> State:
@@ -376,7 +378,7 @@ class Value(State):
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
         found = BEGINNINGS
-        for name, firsts in (("number", b"-0123456789"), ("string", b'"'), ("array", b"["), ("object", b"{")):
+        for name, firsts in (("number", NUMBERS), ("string", b'"'), ("array", b"["), ("object", b"{")):
             if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
                 found = found.translate(None, firsts)
         return found
