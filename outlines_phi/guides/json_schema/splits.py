@@ -91,20 +91,19 @@ class Split:
         stays: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         closed: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
         while len(nodes):
-            children, per_node = trie.below(nodes)
-            above = np.repeat(np.arange(len(nodes)), per_node)
+            children, above = trie.children(nodes)
             byte, count = trie.byte[children], count[above]
-            at = np.array([one.steps(at[k, above], byte) for k, one in enumerate(automata)])
+            at = np.array([one.steps(at[k].take(above), byte) for k, one in enumerate(automata)])
             ended = np.array([one.closed(at[k]) for k, one in enumerate(automata)])
             closing = ended.any(0)
             if closing.any():
                 closed.append((children[closing], ended[:, closing].argmax(0), count[closing]))
-            inside = (at != DEAD).any(0) & ~closing
-            nodes, at, count = children[inside], at[:, inside], count[inside]
+            inside = np.flatnonzero((at != DEAD).any(0) & ~closing)
+            nodes, at, count = children[inside], at.take(inside, axis=1), count[inside]
             if self._counted:
                 count = count + (at[-1] == automata[-1].start)
-            here = trie.is_end[nodes]
-            stays.append((nodes[here], at[:, here], count[here]))
+            here = np.flatnonzero(trie.is_end[nodes])
+            stays.append((nodes[here], at.take(here, axis=1), count[here]))
         if stays:
             nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
             for members in _groups(np.concatenate([at, count[None]])):
@@ -156,9 +155,18 @@ def _groups(rows: NDArray[Any]) -> list[NDArray[np.int64]]:
         return []
     code = np.zeros(rows.shape[1], dtype=np.int64)
     for row in rows:
-        code = code * (int(row.max()) + 1) + row
-        if len(rows) > 3:
-            code = np.unique(code, return_inverse=True)[1]
-    order = np.argsort(code, kind="stable")
+        code = _ranks(code * (int(row.max()) + 1) + row)
+    # Numbers of sixteen bits are sorted in a fraction of the time.
+    order = np.argsort(code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable")
     cuts = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
     return [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]
+
+
+def _ranks(code: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each number among the distinct ones."""
+    most = int(code.max())
+    if most > 16 * len(code):
+        return np.unique(code, return_inverse=True)[1]
+    there = np.zeros(most + 1, dtype=bool)
+    there[code] = True
+    return (np.cumsum(there) - 1)[code]
