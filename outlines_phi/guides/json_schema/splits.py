@@ -30,7 +30,7 @@ class Stay(NamedTuple):
 class Exit(NamedTuple):
     """Nodes of the trie at a closing quote: by which automaton it closes, and how many characters came before it."""
 
-    nodes: NDArray[np.int64]
+    nodes: NDArray[np.integer]
     place: int
     characters: int
 
@@ -83,7 +83,7 @@ class Split:
         self._rests[key] = self._forest.joined(nodes)
         return self._rests[key]
 
-    def _spread(self, nodes: NDArray[np.int64]) -> None:
+    def _spread(self, nodes: NDArray[np.integer]) -> None:
         """Walk the trie level by level."""
         trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
         at = [np.full(len(nodes), state) for _, state in self._begun]
