@@ -100,8 +100,10 @@ class Trie:
     def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the ids that end at ``nodes``, those of each together, and how many each has."""
         ids, first = self._ids
-        counts = first[nodes + 1] - first[nodes]
-        return ids[spans(first[nodes], counts)], counts
+        begins = first[nodes]
+        counts = first[nodes + 1] - begins
+        alone = bool((counts == 1).all())  # as nearly everywhere
+        return ids[begins if alone else spans(begins, counts)], counts
 
     @classmethod
     def build(cls, tokens: tuple[bytes, ...]) -> Trie:

@@ -42,7 +42,10 @@ class Between(State):
     @cached_property
     def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
         """The bytes that the value begins with, where nothing but a value may come."""
-        if any(place != END and isinstance(self._places.template.pieces[place], ByteAutomaton) for place, _ in self.positions):
+        if any(
+            place != END and isinstance(self._places.template.pieces[place], ByteAutomaton)
+            for place, _ in self.positions
+        ):
             return None
         return () if self.values is None else self.values[0].bytes
 

@@ -156,7 +156,7 @@ def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
     if not len(rows[0]):
         return []
     code = np.zeros(len(rows[0]), dtype=np.int64)
-    for row in rows:
+    for row in filter(np.any, rows):
         code = _ranks(code * (int(row.max()) + 1) + row)
     # Numbers of sixteen bits are sorted in a fraction of the time.
     order = np.argsort(code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable")
