@@ -47,7 +47,7 @@ class Between(State):
             for place, _ in self.positions
         ):
             return None
-        return () if self.values is None else self.values[0].bytes
+        return () if self.values is None else sorted(self.values[0].bytes)
 
     @cached_property
     def is_end(self) -> bool:
