@@ -307,9 +307,9 @@ class Machine:
         """Return the state within a name."""
         return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
 
-    def colon(self, value: State, after: Sequence[State]) -> State:
-        """Return the state after a name, before a value and what comes after that."""
-        colon = self._one((Colon, value, after), lambda: Colon(self, value, after))
+    def colon(self, members: Object, name: str) -> State:
+        """Return the state after a name."""
+        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
         return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon
 
 

@@ -77,12 +77,6 @@ class Object(State):
             self._after[name] = self._find_after(name)
         return self._after[name]
 
-    def colon(self, name: str) -> State:
-        """Return the state after a name that may come; it is that of every object that goes on alike."""
-        after = self.after(name)
-        assert after is not None
-        return self._machine.colon(*after)
-
     def _find_after(self, name: str) -> tuple[State, Sequence[State]] | None:
         machine, members = self._machine, self._members
         own = name in members.ahead
@@ -218,7 +212,7 @@ class Key(State):
         for member, spelled in self.names:
             ways = spelled.ways() if member is None and isinstance(spelled, Listed) else [(member or "", spelled.size)]
             for name, least in ways:
-                sizes = [least + size for size in self._members.colon(name).sizes]
+                sizes = [least + size for size in self._machine.colon(self._members, name).sizes]
                 found = sizes if not found else list(map(min, found, sizes))
         return found
 
@@ -265,28 +259,36 @@ class Key(State):
 
     def _ended(self, name: str) -> Edge:
         """Return where the closing quote of a name leads."""
-        return Edge(self._members.colon(name))
+        return Edge(self._machine.colon(self._members, name))
 
 
 @final
 class Colon(State):
-    """After a name: before the colon, a value, and one of the states after it."""
+    """After a name."""
 
     bytes = b":"
 
-    def __init__(self, machine: Machine, value: State, after: Sequence[State]) -> None:
+    def __init__(self, machine: Machine, members: Object, name: str) -> None:
         super().__init__()
-        self._machine, self._value, self._after = machine, value, after
+        self._machine, self._members, self._name = machine, members, name
 
     @cached_property
     def sizes(self) -> Sequence[int]:
-        ways = [(size, below.sizes) for size, below in zip(self._value.sizes, self._after, strict=True)]
+        value, after = self._found
+        ways = [(size, below.sizes) for size, below in zip(value.sizes, after, strict=True)]
         return [1 + min(size + more[i] for size, more in ways) for i in range(len(ways[0][1]))]
+
+    @property
+    def _found(self) -> tuple[State, Sequence[State]]:
+        found = self._members.after(self._name)
+        assert found is not None
+        return found
 
     def _edge(self, byte: int) -> Edge | None:
         if byte != 0x3A:
             return None
-        return Edge(self._machine.blank(self._value, self._machine.blanks.behind), after=self._after)
+        value, after = self._found
+        return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
 
 
 @lru_cache(maxsize=256)
