@@ -50,7 +50,8 @@ class Partition:
         return found
 
     @cached_property
-    def class_of(self) -> NDArray[np.int32]:  # noqa: D102
+    def class_of(self) -> NDArray[np.int32]:
+        """``int32[V]``: the class of each id."""
         assert self._base is not None
         class_of = self._base.class_of.copy()
         for tokens, classes in self._changes:
@@ -71,10 +72,10 @@ class Partition:
 
     def _where(self, classes: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return what :meth:`where` does, and keep the last of it: of what many others are changes."""
-        key = classes.tobytes()
-        if self._chosen is None or self._chosen[0] != key:
-            self._chosen = key, self.where(classes)
-        return self._chosen[1]
+        key, kept = classes.tobytes(), self._chosen
+        if kept is None or kept[0] != key:
+            kept = self._chosen = key, self.where(classes)
+        return kept[1]
 
     def mass(self, p: Tensor) -> Tensor:
         """Return ``mass[..., g]``, the sum of ``p[..., v]`` over the tokens ``v`` of class ``g``.

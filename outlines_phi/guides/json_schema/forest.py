@@ -175,17 +175,16 @@ class Forest:
         """
 
         def make() -> Partition:
-            placed = more or base
             changes = [
                 (tokens.ids, np.arange(number, number + len(tokens.ids)) if each else number)
-                for tokens, number, each in placed
+                for tokens, number, each in more or base
             ]
+            below = self._none
             if base and more:
                 last = base[-1]
-                below = last.number + (len(last.tokens.ids) if last.each else 1)
-                return Partition.changed(self.partition(base, (), below), changes, size)
-            return Partition.changed(self._none, changes, size)
+                below = self.partition(base, (), last.number + (len(last.tokens.ids) if last.each else 1))
+            return Partition.changed(below, changes, size)
 
         key = tuple(base), tuple(more), size
-        # Its classes are made when they are asked for.
+        # Its classes are made when they are asked for, and then take as much.
         return self.keep(key, make, lambda found: 4 * len(self.vocabulary))
