@@ -98,12 +98,12 @@ class Ours(SchemaEngine):
 
     def mask(self) -> None:
         self.row = None if self.guide is None else self.guide.row(self.state)
-        self.seen.add(self.state) if self.guide is not None else None
+        if self.row is not None:
+            self.mask_of_row = self.row.partition.where(self.row.targets != DEAD)
+            self.seen.add(self.state)
 
     def allowed(self) -> NDArray[np.bool_]:
-        if self.row is None:
-            return np.zeros(len(self.vocabulary), dtype=bool)
-        return (self.row.targets != DEAD)[self.row.partition.class_of]
+        return np.zeros(len(self.vocabulary), dtype=bool) if self.row is None else self.mask_of_row.copy()
 
     def nearer(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if self.guide is None or self.row is None:

@@ -163,7 +163,11 @@ class ByteAutomaton:
 
     def steps(self, states: NDArray[np.int64], byte: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the state after a byte each."""
-        return self.targets[states, self.byte_class[byte]].astype(np.int64)
+        return self._table.take(states * 256 + byte)
+
+    @cached_property
+    def _table(self) -> NDArray[np.int64]:
+        return self.targets[:, self.byte_class].astype(np.int64)
 
     def closed(self, states: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which states are accepting."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from functools import cached_property, reduce
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -19,12 +18,15 @@ EOS = 1
 """The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone."""
 
 
+Changes = Sequence[tuple[NDArray[np.int32], int | NDArray[np.integer]]]
+"""Tokens, and the class of all of them, or that of each; where tokens come twice, the later one holds."""
+
+
 @final
-@dataclass(frozen=True, eq=False)
 class Partition:
     """A map from the ``V`` token ids to ``G`` classes; :data:`NEVER` and :data:`EOS` mean the same in all of them.
 
-    Attributes
+    Parameters
     ----------
     class_of
         ``int32[V]``: the class of each id.
@@ -32,12 +34,48 @@ class Partition:
         ``G``. Every class but :data:`NEVER` and :data:`EOS` has a member, or leads nowhere in the state whose partition it is.
     """
 
-    class_of: NDArray[np.int32]
-    size: int
-    _on_device: dict[torch.device, Tensor] = field(default_factory=dict, repr=False)
+    def __init__(self, class_of: NDArray[np.int32], size: int) -> None:
+        self.class_of, self.size = class_of, size
+        self._base: Partition | None = None
+        self._changes: Changes = ()
+        self._on_device: dict[torch.device, Tensor] = {}
+        self._chosen: tuple[bytes, NDArray[np.bool_]] | None = None
+
+    @classmethod
+    def changed(cls, base: Partition, changes: Changes, size: int) -> Partition:
+        """Return the partition ``base`` but for some tokens; ``class_of`` is made when it is asked for."""
+        found = cls.__new__(cls)
+        found.size, found._base, found._changes = size, base, changes
+        found._on_device, found._chosen = {}, None
+        return found
+
+    @cached_property
+    def class_of(self) -> NDArray[np.int32]:
+        """``int32[V]``: the class of each id."""
+        assert self._base is not None
+        class_of = self._base.class_of.copy()
+        for tokens, classes in self._changes:
+            class_of[tokens] = classes
+        return class_of
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Partition, (self.class_of, self.size)  # a device stays where it is
+
+    def where(self, classes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return ``bool[V]``: for each token the entry of its class in ``classes[G]``."""
+        if self._base is not None:
+            chosen = self._base._where(classes[: self._base.size]).copy()
+            for tokens, numbers in self._changes:
+                chosen[tokens] = classes[numbers]
+            return chosen
+        return classes[self.class_of]
+
+    def _where(self, classes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return what :meth:`where` does, and keep the last of it: of what many others are changes."""
+        key, kept = classes.tobytes(), self._chosen
+        if kept is None or kept[0] != key:
+            kept = self._chosen = key, self.where(classes)
+        return kept[1]
 
     def mass(self, p: Tensor) -> Tensor:
         """Return ``mass[..., g]``, the sum of ``p[..., v]`` over the tokens ``v`` of class ``g``.
@@ -59,8 +97,18 @@ class Partition:
 
     def _classes(self, device: torch.device) -> Tensor:
         if device not in self._on_device:
-            self._on_device[device] = torch.from_numpy(self.class_of.astype(np.int64)).to(device)
+            self._on_device[device] = self._sent(device)
         return self._on_device[device]
+
+    def _sent(self, device: torch.device) -> Tensor:
+        """Return the classes on a device; of a changed partition, only what was changed is sent."""
+        if self._base is None or not self._changes:
+            return torch.from_numpy(self.class_of.astype(np.int64)).to(device)
+        tokens = np.concatenate([tokens for tokens, _ in self._changes])
+        classes = np.concatenate([np.broadcast_to(classes, len(tokens)) for tokens, classes in self._changes])
+        tokens, last = np.unique(tokens[::-1], return_index=True)
+        sent = (torch.from_numpy(array.astype(np.int64)).to(device) for array in (tokens, classes[::-1][last]))
+        return self._base._classes(device).index_copy(0, *sent)
 
 
 class Refinement(NamedTuple):

@@ -17,6 +17,9 @@ from .vocabulary import Vocabulary
 _FORMAT = 1
 """Part of the name of a kept file; raised when its content changes meaning."""
 
+DENSE = 4
+"""Nodes are many where they are at least one in so many of those between the first and the last."""
+
 _KEPT = 8
 _memory: Cache[str, Trie] = Cache(_KEPT)
 
@@ -68,6 +71,25 @@ class Trie:
         counts = self.first_child[nodes + 1] - first
         return spans(first, counts), counts
 
+    def children(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return the children of ascending ``nodes``, ascending, and the place of the parent of each among these."""
+        low, high = (int(nodes[0]), int(nodes[-1])) if len(nodes) else (0, -1)
+        width = high - low + 1
+        if width > DENSE * len(nodes):
+            children, counts = self.below(nodes)
+            return children, np.repeat(np.arange(len(nodes)), counts)
+        # Most nodes are there, and the children of all are neighbours: to look at each takes less than to gather some.
+        first, last = self.first_child[[low, high + 1]].tolist() if width else (0, 0)
+        above = self.parent[first:last] - low
+        children = np.arange(first, last)
+        if width == len(nodes):
+            return children, above
+        place = np.full(width, -1)
+        place[nodes - low] = np.arange(len(nodes))
+        above = place[above]
+        there = np.flatnonzero(above >= 0)
+        return children[there], above[there]
+
     @cached_property
     def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The ids in the order of their nodes, and where those of each node begin."""
@@ -78,8 +100,10 @@ class Trie:
     def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the ids that end at ``nodes``, those of each together, and how many each has."""
         ids, first = self._ids
-        counts = first[nodes + 1] - first[nodes]
-        return ids[spans(first[nodes], counts)], counts
+        begins = first[nodes]
+        counts = first[nodes + 1] - begins
+        alone = bool((counts == 1).all())  # as nearly everywhere
+        return ids[begins if alone else spans(begins, counts)], counts
 
     @classmethod
     def build(cls, tokens: tuple[bytes, ...]) -> Trie:

@@ -42,6 +42,35 @@ def test_members() -> None:
     assert [CLASSES.members(g).tolist() for g in range(5)] == [[2, 6], [0], [1, 4], [3], [5]]
 
 
+CHANGES = [(np.array([3, 1], dtype=np.int32), 4), (np.array([6, 3], dtype=np.int32), np.array([5, 6]))]
+"""Tokens that move to other classes; one of them twice."""
+
+
+@pytest.mark.parametrize("first", ["class_of", "where", "spread"])
+def test_a_changed_partition_is_that_of_its_classes(first: str) -> None:
+    """Whatever is asked of it first, and with another partition between."""
+    whole = Partition(np.array([EOS, 4, NEVER, 6, 2, 4, 5], dtype=np.int32), 7)
+    between = Partition.changed(CLASSES, CHANGES[:1], 5)
+    for changed in (Partition.changed(CLASSES, CHANGES, 7), Partition.changed(between, CHANGES[1:], 7)):
+        if first == "class_of":
+            assert changed.class_of.tolist() == whole.class_of.tolist()
+        if first == "where":
+            for classes in np.eye(7, dtype=bool):
+                assert changed.where(classes).tolist() == classes[whole.class_of].tolist()
+        x = torch.arange(7.0)
+        assert torch.equal(changed.spread(x), whole.spread(x))
+        assert changed.class_of.tolist() == whole.class_of.tolist()
+    assert CLASSES.class_of.tolist() == [EOS, 2, NEVER, 3, 2, 4, NEVER]
+
+
+def test_what_was_chosen_of_a_partition_is_not_given_away() -> None:
+    flags = np.array([False, True, True, False, True, True, True])
+    one, other = (Partition.changed(CLASSES, CHANGES[:n], 7) for n in (1, 2))
+    found = one.where(flags)
+    found[:] = True
+    assert other.where(flags).tolist() == flags[other.class_of].tolist()
+
+
 def test_classes_are_moved_to_a_device_once() -> None:
     CLASSES.mass(torch.ones(7))
     (first,) = CLASSES._on_device.values()

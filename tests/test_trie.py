@@ -52,6 +52,20 @@ def test_children_and_ids_of_several_nodes(tokens: list[bytes], data: st.DataObj
     assert ids.tolist() == sum(expected, []) and counts.tolist() == [len(here) for here in expected]
 
 
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
+@fixed
+def test_children_with_the_places_of_their_parents(tokens: list[bytes], data: st.DataObject) -> None:
+    """As by looking below each node, whether nodes are few or neighbours."""
+    trie = Trie.build(tuple(tokens))
+    low = data.draw(st.integers(0, len(trie) - 1))
+    span = range(low, data.draw(st.integers(low, len(trie) - 1)) + 1)
+    for nodes in (np.array(span), np.array(sorted(data.draw(st.sets(st.sampled_from(span)))), dtype=np.int64)):
+        children, places = trie.children(nodes)
+        expected, counts = trie.below(nodes)
+        assert children.tolist() == expected.tolist()
+        assert places.tolist() == np.repeat(np.arange(len(nodes)), counts).tolist()
+
+
 @fixed
 @given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
 def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> None:

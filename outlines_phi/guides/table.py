@@ -179,8 +179,8 @@ class Table:
 
         def spread() -> Tensor:
             live = np.frombuffer(allowed.classes, dtype=bool)
-            penalty = np.where(live, np.float32(0.0), np.float32(-math.inf))
-            return torch.from_numpy(penalty[allowed.partition.class_of]).to(device)
+            penalty = np.where(allowed.partition.where(live), np.float32(0.0), np.float32(-math.inf))
+            return torch.from_numpy(penalty).to(device)
 
         allowed = self.keep_within("live", state, remaining, build, lambda found: len(found.classes))
         return self.keep((str(device), allowed), DEAD, spread, lambda row: row.nbytes)
@@ -292,9 +292,9 @@ class Table:
             return self._kept.of(key, lambda: build(state, remaining), size)
 
     def _moves(self, state: int, remaining: int) -> Moves:
-        class_of = self.partition(state).class_of
-        tokens = np.flatnonzero(self.live_classes(state, remaining)[class_of])
-        return Moves(tokens, self.targets(state, remaining)[class_of[tokens]])
+        partition = self.partition(state)
+        tokens = np.flatnonzero(partition.where(self.live_classes(state, remaining)))
+        return Moves(tokens, self.targets(state, remaining)[partition.class_of[tokens]])
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""

@@ -40,6 +40,16 @@ class Between(State):
         return [min(map(self._places.size, self.positions), default=NEVER)]
 
     @cached_property
+    def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
+        """The bytes that the value begins with, where nothing but a value may come."""
+        if any(
+            place != END and isinstance(self._places.template.pieces[place], ByteAutomaton)
+            for place, _ in self.positions
+        ):
+            return None
+        return () if self.values is None else sorted(self.values[0].bytes)
+
+    @cached_property
     def is_end(self) -> bool:
         """Whether the text may end here."""
         return (END, 0) in self.positions

@@ -65,6 +65,9 @@ class Forest:
         self._pruned: dict[tuple[int, frozenset[int]], int] = {}
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
+        classes = np.full(len(vocabulary), NEVER, dtype=np.int32)
+        classes[vocabulary.eos_ids[0]] = EOS
+        self._none = Partition(classes, EOS + 1)
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Forest:
@@ -172,15 +175,16 @@ class Forest:
         """
 
         def make() -> Partition:
+            changes = [
+                (tokens.ids, np.arange(number, number + len(tokens.ids)) if each else number)
+                for tokens, number, each in more or base
+            ]
+            below = self._none
             if base and more:
-                class_of, placed = self.partition(base, (), size).class_of.copy(), more
-            else:
-                class_of, placed = np.full(len(self.vocabulary), NEVER, dtype=np.int32), [*base, *more]
-                class_of[self.vocabulary.eos_ids[0]] = EOS
-            for tokens, number, each in placed:
-                class_of[tokens.ids] = np.arange(number, number + len(tokens.ids)) if each else number
-            return Partition(class_of, size)
+                last = base[-1]
+                below = self.partition(base, (), last.number + (len(last.tokens.ids) if last.each else 1))
+            return Partition.changed(below, changes, size)
 
-        # The size of what is kept of a base does not matter.
-        key = tuple(base), tuple(more), size if more else 0
-        return self.keep(key, make, lambda found: found.class_of.nbytes)
+        key = tuple(base), tuple(more), size
+        # Its classes are made when they are asked for, and then take as much.
+        return self.keep(key, make, lambda found: 4 * len(self.vocabulary))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
@@ -210,7 +210,9 @@ def either(*formulas: Formula) -> Formula:
     return _joined(Or, FALSE, TRUE, formulas)
 
 
-def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, formulas: Iterable[Formula]) -> Formula:
+def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, formulas: Sequence[Formula]) -> Formula:
+    if len(formulas) == 1:
+        return formulas[0]
     found: dict[Formula, None] = {}
     for formula in formulas:
         found.update(dict.fromkeys(formula.formulas if isinstance(formula, join) else (formula,)))

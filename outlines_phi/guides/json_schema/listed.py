@@ -13,6 +13,9 @@ from .quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_
 from .sizes import NEVER
 from .strings import StringSet
 
+PLAIN = frozenset(map(ord, RAW_ASCII))
+"""The bytes that are a character each."""
+
 
 @final
 class Words:
@@ -180,6 +183,9 @@ class Listed(NamedTuple):
             return self._replace(state=state) if self.whole != self.words.without else None
         if self.low == self.high:
             return self._replace(state=state)
+        if not self.begun and byte in PLAIN:
+            place = self.words.following(self.low, self.high, self.depth).get(chr(byte))
+            return Listed(self.words, state, *place, self.depth + 1, b"") if place else self.moved(state)
         low, high, depth, begun = self.low, self.high, self.depth, self.begun + bytes([byte])
         if begun[0] == BACKSLASH and len(begun) > 2:
             begun = begun.lower()

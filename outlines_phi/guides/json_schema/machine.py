@@ -34,6 +34,8 @@ MOST_AROUND = 3
 BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
 
+NUMBERS = b"-0123456789"
+"""The bytes that numbers begin with."""
 
 AState = TypeVar("AState", bound=State)
 
@@ -366,7 +368,7 @@ class Value(State):
                     if kinds.literal(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
-        return self._number.edge(byte)
+        return self._number.edge(byte) if byte in NUMBERS else None
 
     @cached_property
     def _number(self) -> State:
@@ -377,7 +379,7 @@ class Value(State):
     def bytes(self) -> Sequence[int]:  # type: ignore[override]
         """The bytes that values of the right kinds begin with."""
         found = BEGINNINGS
-        for name, firsts in (("number", b"-0123456789"), ("string", b'"'), ("array", b"["), ("object", b"{")):
+        for name, firsts in (("number", NUMBERS), ("string", b'"'), ("array", b"["), ("object", b"{")):
             if not any(self._machine.kinds.may_be(name, goal) for goal in self._goals):
                 found = found.translate(None, firsts)
         return found

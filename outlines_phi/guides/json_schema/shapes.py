@@ -151,6 +151,15 @@ class ObjectShape:
     least: int = 0
     most: int | None = None
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """The hash of the parts: of hundreds of members it takes long, and is asked for many times."""
+        parts = self.members, self.required, self.absent, self.every, self.some, self.least, self.most
+        return hash(parts)
+
     def __and__(self, other: ObjectShape) -> ObjectShape:
         return ObjectShape.joined((self, other))
 
@@ -183,7 +192,9 @@ class ObjectShape:
         """Return what the value of a member of this name is."""
         if name in self.absent or self.most == 0:
             return FALSE
-        return both(self._values.get(name, TRUE), *(one.value for one in self.every if one.covers(name)))
+        own = self._values.get(name, TRUE)
+        others = [one.value for one in self.every if one.covers(name)]
+        return both(own, *others) if others else own
 
     @cached_property
     def _values(self) -> dict[str, Formula]:

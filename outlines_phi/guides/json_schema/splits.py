@@ -30,7 +30,7 @@ class Stay(NamedTuple):
 class Exit(NamedTuple):
     """Nodes of the trie at a closing quote: by which automaton it closes, and how many characters came before it."""
 
-    nodes: NDArray[np.int64]
+    nodes: NDArray[np.integer]
     place: int
     characters: int
 
@@ -83,37 +83,38 @@ class Split:
         self._rests[key] = self._forest.joined(nodes)
         return self._rests[key]
 
-    def _spread(self, nodes: NDArray[np.int64]) -> None:
+    def _spread(self, nodes: NDArray[np.integer]) -> None:
         """Walk the trie level by level."""
         trie, automata = self._forest.trie, [automaton for automaton, _ in self._begun]
-        at = np.array([[state] for _, state in self._begun]).repeat(len(nodes), axis=1)
+        at = [np.full(len(nodes), state) for _, state in self._begun]
         count = np.zeros(len(nodes), dtype=np.int64)
-        stays: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
-        closed: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        stays: list[list[NDArray[Any]]] = []
+        closed: list[list[NDArray[Any]]] = []
         while len(nodes):
-            children, per_node = trie.below(nodes)
-            above = np.repeat(np.arange(len(nodes)), per_node)
-            byte, count = trie.byte[children], count[above]
-            at = np.array([one.steps(at[k, above], byte) for k, one in enumerate(automata)])
-            ended = np.array([one.closed(at[k]) for k, one in enumerate(automata)])
-            closing = ended.any(0)
+            nodes, above = trie.children(nodes)
+            byte, count = trie.byte[nodes], count[above]
+            at = [one.steps(states.take(above), byte) for one, states in zip(automata, at, strict=True)]
+            ended = [one.closed(states) for one, states in zip(automata, at, strict=True)]
+            closing = np.logical_or.reduce(ended)
             if closing.any():
-                closed.append((children[closing], ended[:, closing].argmax(0), count[closing]))
-            inside = (at != DEAD).any(0) & ~closing
-            nodes, at, count = children[inside], at[:, inside], count[inside]
+                place = np.argmax([one[closing] for one in ended], axis=0)
+                closed.append([nodes[closing], place, count[closing]])
+            alive = np.logical_or.reduce([states != DEAD for states in at])
+            inside = np.flatnonzero(alive & ~closing)
+            nodes, count, *at = (array.take(inside) for array in (nodes, count, *at))
             if self._counted:
                 count = count + (at[-1] == automata[-1].start)
-            here = trie.is_end[nodes]
-            stays.append((nodes[here], at[:, here], count[here]))
+            here = np.flatnonzero(trie.is_end[nodes])
+            stays.append([array.take(here) for array in (nodes, count, *at)])
         if stays:
-            nodes, at, count = (np.concatenate(arrays, axis=-1) for arrays in zip(*stays, strict=True))
-            for members in _groups(np.concatenate([at, count[None]])):
+            nodes, count, *at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
+            for members in _groups([*at, count]):
                 ids, _ = trie.ending(nodes[members])
-                states = tuple(at[:, members[0]].tolist())
+                states = tuple(int(one[members[0]]) for one in at)
                 self.stays.append(Stay(Tokens(ids), states, int(count[members[0]])))
         if closed:
             nodes, place, count = (np.concatenate(arrays) for arrays in zip(*closed, strict=True))
-            for members in _groups(np.stack([place, count])):
+            for members in _groups([place, count]):
                 self.exits.append(Exit(nodes[members], int(place[members[0]]), int(count[members[0]])))
 
 
@@ -144,21 +145,30 @@ def _run(forest: Forest, blanks: ByteAutomaton, state: int, node: int) -> Run:
         stays.append((nodes[here], at[here]))
     found: list[tuple[Tokens, int]] = []
     nodes, at = (np.concatenate(arrays) for arrays in zip(*stays, strict=True))
-    for members in _groups(at[None]):
+    for members in _groups([at]):
         found.append((Tokens(trie.ending(nodes[members])[0]), int(at[members[0]])))
     after = np.sort(np.concatenate(behind))
     return Run(found, forest.pruned(forest.joined(after), WHITE) if len(after) else None)
 
 
-def _groups(rows: NDArray[Any]) -> list[NDArray[np.int64]]:
+def _groups(rows: Sequence[NDArray[Any]]) -> list[NDArray[np.int64]]:
     """Return the places of each distinct column."""
-    if not rows.shape[1]:
+    if not len(rows[0]):
         return []
-    code = np.zeros(rows.shape[1], dtype=np.int64)
-    for row in rows:
-        code = code * (int(row.max()) + 1) + row
-        if len(rows) > 3:
-            code = np.unique(code, return_inverse=True)[1]
-    order = np.argsort(code, kind="stable")
+    code = np.zeros(len(rows[0]), dtype=np.int64)
+    for row in filter(np.any, rows):
+        code = _ranks(code * (int(row.max()) + 1) + row)
+    # Numbers of sixteen bits are sorted in a fraction of the time.
+    order = np.argsort(code.astype(np.uint16) if code.max() < 1 << 16 else code, kind="stable")
     cuts = np.flatnonzero(np.diff(code[order], prepend=-1)).tolist()
     return [order[a:b] for a, b in zip(cuts, [*cuts[1:], len(order)], strict=True)]
+
+
+def _ranks(code: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each number among the distinct ones."""
+    most = int(code.max())
+    if most > 16 * len(code):
+        return np.unique(code, return_inverse=True)[1]
+    there = np.zeros(most + 1, dtype=bool)
+    there[code] = True
+    return (np.cumsum(there) - 1)[code]

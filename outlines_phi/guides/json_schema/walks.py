@@ -102,7 +102,7 @@ class Walks:
                 self._blanks(walk, state, node)
             elif isinstance(state, (Text, Key)):
                 self._string(walk, state, node)
-            elif isinstance(state, Between):
+            elif isinstance(state, Between) and state.bytes is None:
                 self._between(walk, state, node)
             else:
                 if state.ends is not None:
