@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from .formula import Formula, both
+from .maker import Maker
 from .objects import Object, by_goal
 from .seen import NOTHING, Seen, value_of
 from .shapes import ArrayShape
 from .sizes import NEVER
 from .states import BEGINNINGS, BLANK, WHITE, Edge, Pending, State
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 @final
@@ -24,7 +22,7 @@ class Array(State):
     close = 0x5D
 
     def __init__(
-        self, machine: Machine, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool, seen: Seen = NOTHING
+        self, machine: Maker, goals: tuple[tuple[ArrayShape, ...], ...], begun: bool, seen: Seen = NOTHING
     ) -> None:
         super().__init__()
         self._machine, self._goals, self._begun, self._seen = machine, goals, begun, seen

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
 from ...errors import UnsupportedError
 from .formula import Formula
+from .maker import BeforeValue, Maker
 from .sizes import NEVER
 from .states import Edge, State
 from .template import END, Template
-
-if TYPE_CHECKING:
-    from .machine import Machine, Value
 
 Position: TypeAlias = tuple[int, int]
 """A piece of the template, and a state of its automaton; 0 before a value, and at the end."""
@@ -31,7 +29,7 @@ class Between(State):
     :func:`refuse_clashes` sees to: it would take two stacks.
     """
 
-    def __init__(self, machine: Machine, places: Places, positions: frozenset[Position]) -> None:
+    def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
         super().__init__()
         self._machine, self._places, self.positions = machine, places, positions
 
@@ -70,7 +68,7 @@ class Between(State):
         return self._machine.between(positions) if positions else None
 
     @cached_property
-    def values(self) -> tuple[Value, Sequence[Between]] | None:
+    def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
         """The state before the value that may come, and those after it."""
         machine, template = self._machine, self._places.template
         cells = machine.cells(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from .listed import Listed
+from .maker import Maker
 from .quoting import QUOTE
 from .quoting import members as names_of
 from .scalars import Spelled, begun
@@ -15,9 +16,6 @@ from .shapes import ObjectShape
 from .sizes import NEVER
 from .states import BLANK, WHITE, Edge, State
 from .strings import StringSet
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 class Members(NamedTuple):
@@ -41,7 +39,7 @@ class Members(NamedTuple):
     begun: bool
 
     @classmethod
-    def of(cls, machine: Machine, goals: Sequence[Sequence[ObjectShape]]) -> Members:
+    def of(cls, machine: Maker, goals: Sequence[Sequence[ObjectShape]]) -> Members:
         """Return an object that begins."""
         valued = dict.fromkeys(name for goal in goals for shape in goal for name, _ in shape.members)
         names = tuple(valued | dict.fromkeys(name for goal in goals for shape in goal for name in shape.names()))
@@ -59,7 +57,7 @@ class Object(State):
 
     close = 0x7D
 
-    def __init__(self, machine: Machine, members: Members) -> None:
+    def __init__(self, machine: Maker, members: Members) -> None:
         super().__init__()
         self._machine, self._members = machine, members
         self.bytes = (b"}," if members.begun else b'}"') + BLANK
@@ -202,7 +200,7 @@ class Key(State):
         The names that it may become.
     """
 
-    def __init__(self, machine: Machine, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
+    def __init__(self, machine: Maker, members: Object, text: bytes | None, names: tuple[Named, ...]) -> None:
         super().__init__()
         self._machine, self._members, self.text, self.names = machine, members, text, names
 
@@ -268,7 +266,7 @@ class Colon(State):
 
     bytes = b":"
 
-    def __init__(self, machine: Machine, members: Object, name: str) -> None:
+    def __init__(self, machine: Maker, members: Object, name: str) -> None:
         super().__init__()
         self._machine, self._members, self._name = machine, members, name
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 from ...automaton import DEAD, ByteAutomaton
 from .composed import Composed
 from .listed import Listed, Words
+from .maker import Maker
 from .quoting import free
 from .sizes import NEVER
 from .states import Edge, State
 from .strings import Interval, StringSet
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 @final
 class Literal(State):
     """Within true, false or null."""
 
-    def __init__(self, machine: Machine, rest: bytes, outcome: int, outcomes: int) -> None:
+    def __init__(self, machine: Maker, rest: bytes, outcome: int, outcomes: int) -> None:
         super().__init__()
         self._machine = machine
         self._rest, self._outcome, self._outcomes = rest, outcome, outcomes
@@ -44,7 +42,7 @@ class Number(State):
 
     bytes = b"-0123456789.eE+"
 
-    def __init__(self, machine: Machine, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> None:
+    def __init__(self, machine: Maker, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> None:
         super().__init__()
         self._machine, self._automata, self._at = machine, automata, at
 
@@ -165,7 +163,7 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
 class Text(State):
     """Within a string."""
 
-    def __init__(self, machine: Machine, spelled: tuple[Spelled | None, ...]) -> None:
+    def __init__(self, machine: Maker, spelled: tuple[Spelled | None, ...]) -> None:
         super().__init__()
         self._machine, self.spelled = machine, spelled
 

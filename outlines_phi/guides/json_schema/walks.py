@@ -13,12 +13,13 @@ from .between import Between
 from .composed import Composed
 from .forest import Forest, Tokens
 from .listed import Listed
-from .machine import Blank, Machine
+from .machine import Machine
 from .objects import Key
 from .scalars import Counted, Spelled, Text, Walked
 from .splits import Split, run_of
 from .stack import Configuration, Stack
 from .states import Edge, Pending, State
+from .value import Blank
 
 MOST_WALKS = 50_000
 """Walks of one guide that are kept."""
