@@ -34,16 +34,16 @@ from benchmarks import report
 from outlines_phi.errors import BudgetError, FidelityWarning
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.plugin.languages import QUESTION, STORY, SUITE
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.model import PhiTransformers
 from outlines_phi.plugin.options import CallOptions
-from outlines_phi.plugin.processor import MaskLogitsProcessor
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
+from outlines_phi.suite.languages import QUESTION, STORY, SUITE
 
 PAGE = Path(__file__).parent.parent / "docs" / "auto.md"
 COLUMNS = (

@@ -23,10 +23,10 @@ from benchmarks.bans.cases import Case, random_case, roles, tactics
 from benchmarks.bans.methods import Law
 from benchmarks.report import Report
 from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_variation
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.lookahead import LookaheadPhi
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import sampler_for
 

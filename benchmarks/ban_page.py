@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.ban_laws import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
-from outlines_phi.fidelity.plots import COLORS, FAINT, INK, figure_class, png
+from outlines_phi.fidelity.render.plots import COLORS, FAINT, INK, figure_class, png
 
 PAGE = Path(__file__).parent.parent / "docs" / "banned-phrases.md"
 PICTURE = PAGE.parent / "images" / "banned-phrases.png"

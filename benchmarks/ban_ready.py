@@ -23,12 +23,12 @@ from benchmarks.bans.lists import phrases
 from benchmarks.compile import forget_peak, peak_megabytes
 from benchmarks.report import Report
 from benchmarks.tekken import tekken_vocabulary
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.guide import UNREACHABLE
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
-from outlines_phi.trie import Trie
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.trie import Trie
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 OPTIONS: dict[str, dict[str, bool]] = {
     "as given": {},

@@ -16,15 +16,15 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.report import Report
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.lookahead import LookaheadPhi
-from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PHRASES = {1: ("abc", 1), 4: ("abc", 3), 32: ("abcdef", 6)}
 """A phrase with so many spellings, and the most letters of a token: all its parts up to that length are tokens."""

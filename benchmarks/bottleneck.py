@@ -33,22 +33,22 @@ from rich.progress import track
 import outlines_phi
 from benchmarks.auto import PROMPT, Stalled
 from benchmarks.report import Report
-from outlines_phi.fidelity.languages import of_canonical
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.frontier import grow
-from outlines_phi.phi.frozen import FrozenDPPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.phi.store import TreeStore
-from outlines_phi.sampling.adaptive import MASK, AdaptiveTrajectories, doubling
+from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.estimators.learned import LearnedPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.exact import prepare
+from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTrajectories, doubling
+from outlines_phi.sampling.rejection.exact import prepare
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
+from outlines_phi.suite.brackets import of_canonical
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)

@@ -26,7 +26,7 @@ from benchmarks.schemas import SCHEMAS, pattern
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
-from outlines_phi.trie import Trie
+from outlines_phi.vocabulary.trie import Trie
 
 # Outlines does not come back from these (2^N in the number of repeats), so it has no column.
 CLIFFS = {

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable
 
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 NAMES = ("name", "total", "index", "user", "items", "count", "price", "lower", "upper", "result", "buffer", "shift")
 WORDS = ("green tea", "Lisbon", "a long walk by the sea", "Nora", "open on Sunday", "Zürich", "x = 1", "")

@@ -44,14 +44,14 @@ from benchmarks.report import Report
 from outlines_phi.drafting.model import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.sampling.drafted import Pen
+from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative import SpeculativeSampler
-from outlines_phi.sampling.verify import Chains, Laws, Proposals, verify
+from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals, verify
+from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
+from outlines_phi.sampling.speculative.step import Pen
 from outlines_phi.settings import SamplingSettings
 
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")

@@ -18,15 +18,15 @@ import typer
 import outlines_phi
 from benchmarks.report import RESULTS, surroundings
 from outlines_phi.cli.fidelity import run
-from outlines_phi.fidelity.cells import Cell
-from outlines_phi.fidelity.grid import LEGEND, Grid, Heading, distance, worth
-from outlines_phi.fidelity.plots import png
-from outlines_phi.fidelity.scatter import draw_grid
+from outlines_phi.fidelity.render.plots import png
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.fidelity import Suite
-from outlines_phi.plugin.languages import SUITE
-from outlines_phi.plugin.methods import methods
 from outlines_phi.settings import SamplingSettings
+from outlines_phi.suite.cells import Cell
+from outlines_phi.suite.grid import LEGEND, Grid, Heading, distance, worth
+from outlines_phi.suite.languages import SUITE
+from outlines_phi.suite.methods import methods
+from outlines_phi.suite.run import Suite
+from outlines_phi.suite.scatter import draw_grid
 
 PAGE = Path(__file__).parent.parent / "docs" / "fidelity.md"
 PICTURE = PAGE.parent / "images" / "fidelity.png"

@@ -30,11 +30,11 @@ from benchmarks.report import Report
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.guide import DEAD, UNREACHABLE
 from outlines_phi.guides.table import Table
-from outlines_phi.trie import Trie
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.trie import Trie
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 MANY = 200
 """Rules of the largest grammar, which has no documents."""
@@ -100,7 +100,7 @@ class LLGuidance(Engine):
         super().__init__(vocabulary)
         import llguidance.numpy
 
-        from outlines_phi.guides.foreign.llguidance import LLGuidance as Wrapped
+        from outlines_phi.guides.engines.llguidance import LLGuidance as Wrapped
 
         self.package, self.tokenizer = llguidance, Wrapped(vocabulary)._tokenizer
         self.mask = llguidance.numpy.allocate_token_bitmask(1, len(vocabulary))
@@ -129,7 +129,7 @@ class XGrammar(Engine):
         super().__init__(vocabulary)
         import xgrammar
 
-        from outlines_phi.guides.foreign.xgrammar import XGrammar as Wrapped
+        from outlines_phi.guides.engines.xgrammar import XGrammar as Wrapped
 
         self.package, self.compiler = xgrammar, Wrapped(vocabulary)._compiler
         self.mask = xgrammar.allocate_token_bitmask(1, len(vocabulary))

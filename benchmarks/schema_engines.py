@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from outlines_phi.errors import EmptyLanguageError, OutlinesPhiError, SchemaWarning
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.trie import Trie
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.trie import Trie
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 CLOSING = (b'"', b"}", b"]")
 """Tokens that a text often comes nearer to its end by."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.compile import forget_peak, peak_megabytes
 from benchmarks.schema_engines import Refused, SchemaEngine
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 SPELLINGS: dict[str, dict[str, Any]] = {
     "spaced": {},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 FILE = "tekken_240911.json"
 EOS = 2  # </s>, in every version of Tekken

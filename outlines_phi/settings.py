@@ -20,7 +20,7 @@ from transformers.generation.logits_process import (
 
 from .errors import UnsupportedError
 from .numerics.checks import is_count, is_number, shown
-from .vocabulary import Vocabulary
+from .vocabulary.vocabulary import Vocabulary
 
 
 @final

@@ -11,13 +11,13 @@ from outlines_phi.fidelity.divergence import ChiSquare
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.grammar.guide import CFGGuide
-from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c", "cc", "x", "aa", "(", ")", "()"], 0)
 PROMPT = (1, 2)

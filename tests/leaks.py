@@ -14,9 +14,9 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from outlines_phi.guides.banned import BannedPhrases
+from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BROKEN = re.compile("[\udc80-\udcff]")
 

@@ -20,7 +20,7 @@ from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
 from benchmarks.schema_engines import Ours
 from benchmarks.schema_trials import Speller, Trial, tried
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 NEEDS_TEKKEN = pytest.mark.skipif(find_spec("mistral_common") is None, reason="the vocabulary is in mistral-common")
 GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")

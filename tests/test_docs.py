@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outlines_phi.phi.exact import ExactPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.plugin.options import ESTIMATORS, USED
 
 ROOT = Path(__file__).parent.parent

@@ -10,15 +10,15 @@ from functools import cached_property
 import numpy as np
 
 import outlines_phi
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .texts import Ids, Text, every_text
 

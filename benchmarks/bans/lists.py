@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 SHORTEST, LONGEST = 5, 40
 """Bytes of a phrase."""

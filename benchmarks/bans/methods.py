@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers.generation.logits_process import NoBadWordsLogitsProcessor
 
-from outlines_phi.phi.window import LEAST_SURVIVAL
+from outlines_phi.phi.tree.window import LEAST_SURVIVAL
 
 from .texts import Ids, Text
 

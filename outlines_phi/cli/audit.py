@@ -12,15 +12,15 @@ from rich.console import Console
 from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.audit import AuditReport
 from ..plugin.audit import audit as measure
+from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
-from ..plugin.output_types import to_language
-from ..plugin.processor import MaskLogitsProcessor
-from .ban import read_ban
+from ..plugin.types.output_types import to_language
 from .bar import Quiet, bar
 from .ending import Debug, note
-from .model import BUNDLED, check_chats, load
-from .options import (
+from .inputs.ban import read_ban
+from .inputs.model import BUNDLED, check_chats, load
+from .inputs.options import (
     Ban,
     BanAcrossPrompt,
     BanFile,
@@ -44,9 +44,9 @@ from .options import (
     Type,
     keywords,
 )
-from .output_type import read_output_type
-from .prompts import Prompt, model_input, read_prompts
-from .saved import audit_saved
+from .inputs.output_type import read_output_type
+from .inputs.prompts import Prompt, model_input, read_prompts
+from .results.saved import audit_saved
 from .tables import print_audit
 
 SUFFIXES = (".md", ".html", ".json", ".png")

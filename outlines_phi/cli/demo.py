@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from ..fidelity.certified import CertifiedLaw, certified_law
-from ..fidelity.page import write_page
-from ..fidelity.plots import draw_reports
+from ..fidelity.render.page import write_page
+from ..fidelity.render.plots import draw_reports
 from ..fidelity.report import Report, Sample, compare
 from ..lm import bundled
 from ..plugin.generator import Generator

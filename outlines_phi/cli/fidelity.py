@@ -14,20 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UnsupportedError
-from ..fidelity.cells import Cell
-from ..fidelity.files import write_atomically
-from ..fidelity.grid import COLUMNS, LEGEND, Grid, Heading, row
-from ..fidelity.plots import png
-from ..fidelity.scatter import draw_grid
-from ..plugin.fidelity import Suite
-from ..plugin.languages import QUICK, SUITE, Language, own
-from ..plugin.methods import methods
+from ..fidelity.render.files import write_atomically
+from ..fidelity.render.plots import png
 from ..plugin.options import CallOptions
+from ..suite.cells import Cell
+from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, row
+from ..suite.languages import QUICK, SUITE, Language, own
+from ..suite.methods import methods
+from ..suite.run import Suite
+from ..suite.scatter import draw_grid
 from ..version import __version__
 from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
-from .model import BUNDLED, check_chats, load
-from .options import (
+from .inputs.model import BUNDLED, check_chats, load
+from .inputs.options import (
     Device,
     DtypeOption,
     File,
@@ -45,8 +45,8 @@ from .options import (
     Type,
     keywords,
 )
-from .output_type import read_output_type
-from .prompts import model_input, read_prompts
+from .inputs.output_type import read_output_type
+from .inputs.prompts import model_input, read_prompts
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 """What is written to the folder of the results."""

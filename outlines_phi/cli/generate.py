@@ -14,29 +14,26 @@ from typing import Annotated, Any, final
 import typer
 
 from ..errors import UnsupportedError
-from ..guides.banned import BannedPhrases
+from ..guides.phrases.banned import BannedPhrases
 from ..numerics.checks import counted
-from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.exact import ExactPhi
-from ..phi.lookahead import LookaheadPhi
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.lookahead import LookaheadPhi
 from ..plugin.bans import corrected_as
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import ESTIMATORS, UNCHOSEN, CallOptions, Unset, proposing
-from ..plugin.output_types import to_language
+from ..plugin.types.output_types import to_language
 from ..sampling.draw import Guarantee
 from ..sampling.draws import DrawCounts
 from ..sampling.sampler import Request
-from ..sampling.smc import SMC
-from . import journal
-from .ban import read_ban
+from ..sampling.smc.smc import SMC
 from .bar import Quiet, bar
-from .batches import Batches, Outcome
-from .draft import read_draft
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
-from .journal import Journal, Saved
-from .model import BUNDLED, check_chats, identity, load
-from .options import (
+from .inputs.ban import read_ban
+from .inputs.draft import read_draft
+from .inputs.model import BUNDLED, check_chats, identity, load
+from .inputs.options import (
     Ban,
     BanAcrossPrompt,
     BanFile,
@@ -69,10 +66,13 @@ from .options import (
     Type,
     keywords,
 )
-from .output_type import read_output_type
-from .prompts import read_prompts
-from .records import draw_records, error_record
-from .run import Run
+from .inputs.output_type import read_output_type
+from .inputs.prompts import read_prompts
+from .results import journal
+from .results.batches import Batches, Outcome
+from .results.journal import Journal, Saved
+from .results.records import draw_records, error_record
+from .results.run import Run
 
 SHOWN = 5
 """Banned phrases whose attempts are told, at most."""

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ..fidelity.audit import AuditReport
 from ..fidelity.bias import Bias
+from ..fidelity.render.summary import Section, bias_section, number, sections, verdict
 from ..fidelity.report import WHOLE, Report, View, label
-from ..fidelity.summary import Section, bias_section, number, sections, verdict
 
 ROWS = 12
 """Values of a field that are listed."""

@@ -17,21 +17,21 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UnsupportedError
-from ..guides.grammar.finding import Verdict
 from ..guides.grammar.library import NAMES
-from ..guides.grammar.reader import read_grammar
-from ..guides.grammar.subject import Subject
-from ..guides.grammar.verify import CHECKS, DEPTH, MOST, Check, Verification
-from ..guides.grammar.verify import verify as run_checks
+from ..guides.grammar.notation.reader import read_grammar
 from ..lm import bundled
 from ..numerics.checks import counted
-from ..plugin.json_text import JSONText
-from ..plugin.output_types import GrammarText, to_language
-from ..vocabulary import Vocabulary
+from ..plugin.types.json_text import JSONText
+from ..plugin.types.output_types import GrammarText, to_language
+from ..verification.finding import Verdict
+from ..verification.subject import Subject
+from ..verification.verify import CHECKS, DEPTH, MOST, Check, Verification
+from ..verification.verify import verify as run_checks
+from ..vocabulary.vocabulary import Vocabulary
 from .ending import FAILED, Debug
-from .model import BUNDLED
-from .options import RegexOption, Schema, Type
-from .output_type import read_grammar_text, read_output_type
+from .inputs.model import BUNDLED
+from .inputs.options import RegexOption, Schema, Type
+from .inputs.output_type import read_grammar_text, read_output_type
 
 COLORS = {
     Verdict.PROVED: "green",

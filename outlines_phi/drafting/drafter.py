@@ -13,9 +13,9 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..guides.guide import DEAD
 from ..guides.table import Table
-from ..phi.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 
 
 @final

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automaton import DEAD, ByteAutomaton
+from ..automata.automaton import DEAD, ByteAutomaton
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DONE, UNREACHABLE, Guide
-from ..trie import Trie
+from ..vocabulary.trie import Trie
 
 BLANKS = b" \t\n\r"
 """What may be optional between the parts of a format."""

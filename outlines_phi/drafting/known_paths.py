@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..guides.guide import DEAD, DONE
-from ..phi.tree import BoundsTree, Node
+from ..phi.tree.tree import BoundsTree, Node
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site
 from .written import WrittenDrafting
 

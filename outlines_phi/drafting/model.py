@@ -15,7 +15,7 @@ from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..numerics.inverse_cdf import columns_at
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 from .drafter import Draft, Drafter, DraftRun, LawfulDrafting, Site
 
 WASTE = 1024

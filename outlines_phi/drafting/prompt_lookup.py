@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
-from ..partition import EOS
+from ..vocabulary.classes import EOS
 from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
 
 WORD = re.compile(rb"\s*[\w\x80-\xff]+")

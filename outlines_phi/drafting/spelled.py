@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from ..fewest_tokens import fewest_tokens
+from ..vocabulary.fewest_tokens import fewest_tokens
 from .drafter import Draft, Drafting, DraftRun, Site
 from .forced_texts import BLANK, ForcedTexts, forced_texts
 

@@ -12,11 +12,9 @@ from typing import Any, final
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..numerics.checks import check_fits, counted
-from ..phi.evidence import Evidence
+from ..phi.tree.evidence import Evidence
 from ..settings import SamplingSettings
-from . import summary
 from .bias import measure
-from .files import write_atomically
 from .findings import Finding, Findings
 from .losses import (
     ENOUGH,
@@ -27,8 +25,10 @@ from .losses import (
     losses,
     step_places,
 )
-from .page import audit_page
-from .plots import audit_figure, png
+from .render import summary
+from .render.files import write_atomically
+from .render.page import audit_page
+from .render.plots import audit_figure, png
 from .traces import Trace, tree_bounds
 
 WIDE = 0.5

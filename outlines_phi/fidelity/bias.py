@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..numerics.weights import effective_size, log_mean, scaled
-from ..phi.evidence import Evidence
+from ..phi.tree.evidence import Evidence
 from .intervals import Interval, lower_limit, unit_interval
 
 Limit: TypeAlias = Callable[[float], float]

@@ -8,7 +8,7 @@ from typing import final
 
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..phi.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 from .probabilities import probabilities
 

@@ -12,13 +12,13 @@ from torch import Tensor
 from ..errors import BudgetError
 from ..guides.table import Table
 from ..lm.watch import limited
-from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
 from ..phi.estimator import Estimate, Need, ProposalPhi
-from ..phi.evaluator import Evaluator
-from ..phi.exact import ExactPhi
+from ..phi.estimators.exact import ExactPhi
 from ..phi.run import Prefixes, Run
-from ..phi.short import expand_towards
-from ..phi.tree import BoundsTree, Node
+from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together
+from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.preexpand import expand_towards
+from ..phi.tree.tree import BoundsTree, Node
 
 
 @final

@@ -13,12 +13,12 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, current, follow
-from ..phi.enumerate import FINITE_PREFIXES, enumerate_together
-from ..phi.evaluator import Evaluator
-from ..phi.possibility import refuse_impossible
-from ..phi.short import expand_towards
-from ..phi.spellings import Place, Spelled, Undecided, spelled
-from ..phi.tree import BoundsTree
+from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together
+from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.possibility import refuse_impossible
+from ..phi.tree.preexpand import expand_towards
+from ..phi.tree.text_masses import Place, Spelled, Undecided, spelled
+from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 from .groups import Group, grouped, key
 

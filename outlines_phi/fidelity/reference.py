@@ -20,7 +20,7 @@ from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..phi.branches import Branches
 from ..phi.estimator import Estimate, ProposalPhi
-from ..phi.local import LocalPhi
+from ..phi.estimators.local import LocalPhi
 from ..phi.run import Prefixes, Run
 from ..settings import SamplingSettings
 

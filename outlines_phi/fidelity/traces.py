@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 
 ROUNDING = 1e-15
 """Relative to a node's legal mass: more than the rounding of the sums below, so that an upper bound stays one."""

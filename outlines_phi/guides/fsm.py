@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index
 
-from ..automaton import ByteAutomaton
+from ..automata.automaton import ByteAutomaton
+from ..automata.lift import FIRST, lift
+from ..automata.reachability import distances
+from ..automata.transformations import Transformations
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
-from ..lift import FIRST, lift
 from ..numerics.checks import check_kind
-from ..partition import EOS, NEVER, Partition
-from ..reachability import distances
-from ..transformations import Transformations
-from ..vocabulary import Vocabulary, check_vocabulary
-from .banned import BannedPhrases
+from ..vocabulary.classes import EOS, NEVER, Partition
+from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
+from .phrases.banned import BannedPhrases
 
 _DENSE = 1 << 28
 """The largest number of entries of a dense table that is made."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UnsupportedError
-from ..partition import Partition
-from ..vocabulary import Vocabulary
-from .banned import BannedPhrases
+from ..vocabulary.classes import Partition
+from ..vocabulary.vocabulary import Vocabulary
+from .phrases.banned import BannedPhrases
 
 DEAD = 0
 """The state from which nothing in the language can be reached."""

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index
 
-from ..automaton import ByteAutomaton
+from ..automata.automaton import ByteAutomaton
+from ..automata.transformations import Transformations
 from ..errors import VocabularyError
-from ..transformations import Transformations
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 
 State = int | frozenset[tuple[int, int]]
 """A state of the engine, or one between the two bytes of a pair: known by its transitions."""

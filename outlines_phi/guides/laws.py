@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..automaton import ByteAutomaton
-from ..partition import EOS, NEVER
-from ..vocabulary import Vocabulary
+from ..automata.automaton import ByteAutomaton
+from ..vocabulary.classes import EOS, NEVER
+from ..vocabulary.vocabulary import Vocabulary
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 

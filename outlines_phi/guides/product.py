@@ -1,226 +1,282 @@
-"""What is left of free text, or of an output type, without banned phrases."""
+"""What a guide allows, without certain phrases: the product of the two, state by state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeAlias
+import heapq
+import threading
+from functools import lru_cache
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automaton import DEAD, ByteAutomaton
-from ..errors import EmptyLanguageError
-from ..matcher import PhraseMatcher
-from ..vocabulary import Vocabulary
-from .banned import BannedPhrases
-from .culprits import culprits, some_of
-from .foreign.guide import EngineGuide
-from .fsm import FSMGuide
-from .guide import DONE, UNREACHABLE, Guide
-from .pairs import ProductGuide
-from .phrases import PhraseGuide
-from .regex import compile_regex
+from ..automata.lift import FIRST
+from ..errors import UnsupportedError, VocabularyError
+from ..vocabulary.classes import EOS, NEVER, Partition, refine
+from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from .phrases.banning import BanningGuide
+from .phrases.guide import PhraseGuide
 from .shortest import ShortestTexts
-from .straddling import depends_on_prompt, inside_word, least_context
 
-PRODUCT_STATES, OWN_STATES = 1_000, 20_000
-"""The most states of a product byte by byte: with all phrases, and with those that the output type writes by itself."""
+SEARCHED = 5_000
+"""How many pairs of states are looked at to find an end from one pair before that is given up."""
 
-Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
-"""States and bytes to the states after them."""
+_UNKNOWN, _BLOCKED = -1, -2
+"""``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
-_ROUNDS = 16
-"""How often the phrases are collected that an output type writes by itself."""
+_SHOWN = 20
+"""How many bytes of a prompt a message shows."""
+
+_ROWS, _BASES, _PARTITIONS = 32, 128, 16
+"""How many rows, transitions of left states, and refined partitions are kept."""
 
 
-def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:
-    """Return the guide of free text without the phrases.
+class _Base(NamedTuple):
+    """The transitions of a left state beside the start of a text on the right.
 
-    Raises
-    ------
-    EmptyLanguageError
-        No character can be written, so only the empty text is left, or bytes that no text begins with; names phrases that do this
-        alone, and none too many of a few.
+    Attributes
+    ----------
+    partition
+        The classes of both.
+    counts
+        ``int64[G]``: how many tokens each has.
+    left_targets, targets
+        The next left state of each left class, and ``int32[G]``, the next pair of each class; that of EOS is left out.
     """
-    guide = PhraseGuide(vocabulary, phrases)
-    if _writes(guide):
-        return guide
-    few = culprits(phrases, lambda some: not _writes(PhraseGuide(vocabulary, some)))
-    raise EmptyLanguageError(
-        f"the banned phrases leave no text but the empty one: tokens of the vocabulary write no character without {few.listed}. "
-        "Ban less of them."
-    )
+
+    partition: Partition
+    counts: NDArray[np.int64]
+    left_targets: NDArray[np.integer]
+    targets: NDArray[np.int32]
 
 
-def banned(left: Guide, phrases: BannedPhrases) -> Guide:
-    """Return the guide of what ``left`` allows without the phrases.
+@final
+class ProductGuide(BanningGuide):
+    """The token sequences of a guide whose bytes hold no banned phrase, whatever the size of both.
 
-    The machine of the phrases is multiplied in byte by byte where ``left`` is lifted from a byte automaton and the product stays
-    small. Dead ends are trimmed then and a step costs nothing more. That is all where no prompt can have begun a phrase that a text
-    of ``left`` goes on with. Else, and where the product is large, the guide is a :class:`ProductGuide`, which makes its rows as
-    they are asked for. What an engine of another package allows is read together with the phrases, prefix by prefix.
+    A state is a pair, numbered when a row first leads to it, so memory grows with the pairs that were met. Of a row, all that does
+    not depend on what is pending is shared by the pairs with the same left state. A pair is live if and only if an end can be
+    reached from it; so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
+    looked for along a shortest one of the left guide first, which nearly always holds no phrase, and else best first with the
+    left guide's ``far_from_end`` as the bound (A*; Hart, Nilsson, Raphael 1968).
+
+    When a guide is pickled, the copy numbers its states anew.
+
+    Parameters
+    ----------
+    left
+        What is allowed.
+    right
+        Free text without the phrases, over the same vocabulary.
 
     Raises
     ------
-    EmptyLanguageError
-        Nothing is left; names phrases that do this alone, and none too many of a few, and a text that they rule out.
+    VocabularyError
+        The two are of different vocabularies.
     UnsupportedError
-        It is not known within a large effort whether anything is left.
+        From what needs ``min_tokens``: :data:`SEARCHED` pairs did not tell whether a text can be finished.
     """
-    guide = _without(left, phrases)
-    if guide is not None:
-        return guide
-    few = culprits(phrases, lambda some: _without(left, some) is None)
-    text = ShortestTexts(left).text(left.start)
-    found = PhraseGuide(left.vocabulary, few).first_in(b"", text)
-    verb, them = ("leaves", "it") if len(few) == 1 else ("leave", "one of them")
-    raise EmptyLanguageError(
-        f"the banned phrases leave nothing of the output type: {few.listed} alone {verb} no text of it. The shortest, "
-        f"{text.decode(errors='replace')!r}, holds {found}. Take {them} off the list, or change the output type."
-    )
 
+    def __init__(self, left: Guide, right: PhraseGuide) -> None:
+        if left.vocabulary.fingerprint != right.vocabulary.fingerprint:
+            raise VocabularyError("guides of two vocabularies cannot be intersected; build both for the same model")
+        self.left, self.right = left, right
+        self.vocabulary, self.phrases, self.open = left.vocabulary, right.phrases, left.open
+        self._number: dict[int, int] = {}
+        self._left_number: dict[int, int] = {}
+        self._lefts: list[int] = []
+        # The pairs by number, and min_tokens of each as far as it is known.
+        self._pairs = np.array([[DEAD, DEAD, UNREACHABLE], [DONE, DONE, 0]], dtype=np.int64)
+        self._shortest = ShortestTexts(left)
+        self._lock = threading.RLock()
+        self._recent_row = lru_cache(_ROWS)(self._row)
+        self._recent_base = lru_cache(_BASES)(self._base)
+        self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.root))
+        self.start = self._pair(left.start, right.start)
 
-def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
-    """Return the guide of what is left; ``None`` for nothing."""
-    if isinstance(left, EngineGuide):
-        guide = left.without(phrases)
-        return guide if guide.min_tokens(guide.start) < UNREACHABLE else None
-    automaton = left.automaton if isinstance(left, FSMGuide) else None
-    if automaton is not None:
-        origin = least_context(phrases)
-        everywhere = _multiplied(automaton, phrases.matcher, phrases.matcher.step, origin, PRODUCT_STATES)
-        rest = _without_own(automaton, phrases, origin) if everywhere is None else everywhere
-        if rest.is_empty:
-            return None
-        try:
-            left = FSMGuide.from_automaton(rest, left.vocabulary)
-        except EmptyLanguageError:
-            return None
-        if everywhere is not None and not depends_on_prompt(automaton, phrases):
-            return replace(left, phrases=phrases)
-    product = ProductGuide(left, PhraseGuide(left.vocabulary, phrases))
-    return product if product.min_tokens(product.start) < UNREACHABLE else None
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProductGuide, (self.left, self.right)
 
+    def row(self, state: int) -> Row:
+        """Return the transitions of ``state``."""
+        with self._lock:
+            return self._recent_row(state)
 
-def _multiplied(
-    automaton: ByteAutomaton, matcher: PhraseMatcher, step: Step, origin: int, limit: int
-) -> ByteAutomaton | None:
-    """Return the texts of ``automaton`` that complete no phrase, read from ``origin``; ``None`` for over ``limit`` states.
+    def advance(self, state: int, token: int) -> int:
+        """See :meth:`Guide.advance`, without the whole row."""
+        with self._lock:
+            left, right = self._pairs[state, :2].tolist()
+            after = self.left.advance(left, token), self.right.advance(right, token)
+            target = self._pair(*after)
+            return target if self.min_tokens(target) < UNREACHABLE else DEAD
 
-    ``step`` is that of ``matcher``, or one that completes less.
-    """
-    columns, byte_class = np.unique(
-        automaton.byte_class.astype(np.int64) << 8 | matcher.byte_class, return_inverse=True
-    )
-    bytes = np.array([int((byte_class == column).argmax()) for column in range(len(columns))], dtype=np.uint8)
-    # A pair is known by its left state and the future of the other: one state of the matcher stands for all with that future.
-    texts, reading = np.array([automaton.start]), np.array([origin])
-    number = {DEAD: DEAD, _code(texts, matcher.futures(reading)).item(): 1}
-    rows, accepting = [np.zeros((1, len(bytes)), dtype=np.int32)], [np.zeros(1, dtype=bool)]
-    while len(texts):
-        accepting.append(automaton.accepting[texts] & ~matcher.completes_at_end(reading))
-        texts = automaton.targets[texts][:, automaton.byte_class[bytes]].astype(np.int64)
-        reading = step(reading[:, None], bytes)
-        codes = np.where((texts == DEAD) | matcher.matches(reading), DEAD, _code(texts, matcher.futures(reading)))
-        found, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        before = len(number)
-        numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
-        if len(number) > limit:
-            return None
-        rows.append(numbers[inverse.reshape(codes.shape)])
-        # New pairs get their rows in the order of their numbers.
-        fresh = first[numbers >= before]
-        texts, reading = texts.ravel()[fresh], reading.ravel()[fresh]
-    return ByteAutomaton(np.concatenate(rows), byte_class.astype(np.uint8), 1, np.concatenate(accepting)).trim()
+    def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens, end of sequence included, from ``state`` to DONE (open: to where a text may end)."""
+        return int(self.min_tokens_of(np.array([state]))[0])
 
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        with self._lock:
+            self._follow(states)
+            for state in np.unique(states[self._pairs[states, 2] == _BLOCKED]).tolist():
+                if self._pairs[state, 2] == _BLOCKED:  # the search from another may have met it
+                    self._search(state)
+            return self._pairs[states, 2].astype(np.int64)
 
-def _in_ascii(matcher: PhraseMatcher) -> Step:
-    """Return the step of a matcher of whole words that takes every other byte for one inside a word.
+    def start_after(self, prompt: bytes) -> int:
+        """See :meth:`Guide.start_after`."""
+        with self._lock:
+            return self._pair(self.left.start_after(prompt), self.right.start_after(prompt))
 
-    It finds the words between ASCII characters, in far fewer states: which of all characters end a word takes hundreds.
-    """
-    inside = inside_word(matcher)
+    def why_empty(self, prompt: bytes) -> str:
+        """See :meth:`Guide.why_empty`; names a phrase."""
+        left = self.left.start_after(prompt)
+        if self.left.min_tokens(left) >= UNREACHABLE or self.min_tokens(self.start) >= UNREACHABLE:
+            return self.left.why_empty(prompt)
+        text = self._shortest.text(left)
+        return (
+            "the banned phrases leave nothing of the output type after a prompt that ends in "
+            f"{prompt[-_SHOWN:].decode(errors='replace')!r}: with it, the shortest text, {text.decode(errors='replace')!r}, makes "
+            f"{self.right.first_in(prompt, text)}, and no other one does without a phrase. Ban less, change the prompt, or give "
+            "BannedPhrases(..., across_prompt=False), for which what the prompt begins does not count."
+        )
 
-    def step(states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.integer]:
-        return np.where(bytes < 0x80, matcher.step(states, np.where(bytes < 0x80, bytes, 0)), inside)
+    def pending(self, state: int) -> int:
+        """See :meth:`BanningGuide.pending`."""
+        return self.right.pending(int(self._pairs[state, 1]))
 
-    return step
+    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`BanningGuide.phrases_at`; of tokens that the left guide allows."""
+        left, right = self._pairs[state, :2].tolist()
+        row = self.left.row(left)
+        allowed = row.targets[row.partition.class_of[tokens]] != DEAD
+        return np.where(allowed, self.right.phrases_at(right, tokens), -1)
 
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``: that of both."""
+        left, right = self._pairs[state, :2].tolist()
+        return f"{self.left.describe(left)} and {self.right.describe(right)}"
 
-def _code(texts: NDArray[np.integer], futures: NDArray[np.int32]) -> NDArray[np.int64]:
-    return texts.astype(np.int64) << 32 | futures
+    def _row(self, state: int) -> Row:
+        left, right = self._pairs[state, :2].tolist()
+        if state in (DEAD, DONE):
+            return Row(self.right.root, np.full(self.right.root.size, DEAD, dtype=np.int32))
+        tokens, classes, partition, targets = self._moves(left, right)
+        targets = np.where(self.min_tokens_of(targets) < UNREACHABLE, targets, DEAD).astype(np.int32)
+        if not len(tokens):
+            return Row(partition, targets)
+        class_of = partition.class_of.copy()
+        class_of[tokens] = classes
+        return Row(Partition(class_of, len(targets)), targets)
 
+    def _moves(
+        self, left: int, right: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Partition, NDArray[np.int32]]:
+        """Return a pair's transitions, those into dead ends as well, as changes to a partition that it shares with others.
 
-def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) -> ByteAutomaton:
-    """Return the texts of ``automaton`` without the phrases that it writes by itself, on the shortest way to an end.
+        The tokens that are in another class than there, the class of each, the partition, and the target of each class.
+        """
+        base, changes = self._recent_base(left), self.right.changes(right)
+        left_class_of = self.left.partition_of(left).class_of
+        relevant = base.left_targets[left_class_of[changes.tokens]] != DEAD
+        tokens, right_classes = changes.tokens[relevant], changes.classes[relevant]
+        left_classes = left_class_of[tokens].astype(np.int64)
+        width = len(changes.targets)
+        spelled = right_classes != NEVER
+        both, which = np.unique((left_classes * width + right_classes)[spelled], return_inverse=True)
+        classes = np.full(len(tokens), NEVER, dtype=np.int32)
+        classes[spelled] = base.partition.size + which
+        on_left, on_right = np.divmod(both, width)
+        added = self._intern(base.left_targets[on_left], changes.targets[on_right])
+        occupied = base.counts > np.bincount(base.partition.class_of[tokens], minlength=base.partition.size)
+        targets = np.concatenate([np.where(occupied, base.targets, DEAD), added]).astype(np.int32)
+        ends = base.left_targets[EOS] == DONE and changes.targets[EOS] == DONE
+        targets[EOS] = DONE if ends else DEAD
+        return tokens, classes, base.partition, targets
 
-    These few are what makes dead ends: a member that must hold a phrase shows itself in the shortest text that leads through it. So
-    the search for ways around phrases seldom has to look far.
-    """
-    rest, own = automaton, set[int]()
-    for _ in range(_ROUNDS):
-        new = _on_shortest_ways(rest, phrases.matcher, origin) - own
-        if not new:
-            break
-        own |= new
-        some = some_of(phrases, (phrases.phrases[i] for i in sorted(own)))
-        step = _in_ascii(some.matcher) if some.whole_word else some.matcher.step
-        product = _multiplied(automaton, some.matcher, step, least_context(some), OWN_STATES)
-        if product is None:
-            break
-        rest = product
-        if rest.is_empty:
-            break
-    return rest
+    def _base(self, left: int) -> _Base:
+        row = self.left.row(left)
+        partition, on_left, on_right = self._refined(row.partition)
+        targets = self._intern(row.targets[on_left], self.right.changes(self.right.start).targets[on_right])
+        targets[:FIRST] = DEAD
+        counts = np.bincount(partition.class_of, minlength=partition.size)
+        return _Base(partition, counts, row.targets, targets)
 
+    def _pair(self, left: int, right: int) -> int:
+        return int(self._intern(np.array([left]), np.array([right]))[0])
 
-def _on_shortest_ways(automaton: ByteAutomaton, matcher: PhraseMatcher, origin: int) -> set[int]:
-    """Return which phrases a shortest text from any state to acceptance holds."""
-    column = automaton.distances[automaton.targets].argmin(axis=1)
-    byte = np.array([int((automaton.byte_class == g).argmax()) for g in range(automaton.targets.shape[1])])[column]
-    after = automaton.targets[np.arange(len(automaton)), column]
-    states = np.flatnonzero(automaton.distances < UNREACHABLE)
-    reading = np.full(len(states), origin, dtype=np.int32)
-    found = set[int]()
-    while len(states):
-        ended = automaton.distances[states] == 0
-        for state in np.unique(reading[ended]).tolist():
-            found.update(matcher.completed_at_end(state))
-        states, reading = states[~ended], reading[~ended]
-        reading = matcher.step(reading, byte[states])
-        states = after[states]
-        for state in np.unique(reading[matcher.matches(reading)]).tolist():
-            found.update(matcher.completed(state))
-    return found
+    def _intern(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the numbers of pairs, DEAD where either is; new ones get the next."""
+        states = np.full(len(left), DEAD, dtype=np.int32)
+        states[(left == DONE) & (right == DONE)] = DONE
+        texts = (left > DONE) & (right > DONE)
+        # States of a guide may be any numbers; those that were met have small ones here.
+        met, place = np.unique(left[texts], return_inverse=True)
+        for state in met.tolist():
+            if state not in self._left_number:
+                self._left_number[state] = len(self._lefts)
+                self._lefts.append(state)
+        small = np.array([self._left_number[state] for state in met.tolist()], dtype=np.int64)[place]
+        codes, which = np.unique(small << 32 | right[texts], return_inverse=True)
+        before = len(self._number)
+        numbers = np.array(
+            [self._number.setdefault(code, len(self._number)) for code in codes.tolist()], dtype=np.int64
+        )
+        self._add(codes[numbers >= before], before + DONE + 1)
+        states[texts] = (numbers + DONE + 1)[which]
+        return states
 
+    def _add(self, codes: NDArray[np.int64], first: int) -> None:
+        """Store new pairs from number ``first`` on."""
+        end = first + len(codes)
+        if end > len(self._pairs):
+            grown = np.full((max(end, 2 * len(self._pairs)), 3), _UNKNOWN, dtype=np.int64)
+            grown[: len(self._pairs)] = self._pairs
+            self._pairs = grown
+        self._pairs[first:end, 0] = [self._lefts[place] for place in (codes >> 32).tolist()]
+        self._pairs[first:end, 1] = codes & 0xFFFFFFFF
 
-def _writes(guide: PhraseGuide) -> bool:
-    """Whether tokens can write a character at the start of a text; True where that takes too long to see."""
-    row, tokens = guide.row(guide.start), guide.vocabulary.tokens
-    allowed = np.flatnonzero(row.targets[row.partition.class_of] > DONE).tolist()
-    if any(_is_text(tokens[token]) for token in allowed):
-        return True  # nearly always, and seen at the first token
-    if not allowed:
-        return False
-    # What is left begins with a part of a character; it is no text if none of them can be made whole.
-    characters, matcher = compile_regex("(?s:.)+"), guide.phrases.matcher
-    texts = _multiplied(characters, matcher, matcher.step, matcher.start, OWN_STATES)
-    if texts is None or texts.is_empty:
-        return texts is None
-    return len(texts) > PRODUCT_STATES or _has_tokens(texts, guide.vocabulary)
+    def _follow(self, states: NDArray[np.integer]) -> None:
+        """Set ``min_tokens`` of the pairs for which a shortest sequence of the left guide holds no phrase."""
+        unknown = np.unique(states[self._pairs[states, 2] == _UNKNOWN])
+        for left in np.unique(self._pairs[unknown, 0]).tolist():
+            here, least = unknown[self._pairs[unknown, 0] == left], self.left.min_tokens(left)
+            if (
+                least >= UNREACHABLE
+            ):  # no row leads there, but a prompt may leave nothing of a guide that bans phrases itself
+                self._pairs[here, 2] = UNREACHABLE
+                continue
+            after = self.right.after_text(self._pairs[here, 1], self._shortest.text(left))
+            free = self.right.min_tokens_of(after) == 0
+            self._pairs[here, 2] = np.where(free, least, _BLOCKED)
 
-
-def _has_tokens(automaton: ByteAutomaton, vocabulary: Vocabulary) -> bool:
-    try:
-        FSMGuide.from_automaton(automaton, vocabulary)
-    except EmptyLanguageError:
-        return False
-    return True
-
-
-def _is_text(token: bytes) -> bool:
-    try:
-        return bool(token.decode())
-    except UnicodeDecodeError:
-        return False
+    def _search(self, state: int) -> None:
+        """Set ``min_tokens`` of ``state`` and of the pairs on the way to the end, or of all met if there is none."""
+        steps, before = {state: 0}, {state: DEAD}
+        queue, met = [(0, 0, state)], set[int]()
+        while queue:
+            _, _, here = heapq.heappop(queue)
+            if self._pairs[here, 2] >= 0:
+                bound = steps[here] + int(self._pairs[here, 2])
+                while here != DEAD:
+                    self._pairs[here, 2] = bound - steps[here]
+                    here = before[here]
+                return
+            if here in met:
+                continue
+            met.add(here)
+            if len(met) > SEARCHED:
+                shortest = self._shortest.text(int(self._pairs[state, 0])).decode(errors="replace")
+                raise UnsupportedError(
+                    f"{SEARCHED} steps did not tell whether a text can be finished without the banned phrases: the shortest end, "
+                    f"{shortest!r}, holds one, and so do all others that were tried. Ban less, or change the output type"
+                )
+            targets = np.unique(self._moves(*self._pairs[here, :2].tolist())[3])
+            self._follow(targets)
+            known = self._pairs[targets, 2]
+            least = np.where(known >= 0, known, self.left.far_from_end(self._pairs[targets, 0]))
+            for target, rest in zip(targets.tolist(), least.tolist(), strict=True):
+                if rest < UNREACHABLE and steps[here] + 1 < steps.get(target, UNREACHABLE):
+                    steps[target], before[target] = steps[here] + 1, here
+                    heapq.heappush(queue, (steps[target] + rest, -steps[target], target))
+        self._pairs[list(met), 2] = UNREACHABLE

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..automaton import ByteAutomaton
+from ..automata.automaton import ByteAutomaton
+from ..automata.reachability import UNREACHABLE
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
-from ..reachability import UNREACHABLE
 from . import engine
 from .engine import Transitions
 from .pattern import Pattern

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from ..partition import EOS
+from ..vocabulary.classes import EOS
 from .guide import DEAD, UNREACHABLE, Guide
 
 

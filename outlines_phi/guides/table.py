@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import EmptyLanguageError
 from ..numerics.cache import Cache
 from ..numerics.checks import check_counts, check_kind
-from ..partition import EOS, Partition
+from ..vocabulary.classes import EOS, Partition
 from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")

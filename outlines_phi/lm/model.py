@@ -10,7 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 
 
 @final

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError, UnsupportedError
 from ..numerics.checks import check_counts, shown
-from ..vocabulary import Vocabulary, check_vocabulary
+from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
 from .forest import Forest
 from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
 from ..guides.table import LiveTokens, Table
-from ..partition import Partition
 from ..settings import SamplingSettings
-from .kept_values import KeptValues
+from ..vocabulary.classes import Partition
 from .run import Prefixes, Run
+from .values.kept_values import KeptValues
 
 Need = Literal["guide", "logits", "model"]
 

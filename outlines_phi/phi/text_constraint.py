@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from ..errors import ConstraintError, UnsupportedError
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 from .constraint import FURTHER
 
 ENTRY_BYTES = 100

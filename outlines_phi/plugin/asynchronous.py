@@ -2,7 +2,7 @@
 
 The work of a model runs in one thread, call after call, so that concurrent calls take turns. A cancelled call that still waits
 leaves the queue; one that runs stops before its next model call. The cancellation arrives when the work *has* stopped: no thread
-goes on behind the caller's back, and what a half-done call has learnt is forgotten (:meth:`outlines_phi.phi.store.TreeStore.lend`).
+goes on behind the caller's back, and what a half-done call has learnt is forgotten (``TreeStore.lend``).
 """
 
 from __future__ import annotations

@@ -14,21 +14,21 @@ from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
 from ..numerics.checks import is_count, shown
-from ..phi.evaluator import Evaluator
-from ..phi.evidence import Evidence
-from ..phi.local import LocalPhi
-from ..phi.tree import BoundsTree
+from ..phi.estimators.local import LocalPhi
+from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.evidence import Evidence
+from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
-from ..sampling.confident import certify
+from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
 from .bans import Ban, Correction, resolve_ban
-from .generation_config import FIELDS, TRUNCATION, said
+from .hosts.generation_config import FIELDS, TRUNCATION, said
+from .hosts.processor import MaskLogitsProcessor
 from .keywords import MEANT, refuse_unknown
 from .loading import wrap
 from .mistakes import is_format
 from .model import PhiTransformers
 from .options import COUNTED, CallOptions, Unset
-from .processor import MaskLogitsProcessor
 from .progress import Told, telling
 
 TOLERANCE = 1e-3

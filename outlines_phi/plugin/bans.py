@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from ..errors import UnsupportedError
-from ..guides.banned import BannedPhrases, Phrase
+from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..phi.estimator import Phi
-from ..phi.exact import ExactPhi
-from ..phi.local import LocalPhi
-from ..phi.lookahead import LookaheadPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.local import LocalPhi
+from ..phi.estimators.lookahead import LookaheadPhi
 from .options import Unset, default_phi, resolve_phi
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]

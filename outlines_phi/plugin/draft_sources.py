@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from outlines.models.transformers import Transformers
 
-from ..canonical import CanonicalTokenization
 from ..drafting.drafter import Drafter
 from ..drafting.first_of import FirstOf
 from ..drafting.forced import ForcedDrafter
@@ -19,9 +18,10 @@ from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.model import TransformersModel
 from ..phi.estimator import Phi, ProposalPhi
-from ..vocabulary import Vocabulary
+from ..vocabulary.canonical import CanonicalTokenization
+from ..vocabulary.vocabulary import Vocabulary
 from .drafts import DraftOptions, hosted_draft
-from .stand_in import Borrowed
+from .hosts.stand_in import Borrowed
 
 Encode = Callable[[str], Sequence[int]]
 

@@ -10,17 +10,17 @@ from outlines.models.transformers import Transformers
 from outlines.processors import OutlinesLogitsProcessor
 
 from ..errors import UnsupportedError
-from ..guides.banned import BannedPhrases
+from ..guides.phrases.banned import BannedPhrases
 from .bans import Ban, resolve_ban
-from .classic import ClassicGenerator
-from .compiled import CompiledTypes
+from .classic.generator import ClassicGenerator
 from .generator import PhiGenerator
+from .hosts.loop import check_budget
+from .hosts.phi_processor import PhiLogitsProcessor, compiled_for
+from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
 from .keywords import refuse_unknown
 from .loading import wrap
-from .loop import check_budget
 from .model import PhiTransformers
-from .phi_processor import PhiLogitsProcessor, compiled_for
-from .processor import MaskLogitsProcessor, TableLogitsProcessor
+from .types.tables import CompiledTypes
 
 OPTIONS = tuple(field.name for field in fields(BannedPhrases) if field.name != "phrases")
 """The options of :class:`BannedPhrases`."""

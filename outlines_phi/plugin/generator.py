@@ -14,8 +14,8 @@ from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.estimator import Phi
-from ..phi.exact import Effort
-from ..phi.lookahead import LookaheadPhi
+from ..phi.estimators.exact import Effort
+from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
@@ -23,7 +23,8 @@ from .audit import audit
 from .bans import Ban, Corrected, Correction
 from .draft_sources import check_draft
 from .drafts import DraftOptions, Drafts, resolve_draft
-from .generation_config import said
+from .hosts.generation_config import said
+from .hosts.processor import MaskLogitsProcessor
 from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model, not_pickled
 from .model import PhiTransformers
@@ -37,10 +38,9 @@ from .options import (
     resolve_constraint,
     resolve_sampler,
 )
-from .processor import MaskLogitsProcessor
 from .search import check_tolerance, law_options, search_effort
 from .streaming import Pieces
-from .values import ValueReader, reader
+from .types.values import ValueReader, reader
 
 
 @final
@@ -267,7 +267,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
     output_type
-        What to write; see :func:`outlines_phi.plugin.output_types.to_pattern`. ``None`` for free text without banned phrases.
+        What to write; see :func:`outlines_phi.plugin.types.output_types.to_pattern`. ``None`` for free text without banned phrases.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
         out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.

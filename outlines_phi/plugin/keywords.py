@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from ..errors import UnsupportedError
-from . import generation_config
-from .generation_config import BUDGET, END
+from .hosts import generation_config
+from .hosts.generation_config import BUDGET, END
 
 PARTICLES = "give sampler=SMC(particles=..., resample=...)"
 

@@ -13,42 +13,42 @@ import torch
 from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers, TransformerTokenizer
 
-from ..canonical import CanonicalTokenization
 from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
-from ..guides.banned import BannedPhrases
-from ..guides.banning import BanningGuide
+from ..guides.phrases.banned import BannedPhrases
+from ..guides.phrases.banning import BanningGuide
 from ..guides.table import Table
 from ..lm.interruption import turn
 from ..lm.transformers.model import TransformersModel
 from ..lm.watch import limited
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
-from ..phi.exact import Effort
-from ..phi.lookahead import LookaheadPhi
-from ..phi.stale import afresh
-from ..phi.store import TreeStore
+from ..phi.estimators.exact import Effort
+from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.tree.stale import afresh
+from ..phi.tree.store import TreeStore
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead import LookaheadSampler
+from ..sampling.lookahead.sampler import LookaheadSampler
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler, no_tokens
-from ..sampling.speculative import SpeculativeSampler
+from ..sampling.speculative.sampler import SpeculativeSampler
+from ..vocabulary.canonical import CanonicalTokenization
 from .asynchronous import Worker
-from .backends import engine_name
 from .bans import Ban, corrected_as, resolve_ban
-from .compiled import CompiledTypes
 from .draft_sources import DraftSources
-from .hosting import Loop, refuse_options
+from .hosts.hosting import Loop, refuse_options
+from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
+from .hosts.tokenizer import ByteTokenizer, as_written
 from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
 from .options import UNCHOSEN, CallOptions, Unset, proposing, resolve_phi
-from .output_types import left_to_outlines
-from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .progress import telling
 from .search import check_closed, search_options, texts
 from .streaming import Pieces, accepted, check_stream, hosted, pieces, stepped, stoppable
-from .tokenizer import ByteTokenizer, as_written
+from .types.backends import engine_name
+from .types.output_types import left_to_outlines
+from .types.tables import CompiledTypes
 
 
 class PhiTransformers(Transformers):
@@ -321,7 +321,7 @@ class PhiTransformers(Transformers):
     ) -> Table:
         """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then.
 
-        Parameters as for :meth:`outlines_phi.plugin.compiled.CompiledTypes.without`; ``backend`` as for its ``of_type``.
+        Parameters as for :meth:`outlines_phi.plugin.types.tables.CompiledTypes.without`; ``backend`` as for its ``of_type``.
         """
         if backend is not None and output_type is not None:
             output_type = self.compiled.of_type(output_type, backend)

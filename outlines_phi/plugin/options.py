@@ -11,31 +11,31 @@ from typing import Any, final
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
-from ..guides.banned import BannedPhrases
+from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..lm.watch import WatchedModel
-from ..phi.auto import AutoPhi
-from ..phi.bigram import BigramDPPhi
 from ..phi.constraint import Constraint
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.exact import ExactPhi
-from ..phi.frozen import FrozenDPPhi
-from ..phi.learned import LearnedPhi
-from ..phi.local import LocalPhi
-from ..phi.lookahead import LookaheadPhi
-from ..phi.lookahead1 import Lookahead1Phi
-from ..phi.onestep import OneStepPhi
-from ..phi.rollout import RolloutPhi
-from ..phi.state_values import StateValues
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.dp_bigram import BigramDPPhi
+from ..phi.estimators.dp_frozen import FrozenDPPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.learned import LearnedPhi
+from ..phi.estimators.local import LocalPhi
+from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.estimators.lookahead1 import Lookahead1Phi
+from ..phi.estimators.onestep import OneStepPhi
+from ..phi.estimators.rollout import RolloutPhi
 from ..phi.text_constraint import TextConstraint
-from ..sampling.pimh import PIMH
+from ..phi.values.state_values import StateValues
 from ..sampling.resolve import SamplerOptions
 from ..sampling.sampler import Request
-from ..sampling.smc import SMC
+from ..sampling.smc.pimh import PIMH
+from ..sampling.smc.smc import SMC
 from ..settings import SamplingSettings
 from .drafts import DraftOptions, resolve_draft
-from .generation_config import check_config, held, said
+from .hosts.generation_config import check_config, held, said
 from .keywords import MEANT_BY_DRAWS, refuse_unknown
 from .progress import Told, resolve_progress
 
@@ -213,8 +213,8 @@ class CallOptions:
     ) -> CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
-        What each field of the configuration counts for is in :data:`outlines_phi.plugin.generation_config.FIELDS`. Its truncations
-        do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to ask for them.
+        What each field of the configuration counts for is in :data:`outlines_phi.plugin.hosts.generation_config.FIELDS`. Its
+        truncations do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to ask for them.
 
         Raises
         ------

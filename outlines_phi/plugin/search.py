@@ -9,10 +9,10 @@ from transformers import GenerationConfig
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.table import Table
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.exact import Effort, ExactPhi
-from ..phi.lookahead import LookaheadPhi
+from ..phi.estimators.exact import Effort, ExactPhi
+from ..phi.estimators.lookahead import LookaheadPhi
 from ..sampling.draws import Draws
-from .generation_config import said
+from .hosts.generation_config import said
 from .keywords import MEANT, refuse_unknown
 from .options import USED, CallOptions
 

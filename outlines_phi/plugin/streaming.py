@@ -26,10 +26,10 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.interruption import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead import LookaheadSampler
+from ..sampling.lookahead.sampler import LookaheadSampler
 from ..sampling.sampler import Request
-from ..sampling.speculative import SpeculativeSampler
-from ..vocabulary import Vocabulary
+from ..sampling.speculative.sampler import SpeculativeSampler
+from ..vocabulary.vocabulary import Vocabulary
 from .options import CallOptions
 
 Ids = Generator[int, None, None]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, SupportsFloat, final
 
 from ..errors import UnsupportedError
-from ..vocabulary import Vocabulary
+from ..vocabulary.vocabulary import Vocabulary
 
 
 class Guarantee(IntEnum):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
 from ..numerics.weights import effective_size, scaled
-from .certificate import Certificate
 from .draw import Draw, Guarantee, numbers_of
-from .population import Population
+from .rejection.certificate import Certificate
+from .smc.population import Population
 
 
 @final

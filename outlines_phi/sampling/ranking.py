@@ -12,16 +12,16 @@ from ..errors import BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_fits, is_number
-from ..phi.enumerate import FINITE_PREFIXES, expand_finite
-from ..phi.evaluator import Evaluator
-from ..phi.exact import Effort
-from ..phi.frontier import grow
-from ..phi.mode import ModeSearch
-from ..phi.possibility import refuse_impossible
-from ..phi.short import expand_usual
-from ..phi.stale import afresh
-from ..phi.store import TreeStore
-from ..phi.tree import BoundsTree
+from ..phi.estimators.exact import Effort
+from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.frontier import grow
+from ..phi.tree.mode import ModeSearch
+from ..phi.tree.possibility import refuse_impossible
+from ..phi.tree.preexpand import expand_usual
+from ..phi.tree.stale import afresh
+from ..phi.tree.store import TreeStore
+from ..phi.tree.tree import BoundsTree
 from .draws import DrawCounts
 from .sampler import Request
 

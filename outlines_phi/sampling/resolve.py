@@ -7,21 +7,21 @@ from typing import TypeAlias
 
 from ..drafting.drafter import Drafter
 from ..errors import UnsupportedError
-from ..phi.auto import AutoPhi
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.exact import ExactPhi
-from ..phi.lookahead import LookaheadPhi
-from ..phi.store import TreeStore
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
-from .auto import AutoSampler
-from .exact import ExactSampler
-from .lookahead import LookaheadSampler
-from .lookahead_smc import LookaheadSMCSampler
-from .pimh import PIMH, PIMHSampler
-from .prefetch import Prefetch
+from .lookahead.sampler import LookaheadSampler
+from .lookahead.smc import LookaheadSMCSampler
+from .rejection.auto import AutoSampler
+from .rejection.exact import ExactSampler
 from .sampler import Sampler
-from .smc import SMC, SMCSampler
-from .speculative import SpeculativeSampler
+from .smc.pimh import PIMH, PIMHSampler
+from .smc.smc import SMC, SMCSampler
+from .speculative.prefetch import Prefetch
+from .speculative.sampler import SpeculativeSampler
 
 SamplerOptions: TypeAlias = SMC | PIMH
 """What ``sampler=`` may be."""

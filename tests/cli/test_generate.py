@@ -16,13 +16,13 @@ from scipy import stats
 
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
 from outlines_phi.cli import generate as command
-from outlines_phi.cli.batches import Batches
-from outlines_phi.cli.journal import Journal, read
-from outlines_phi.cli.model import weights_fingerprint
+from outlines_phi.cli.inputs.model import weights_fingerprint
+from outlines_phi.cli.results.batches import Batches
+from outlines_phi.cli.results.journal import Journal, read
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
 from outlines_phi.fidelity.divergence import ChiSquare, frequencies, total_variation
 from outlines_phi.lm import bundled
-from outlines_phi.phi.auto import AutoPhi
+from outlines_phi.phi.estimators.auto import AutoPhi
 
 from .conftest import Cli, records
 

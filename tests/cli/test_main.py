@@ -14,11 +14,11 @@ import pytest
 import outlines_phi.cli
 from outlines_phi.cli.ending import FAILED, REFUSED
 from outlines_phi.errors import BudgetError, OutlinesPhiError, UnsupportedError
-from outlines_phi.guides.banned import LEVELS
+from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.drafts import DRAFTERS
 from outlines_phi.plugin.options import ESTIMATORS, TOKENIZATIONS
-from outlines_phi.sampling.smc import Resample
+from outlines_phi.sampling.smc.smc import Resample
 
 Run = Callable[..., tuple[int, str, str]]
 

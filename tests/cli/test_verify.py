@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from outlines_phi.guides.grammar.finding import Verdict
-from outlines_phi.guides.grammar.verify import CHECKS
+from outlines_phi.verification.finding import Verdict
+from outlines_phi.verification.verify import CHECKS
 
 from .conftest import Cli
 

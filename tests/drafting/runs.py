@@ -14,7 +14,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import PROMPT, VOCABULARY
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.phi.tree import BoundsTree, Node
+from outlines_phi.phi.tree.tree import BoundsTree, Node
 from tests.drafting.runs import propose, run_of, site_of
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 

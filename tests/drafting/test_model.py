@@ -22,7 +22,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
 

@@ -17,8 +17,8 @@ from outlines_phi.drafting.drafter import DraftRun
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.drafting.proposer import Proposer
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import run_of, site_of, table_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from outlines_phi.canonical import CanonicalTokenization
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import Guide, Row
 from outlines_phi.lm import bundled
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.canonical import CanonicalTokenization
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import table_of
 
 _, TOKENIZER = bundled.load()

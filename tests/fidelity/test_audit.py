@@ -15,29 +15,30 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity import bias, chart, plots
+from outlines_phi.fidelity import bias
 from outlines_phi.fidelity.audit import AuditReport, audit_traces
 from outlines_phi.fidelity.bias import Estimate, measure
 from outlines_phi.fidelity.fields import END, ROOT
 from outlines_phi.fidelity.intervals import Interval
 from outlines_phi.fidelity.losses import log_weights
 from outlines_phi.fidelity.reference import Reference
+from outlines_phi.fidelity.render import chart, plots
 from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.evidence import Evidence, Wave
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.tree import BoundsTree
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.evidence import Evidence, Wave
+from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.confident import certify
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.rejection.certify import certify
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1
@@ -541,7 +542,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_phi.fidelity.files.os.replace", interrupted)
+    monkeypatch.setattr("outlines_phi.fidelity.render.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         records("a").save(path)
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1

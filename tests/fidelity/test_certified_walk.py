@@ -6,12 +6,12 @@ import pytest
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity import certified_walk
-from outlines_phi.fidelity.cells import computed
 from outlines_phi.fidelity.certified_walk import CertifiedWalk
 from outlines_phi.fidelity.reference import Reference, enumerate_language
-from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.sampling import exact
-from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.suite.cells import computed
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

@@ -19,9 +19,9 @@ from outlines_phi.fidelity.groups import frozen
 from outlines_phi.fidelity.probabilities import Probabilities, probabilities
 from outlines_phi.guides.texts import list_texts
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.enumerate import enumerate_together, live_prefixes
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.tree import BoundsTree
+from outlines_phi.phi.tree.enumerate import enumerate_together, live_prefixes
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.tree import BoundsTree
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from outlines_phi.fidelity.certified import CertifiedLaw
-from outlines_phi.fidelity.page import page, write_page
-from outlines_phi.fidelity.plots import draw_reports
+from outlines_phi.fidelity.render.page import page, write_page
+from outlines_phi.fidelity.render.plots import draw_reports
 from outlines_phi.fidelity.report import OUTSIDE, WHOLE, Report, Sample, compare, label
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.culprits import QUESTIONS, culprits
-from outlines_phi.guides.product import free_text
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.guides.phrases.ban_language import free_text
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.blame import QUESTIONS, culprits
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)
 PIECES = ["a", b"a\xc3", "é", b"\xc3", b"\xa9", b"\xa9a", b"\xff", "è", b"\xa8", "aé", "éa"]

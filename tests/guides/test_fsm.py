@@ -10,8 +10,8 @@ from outlines_phi.guides import fsm
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
 from outlines_phi.guides.regex import compile_regex
-from outlines_phi.partition import EOS, NEVER, Partition
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", "ba", "c"], 0)
 

@@ -10,8 +10,8 @@ import torch
 
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.table import Table
-from outlines_phi.partition import EOS, NEVER, Partition
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["a", "b", "<eos>"], eos=2)
 PARTITION = Partition(np.array([2, 3, EOS], dtype=np.int32), 4)

@@ -14,21 +14,21 @@ import pytest
 import torch
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.grammar import guide as cfg_guide
 from outlines_phi.guides.grammar.completion import Completion
 from outlines_phi.guides.grammar.guide import CFGGuide
-from outlines_phi.guides.grammar.lalr import LRTables
-from outlines_phi.guides.grammar.lexer import START
+from outlines_phi.guides.grammar.lexing.lexer import START
+from outlines_phi.guides.grammar.lexing.spanner import Spanner
 from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.reader import read_grammar
-from outlines_phi.guides.grammar.spanner import Spanner
+from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.parsing.lalr import LRTables
 from outlines_phi.guides.guide import DEAD, DONE, Guide
-from outlines_phi.guides.pairs import ProductGuide
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import GRAMMARS, LANGUAGES, VOCABULARY
 
 PLAIN = BannedPhrases(["aba", "c)"])

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.automaton import ByteAutomaton
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from outlines_phi.guides import engine, regex
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.regex import compile_regex
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.patterns import jumbles, patterns
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ import transformers
 from torch import Tensor
 
 from outlines_phi.lm.model import TokenTrees
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 SIZE = 64
 LLAMA = {

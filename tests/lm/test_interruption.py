@@ -11,14 +11,14 @@ import pytest
 from outlines_phi.lm.interruption import INTERRUPTION, Interrupted, Interruption, turn
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import WatchedModel
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.store import TreeStore
-from outlines_phi.sampling import exact
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 

@@ -8,7 +8,7 @@ import torch
 from outlines_phi.errors import ModelError
 from outlines_phi.lm.recorded import RecordedModel
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "c"], 0)
 

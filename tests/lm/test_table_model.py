@@ -10,7 +10,7 @@ import torch
 
 from outlines_phi.errors import ModelError
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 ABC = Vocabulary.from_tokens(["a", "b", "c", ""], 3)
 PINNED = [1.5331816694893723, 0.28452349307204877, -0.023495157220602202, 0.8533143573868655]

@@ -16,7 +16,7 @@ from outlines_phi.lm.transformers.mask import TreeMask
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]

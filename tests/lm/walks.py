@@ -14,7 +14,7 @@ from torch import Tensor
 from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.lm.model import TokenTrees
 from outlines_phi.lm.transformers.model import TransformersModel
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .families import SIZE
 

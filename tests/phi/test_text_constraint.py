@@ -12,7 +12,7 @@ import pytest
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.phi.constraint import all_of
 from outlines_phi.phi.text_constraint import TextConstraint
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 EURO = "€".encode()
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", EURO[:1], EURO[1:], "b", "é"], 0)

@@ -11,7 +11,7 @@ import torch
 import outlines_phi
 from outlines_phi import BannedPhrases, Vocabulary
 from tests.leaks import bigrams, leaks
-from tests.test_vocabulary import sentencepiece_bpe
+from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 BAN = BannedPhrases(["ab"], whole_word=True)
 N = 40

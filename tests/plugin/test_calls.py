@@ -24,11 +24,11 @@ from outlines_phi.guides import fsm
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.numerics.cache import Cache
-from outlines_phi.phi.tree import BoundsTree, Node
-from outlines_phi.plugin import compiled
-from outlines_phi.plugin.compiled import CompiledTypes
-from outlines_phi.plugin.json_text import JSONText
-from outlines_phi.plugin.prefixes import Prefix
+from outlines_phi.phi.tree.tree import BoundsTree, Node
+from outlines_phi.plugin.hosts.prefixes import Prefix
+from outlines_phi.plugin.types import tables as compiled
+from outlines_phi.plugin.types.json_text import JSONText
+from outlines_phi.plugin.types.tables import CompiledTypes
 from tests.plugin.gate import Gate, workers
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
-from outlines_phi.plugin import compiled
+from outlines_phi.plugin.types import tables as compiled
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 

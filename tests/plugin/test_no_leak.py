@@ -18,7 +18,7 @@ from transformers import GenerationConfig
 import outlines_phi
 from outlines_phi import BannedPhrases, LookaheadPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError, Vocabulary
 from tests.leaks import bigrams, following, leaks
-from tests.test_vocabulary import byte_level, sentencepiece_bpe, unigram, wordpiece
+from tests.vocabulary.test_vocabulary import byte_level, sentencepiece_bpe, unigram, wordpiece
 
 N = 20
 """Texts of each prompt by each door."""

@@ -25,7 +25,7 @@ from outlines_phi import (
 )
 from outlines_phi.lm import watch
 from outlines_phi.plugin import progress as module
-from outlines_phi.sampling.attempts import Attempts
+from outlines_phi.sampling.rejection.attempts import Attempts
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.FidelityWarning")
 

@@ -17,7 +17,7 @@ from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import watch
-from outlines_phi.phi import enumerate as enumerate_
+from outlines_phi.phi.tree import enumerate as enumerate_
 from outlines_phi.plugin.generator import PhiGenerator
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "

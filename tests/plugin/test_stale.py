@@ -12,7 +12,7 @@ from outlines.types import regex
 import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
-from outlines_phi.phi.tree import BoundsTree
+from outlines_phi.phi.tree.tree import BoundsTree
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]

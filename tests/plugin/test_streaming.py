@@ -22,7 +22,7 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.numerics.cache import Cache
 from tests.languages import ALPHA, p_value
 from tests.plugin.gate import Gate, workers
-from tests.test_vocabulary import sentencepiece_bpe
+from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 PROMPT = "Story: Aria is a brave elf ranger. "
 QUESTION = "Question: is the bakery open on Sunday? Answer: "

@@ -8,28 +8,28 @@ from functools import cached_property
 
 import pytest
 
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import Guide
-from outlines_phi.guides.pairs import ProductGuide
-from outlines_phi.guides.phrases import PhraseGuide
-from outlines_phi.guides.product import banned, free_text
+from outlines_phi.guides.phrases.ban_language import banned, free_text
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.product import ProductGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.lookahead import LookaheadPhi
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import SamplerOptions, sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
+from outlines_phi.sampling.smc.smc import SMC
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.leaks import leaks, wanting
-from tests.test_vocabulary import sentencepiece_bpe
+from tests.vocabulary.test_vocabulary import sentencepiece_bpe
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.phi.bigram import BigramDPPhi
-from outlines_phi.phi.frozen import FrozenDPPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
+from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.estimators.learned import LearnedPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Draw
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.sampling.speculative import SpeculativeSampler
+from outlines_phi.sampling.smc.smc import SMC, SMCSampler
+from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 

@@ -13,10 +13,10 @@ import outlines_phi
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.sampling import exact
-from outlines_phi.sampling.rejection import RejectionAttempts
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.rejection import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin

@@ -12,25 +12,25 @@ import torch
 from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.enumerate import enumerate_together
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.evidence import Evidence
-from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.phi.frontier import grow
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.store import TreeStore
-from outlines_phi.phi.tree import BoundsTree
-from outlines_phi.sampling import exact
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.enumerate import enumerate_together
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.evidence import Evidence
+from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.certificate import Certificate
-from outlines_phi.sampling.certified import CertifiedAttempts, ConfidentAttempts
-from outlines_phi.sampling.confident import Certification
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.sampling.residual import ResidualAttempts
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.certificate import Certificate
+from outlines_phi.sampling.rejection.certified import CertifiedAttempts, ConfidentAttempts
+from outlines_phi.sampling.rejection.certify import Certification
+from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.test_constraint import Merged

@@ -17,19 +17,19 @@ from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_var
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.frontier import grow
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.phi.tree import BoundsTree, Node
-from outlines_phi.sampling import exact
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.residual import ResidualAttempts
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from outlines_phi import Draws, ExactPhi, Guarantee, LocalPhi
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draw import Draw
 from outlines_phi.sampling.draws import DrawCounts
-from outlines_phi.sampling.population import Population
 from outlines_phi.sampling.resolve import sampler_for
+from outlines_phi.sampling.smc.population import Population
 from tests.languages import LANGUAGES
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from outlines_phi.fidelity.reference import Reference, enumerate_language
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.exact import Effort
-from outlines_phi.phi.frontier import grow
-from outlines_phi.phi.tree import BoundsTree
-from outlines_phi.sampling.certified import ConfidentAttempts
-from outlines_phi.sampling.rejection import RejectionAttempts
-from outlines_phi.sampling.residual import ResidualAttempts
+from outlines_phi.phi.estimators.exact import Effort
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling.rejection.certified import ConfidentAttempts
+from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 

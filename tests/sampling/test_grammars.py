@@ -18,17 +18,17 @@ from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.grammar.oracle import GrammarOracle
-from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.bigram import BigramDPPhi, StateSpace
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.sampling import exact
+from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi, StateSpace
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.sampling.prefetch import Prefetch
-from outlines_phi.sampling.speculative import SpeculativeSampler
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
+from outlines_phi.verification.oracle import GrammarOracle
 from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)

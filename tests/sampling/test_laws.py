@@ -12,21 +12,21 @@ import pytest
 import torch
 
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.bigram import BigramDPPhi
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.frozen import FrozenDPPhi
-from outlines_phi.phi.learned import LearnedPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.lookahead1 import Lookahead1Phi
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.phi.rollout import RolloutPhi
-from outlines_phi.sampling import exact
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
+from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.learned import LearnedPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.estimators.rollout import RolloutPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value, power
 

@@ -14,20 +14,21 @@ from outlines_phi.fidelity.certified_walk import CertifiedWalk
 from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
-from outlines_phi.phi import short
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.evaluator import Evaluator
-from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.lookahead import LookaheadPhi
-from outlines_phi.phi.store import TreeStore
-from outlines_phi.sampling import exact, ranking
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.tree import preexpand as short
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.sampling import ranking
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.attempts import Attempts
-from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.exact import ExactSampler
 from outlines_phi.sampling.ranking import rank
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.attempts import Attempts
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.sampler import Request

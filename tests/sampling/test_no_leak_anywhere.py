@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.product import banned
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.regex import compile_regex
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
 from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import bans, vocabularies
 from tests.leaks import leaks
 from tests.sampling.hostile import CASES, LEVELS, MERGES, Case, Level, cases, levels, of

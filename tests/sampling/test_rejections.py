@@ -9,20 +9,20 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from outlines_phi.guides.banned import BannedPhrases
-from outlines_phi.guides.phrases import PhraseGuide
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.lookahead import LookaheadPhi
-from outlines_phi.phi.tree import Node
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.tree.tree import Node
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.window import lost_at
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.windows import lost_at
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", "a", "b", "ab", " ", "c"], 0)
 PROMPT = (4,)

@@ -20,21 +20,21 @@ from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.phi.run import Prefixes
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted import DraftedStepper
-from outlines_phi.sampling.growth import Chain
-from outlines_phi.sampling.prefetch import Prefetch
 from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.speculative.batch import Chain
+from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.speculative.step import DraftedStepper
 from outlines_phi.sampling.trajectory import Trajectory, Walks
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
 from tests.lm import gardens
 from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
-from tests.sampling.test_speculative import ESTIMATORS, drawn, fixed, same, speculative
+from tests.sampling.speculative.test_sampler import ESTIMATORS, drawn, fixed, same, speculative
 
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:

@@ -17,22 +17,23 @@ from torch import Tensor
 from outlines_phi.errors import BudgetError, ConstraintError, EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.auto import AutoPhi
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.exact import Effort, ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.phi.store import TreeStore
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.phi.text_constraint import TextConstraint
-from outlines_phi.phi.tree import NODE_BYTES
-from outlines_phi.sampling import exact, stepper
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.tree import NODE_BYTES
+from outlines_phi.sampling import stepper
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.awrs import Outcome
-from outlines_phi.sampling.exact import ExactSampler
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc import SMC
+from outlines_phi.sampling.smc.smc import SMC
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.test_awrs import outcomes
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guide import UNREACHABLE
-from .lexeme_distances import FAR, Distances, LexemeDistances, then
-from .parser import ERROR, Parser
-from .spanner import Spanner
-from .views import Views
+from .lexing.lexeme_distances import FAR, Distances, LexemeDistances, then
+from .lexing.spanner import Spanner
+from .lexing.views import Views
+from .parsing.parser import ERROR, Parser
 
 Word: TypeAlias = tuple[int, ...]
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...numerics.checks import check_kind
-from ...partition import EOS, Partition
 from ...version import __version__
-from ...vocabulary import Vocabulary, check_vocabulary
+from ...vocabulary.classes import EOS, Partition
+from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .completion import Completion
 from .grammar import Grammar
-from .lexer import START, Lexer
-from .parser import ERROR, Parser
-from .spanner import Spanner
+from .lexing.lexer import START, Lexer
+from .lexing.spanner import Spanner
+from .parsing.parser import ERROR, Parser
 from .splits import Splits, Words
 
 _FIRST = DONE + 1

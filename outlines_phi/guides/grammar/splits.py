@@ -10,14 +10,14 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...partition import EOS
+from ...vocabulary.classes import EOS
 from ..guide import DEAD, UNREACHABLE
 from .completion import Completion
-from .lexer import Word
-from .parser import ERROR, Parser
-from .rules import END
-from .spanner import Spanner
-from .stacks import UNKNOWN
+from .lexing.lexer import Word
+from .lexing.spanner import Spanner
+from .parsing.parser import ERROR, Parser
+from .parsing.rules import END
+from .parsing.stacks import UNKNOWN
 
 _TOP = 3
 """How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...partition import EOS, NEVER, Partition
-from ...trie import Trie
-from ...vocabulary import Vocabulary
+from ...vocabulary.classes import EOS, NEVER, Partition
+from ...vocabulary.trie import Trie
+from ...vocabulary.vocabulary import Vocabulary
 
 MOST_BYTES = 1 << 27
 """How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""

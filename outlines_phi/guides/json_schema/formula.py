@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
-from .numbers import NumberSet
-from .strings import StringSet
+from .numbers.sets import NumberSet
+from .strings.sets import StringSet
 from .values import KINDS, identity, kind_of
 
 

@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from ...errors import UnsupportedError, warn_of_schema
 from ...numerics.checks import check_kind
-from ...partition import EOS
-from ...vocabulary import Vocabulary, check_vocabulary
+from ...vocabulary.classes import EOS
+from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .forest import Forest, Placed, Tokens
-from .machine import BEYOND_ASCII, Machine
-from .objects import Key
-from .schema import Schema
-from .sizes import NEVER as ENDLESS
-from .stack import Configuration, Stack
-from .states import State
-from .template import Template
+from .machine.machine import BEYOND_ASCII, Machine
+from .machine.objects import Key
+from .machine.sizes import NEVER as ENDLESS
+from .machine.stack import Configuration, Stack
+from .machine.states import State
+from .reading.schema import Schema
+from .reading.template import Template
 from .tiling import Tiling
 from .walks import Walks
 
@@ -47,8 +47,8 @@ class _Known(NamedTuple):
 class JSONGuide(Guide):
     """The token sequences that spell a JSON value that a schema is true of (grammar-theory.md, section 9).
 
-    A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.Machine`: a place within a value, and what comes
-    after the values around it. What a token does within a value depends on the place alone, and is kept without the stack.
+    A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.machine.Machine`: a place within a value, and
+    what comes after the values around it. What a token does within a value depends on the place alone, and is kept without the stack.
 
     ``min_tokens`` is the fewest tokens of one shortest completion, the same whichever of its tokens come first
     (:class:`~outlines_phi.guides.json_schema.tiling.Tiling`).

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar, final
 
-from ...automaton import ByteAutomaton
+from ...automata.automaton import ByteAutomaton
 from ...errors import UnsupportedError
 from ..regex import compile_regex
 from .formula import (
@@ -34,9 +34,9 @@ from .formula import (
     both,
     negated,
 )
-from .numbers import NumberSet
+from .numbers.sets import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
-from .strings import StringSet
+from .strings.sets import StringSet
 
 MOST_SHAPES = 512
 """Alternatives of one array or object."""

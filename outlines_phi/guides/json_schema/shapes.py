@@ -9,7 +9,7 @@ from itertools import product
 from typing import NamedTuple, TypeAlias, final
 
 from .formula import FALSE, TRUE, Formula, both, negated
-from .strings import StringSet
+from .strings.sets import StringSet
 
 
 class Counted(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automaton import DEAD, ByteAutomaton
-from .composed import Composed
+from ...automata.automaton import DEAD, ByteAutomaton
 from .forest import Forest, Tokens
-from .scalars import Spelled, Walked
-from .states import WHITE
+from .machine.scalars import Spelled, Walked
+from .machine.states import WHITE
+from .strings.composed import Composed
 
 Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
 """Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all

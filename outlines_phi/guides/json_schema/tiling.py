@@ -7,13 +7,13 @@ from itertools import chain
 from typing import NamedTuple, final
 
 from .forest import Forest
-from .listed import Listed
-from .machine import LIKELY, Machine
-from .objects import Key
-from .scalars import Text
-from .sizes import NEVER
-from .stack import Configuration
-from .states import State
+from .machine.listed import Listed
+from .machine.machine import LIKELY, Machine
+from .machine.objects import Key
+from .machine.scalars import Text
+from .machine.sizes import NEVER
+from .machine.stack import Configuration
+from .machine.states import State
 
 LONGEST = 1_000
 """How many bytes of a completion are tiled."""

@@ -8,18 +8,18 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automaton import DEAD, ByteAutomaton
-from .between import Between
-from .composed import Composed
+from ...automata.automaton import DEAD, ByteAutomaton
 from .forest import Forest, Tokens
-from .listed import Listed
-from .machine import Machine
-from .objects import Key
-from .scalars import Counted, Spelled, Text, Walked
+from .machine.between import Between
+from .machine.listed import Listed
+from .machine.machine import Machine
+from .machine.objects import Key
+from .machine.scalars import Counted, Spelled, Text, Walked
+from .machine.stack import Configuration, Stack
+from .machine.states import Edge, Pending, State
+from .machine.value import Blank
 from .splits import Split, run_of
-from .stack import Configuration, Stack
-from .states import Edge, Pending, State
-from .value import Blank
+from .strings.composed import Composed
 
 MOST_WALKS = 50_000
 """Walks of one guide that are kept."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UnsupportedError, VocabularyError
-from ...vocabulary import Vocabulary
+from ...vocabulary.vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
 from .forward import Forward
 from .regions import RegionTrees

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 ID, PLUS = Terminal("ID", "a+"), Terminal("PLUS", r"\+", literal=True)
 LP, RP = Terminal("LP", r"\(", literal=True), Terminal("RP", r"\)", literal=True)

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.grammar import completion, splits
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
 from outlines_phi.guides.grammar.guide import CFGGuide
-from outlines_phi.guides.grammar.oracle import GrammarOracle
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.laws import assert_guide
-from outlines_phi.guides.product import banned
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.verification.oracle import GrammarOracle
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
 

@@ -17,7 +17,7 @@ from outlines import grammars
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar import library
-from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import read_grammar
 
 ALL = (*library.NAMES, "dyck-1", "dyck-3", "dyck-10")
 

@@ -12,10 +12,10 @@ from outlines_phi.guides.grammar import splits
 from outlines_phi.guides.grammar.completion import Completion
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.parser import Parser
-from outlines_phi.guides.grammar.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.parsing.parser import Parser
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 TEXTS = {
     "arithmetic": ["(1+2*(3/-(4-5)))*6", "((((((((7))))))))", "1+2*3-4/5+--6"],

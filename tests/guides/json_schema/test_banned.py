@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.product import banned
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_tokens(["<eos>", *(chr(code) for code in range(32, 127)), "ab", '"b', 'b"'], 0)
 

@@ -10,12 +10,12 @@ import pytest
 
 from outlines_phi.errors import SchemaWarning, UnsupportedError
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.json_schema.keywords import KEYWORDS
-from outlines_phi.guides.json_schema.machine import Machine
-from outlines_phi.guides.json_schema.schema import Schema
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.guides.json_schema.machine.machine import Machine
+from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
+from outlines_phi.guides.json_schema.reading.schema import Schema
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
-from .test_schema import VALUES
+from .reading.test_schema import VALUES
 
 DRAFTS: dict[str, tuple[str | None, Any]] = {
     "draft-04": ("http://json-schema.org/draft-04/schema#", jsonschema.Draft4Validator),

@@ -9,8 +9,8 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.json_schema.machine import Machine
-from outlines_phi.guides.json_schema.schema import Schema
+from outlines_phi.guides.json_schema.machine.machine import Machine
+from outlines_phi.guides.json_schema.reading.schema import Schema
 
 from .test_guide import SMALL, random_text
 

@@ -17,23 +17,23 @@ import outlines_phi
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.json_schema.keywords import KEYWORDS
-from outlines_phi.guides.json_schema.machine import Machine
-from outlines_phi.guides.json_schema.schema import Schema
-from outlines_phi.guides.json_schema.sizes import NEVER
+from outlines_phi.guides.json_schema.machine.machine import Machine
+from outlines_phi.guides.json_schema.machine.sizes import NEVER
+from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
+from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
-from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import ALPHA, Language, p_value
 
-from .test_schema import SCHEMAS
+from .reading.test_schema import SCHEMAS
 
 MODEL = outlines_phi.from_transformers(*bundled.load())
 SMALL = Vocabulary.from_tokens(

@@ -27,37 +27,37 @@ from outlines_phi.fidelity.groups import frozen
 from outlines_phi.fidelity.losses import log_weights
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.fidelity.traces import tree_bounds
-from outlines_phi.guides.banned import BannedPhrases
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.product import banned
+from outlines_phi.guides.phrases.ban_language import banned
+from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.auto import AutoPhi
-from outlines_phi.phi.exact import ExactPhi
-from outlines_phi.phi.local import LocalPhi
-from outlines_phi.phi.lookahead import LookaheadPhi
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.auto import AutoSampler
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.exact import ExactSampler
-from outlines_phi.sampling.lookahead import LookaheadSampler
-from outlines_phi.sampling.lookahead_smc import LookaheadSMCSampler
-from outlines_phi.sampling.pimh import PIMH
-from outlines_phi.sampling.prefetch import Prefetch
+from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.smc import LookaheadSMCSampler
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc import SMC, SMCSampler
-from outlines_phi.sampling.speculative import SpeculativeSampler
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.sampling.smc.pimh import PIMH
+from outlines_phi.sampling.smc.smc import SMC, SMCSampler
+from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit import draw as traced
 from tests.fidelity.test_audit import true_tv
 from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
-from tests.phi.test_mode import best, greedy, search
+from tests.phi.tree.test_mode import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
-from tests.sampling.test_pimh import chain
-from tests.sampling.test_smc import mutant_keeps_weights, z_score
+from tests.sampling.smc.test_pimh import chain
+from tests.sampling.smc.test_smc import mutant_keeps_weights, z_score
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
@@ -191,7 +191,7 @@ def test_populations_estimate_phi_without_bias(name: str, language: Language) ->
 
 def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: weights that a resampling does not reset."""
-    from outlines_phi.sampling.particles import Particles
+    from outlines_phi.sampling.smc.particles import Particles
 
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step, stratified"]).sample(LISTED.request(400, 11))

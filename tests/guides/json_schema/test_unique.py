@@ -14,10 +14,10 @@ import pytest
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.guides.json_schema.machine import Machine
-from outlines_phi.guides.json_schema.schema import Schema
+from outlines_phi.guides.json_schema.machine.machine import Machine
+from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.table import Table
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 SMALL = Vocabulary.from_tokens(
     [

@@ -14,7 +14,7 @@ from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.forest import Forest
 from outlines_phi.guides.json_schema.formula import equal_to
 from outlines_phi.guides.json_schema.guide import JSONGuide
-from outlines_phi.vocabulary import Vocabulary
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PIECES = [
     '"',

@@ -1,0 +1,135 @@
+"""The model of a command: loaded by its name, and told from other models by what it computes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from ...errors import UnsupportedError
+from ...lm import bundled
+from ...plugin.loading import from_transformers
+from ...plugin.model import PhiTransformers
+
+BUNDLED = "bundled"
+"""The name of the model that ships with the package."""
+
+SAMPLED = 256
+"""Numbers of each tensor, about, that stand for it in the fingerprint of a model."""
+
+PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5b57 \U0001f642'
+"""A text whose tokens tell tokenizers of equal vocabularies apart."""
+
+
+class Dtype(str, Enum):
+    """The types that weights may be loaded as."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
+    """Return the model ``name``: a folder, a name on the hub, or :data:`BUNDLED`.
+
+    Parameters
+    ----------
+    name
+        What ``from_pretrained`` takes.
+    device
+        Where it runs; by default on a GPU where there is one.
+    dtype
+        What its weights are loaded as; by default what they were saved as (float32 for the bundled model).
+
+    Raises
+    ------
+    UnsupportedError
+        No such model, a model or tokenizer that cannot be loaded or used, or no such device.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
+    weights = None if dtype is None else getattr(torch, dtype.value)
+    if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
+        raise UnsupportedError(
+            f"--model {name}: there is no such folder. Expected a folder that save_pretrained wrote (with config.json, weights "
+            f"and tokenizer), a name on the Hugging Face hub, or {BUNDLED!r}."
+        )
+    try:
+        loaded, tokenizer = bundled.load(weights) if name == BUNDLED else _pretrained(name, weights)
+    except Exception as error:  # loading runs the code of many libraries, which raise what they like
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(
+            f"--model {name} cannot be loaded: {type(error).__name__}: {reason} Expected a folder that save_pretrained wrote, "
+            "a name on the Hugging Face hub that this machine can reach, or 'bundled'. --debug shows the whole error."
+        ) from error
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        loaded = loaded.to(torch.device(where))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, AssertionError) as error:  # torch's ways to say that there is no such device
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(f"--device {where} cannot be used: {reason} Give cpu, cuda or cuda:1.") from error
+    return from_transformers(loaded, tokenizer)
+
+
+def _is_path(name: str) -> bool:
+    return Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+
+
+def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
+    source = str(Path(name).expanduser()) if _is_path(name) else name
+    options = {} if dtype is None else {"dtype": dtype}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    return transformers.AutoModelForCausalLM.from_pretrained(source, **options).eval(), tokenizer
+
+
+def identity(name: str, model: PhiTransformers) -> dict[str, str]:
+    """Return what tells the law of a model from that of another one; ``name`` is there to be read, the rest to be compared."""
+    return {
+        "name": name,
+        "weights": weights_fingerprint(model.model),
+        "vocabulary": model.lm.vocabulary.fingerprint,
+        "tokenizer": _tokenizer_fingerprint(model.hf_tokenizer),
+    }
+
+
+def weights_fingerprint(model: torch.nn.Module) -> str:
+    """Return a name for the configuration and the weights of a model, wherever it was loaded from.
+
+    Of every tensor about :data:`SAMPLED` numbers are read, evenly spread, so that a model of billions takes well under a second.
+    Training, merging adapters and another dtype change almost every number, and so the name; an edit of a few single numbers may
+    escape it.
+    """
+    config = {
+        key: value
+        for key, value in model.config.to_dict().items()  # type: ignore[union-attr, operator]
+        if not key.startswith("_") and key not in ("transformers_version", "dtype", "torch_dtype")
+    }
+    digest = hashlib.blake2b(json.dumps(config, sort_keys=True, default=str).encode(), digest_size=16)
+    for key, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        # An odd step does not stay in one column of a matrix whose width is a power of 2.
+        step = (tensor.numel() // SAMPLED) | 1
+        digest.update(tensor.detach().reshape(-1)[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tokenizer_fingerprint(tokenizer: Any) -> str:
+    read = [tokenizer.encode(PROBE), getattr(tokenizer, "chat_template", None)]
+    return hashlib.blake2b(json.dumps(read, default=str).encode(), digest_size=16).hexdigest()
+
+
+def check_chats(model: PhiTransformers, prompts: list[Any]) -> None:
+    """Raise UnsupportedError where there are chats, and the model has no template for them."""
+    chats = [index for index, prompt in enumerate(prompts) if not isinstance(prompt, str)]
+    if chats and not model.type_adapter.has_chat_template:
+        raise UnsupportedError(
+            f"Prompt {chats[0]} (counted from 0) is a list of chat messages, but the model's tokenizer has no chat template. "
+            "Give plain texts, or an instruction-tuned model."
+        )

@@ -1,0 +1,87 @@
+"""The audit of draws that were saved: what their weights say of masking, without a model."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from ...errors import EmptyLanguageError, UnsupportedError
+from ...fidelity.audit import check
+from ...fidelity.bias import Bias, measure
+from ...numerics.checks import counted
+from ...phi.estimators.local import LocalPhi
+from ..tables import print_bias
+from .run import check_format
+
+
+def audit_saved(path: Path, confidence: float, console: Console) -> None:
+    """Print the bias of the draws in the file at ``path``.
+
+    Raises
+    ------
+    UnsupportedError
+        No file of ``generate --phi local``, or one without two draws for some prompt.
+    EmptyLanguageError
+        All weights are 0.
+    """
+    header, log_w = read_weights(path)
+    check(len(log_w), int(header["n"]), confidence)
+    if all(weight == -math.inf for weights in log_w for weight in weights):
+        raise EmptyLanguageError(f"None of the draws of {path} was completed, so there is nothing to measure.")
+    bias: Bias = measure([np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w), 1 - confidence)
+    console.print(
+        Text(
+            f"{path}: {header['n']} draws after each of {counted(len(log_w), 'prompt')}, {header['output_type']['name']}."
+        )
+    )
+    print_bias(bias, confidence, console)
+
+
+def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
+    """Return the first line of a file and the log weights of every finished prompt, ``-inf`` where a trajectory failed.
+
+    Raises
+    ------
+    UnsupportedError
+        Not such a file; says what it is.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]  # a torn last line does not count
+    except OSError as error:
+        raise UnsupportedError(f"--from {path} cannot be read: {error.strerror}.") from error
+    records = [_parse(line, number, path) for number, line in enumerate(lines, 1)]
+    header: dict[str, Any] = check_format(records[0] if records else None, path)
+    if header["phi"] != LocalPhi.name:
+        raise UnsupportedError(
+            f"{path} holds draws of --phi {header['phi']}; the weights of masked draws are what an audit reads. Draw with --phi "
+            "local, or audit the model itself (outlines-phi audit --model ... PROMPTS)."
+        )
+    match header:
+        case {"sampler": dict()}:
+            raise UnsupportedError(
+                f"{path} holds draws of --particles, which were picked by weight; the weights of masked draws are what an audit "
+                "reads. Draw with --phi local alone."
+            )
+        case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
+            raise UnsupportedError(
+                f"{path} holds draws of --tokenization {tokenization}, which plain masking does not know. Draw without it to audit."
+            )
+    weights: dict[int, list[float]] = {}
+    for record in records[1:]:
+        match record:
+            case {"record": "draw", "prompt_index": int(index), "log_w": float() | int() | None as log_w}:
+                weights.setdefault(index, []).append(-math.inf if log_w is None else min(0.0, float(log_w)))
+    return header, [drawn for drawn in weights.values() if len(drawn) == header["n"]]
+
+
+def _parse(line: bytes, number: int, path: Path) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedError(f"Line {number} of {path} is not valid JSON: {error}.") from error

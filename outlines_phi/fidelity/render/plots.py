@@ -1,0 +1,182 @@
+"""Pictures of reports. matplotlib is imported where a picture is made, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...errors import UnsupportedError
+from ..findings import Findings
+from ..report import WHOLE, Report, Sample, View, label
+from .summary import number, shown, worst
+
+COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
+"""Of the samples, in their order."""
+
+TRUTH, INK, FAINT = "#1c2330", "#3c4454", "#eef0f4"
+
+ROWS = 10
+"""Values of a field that are drawn."""
+
+
+def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> None:
+    """Write a picture of ``reports`` to ``path``, in the format that its suffix names.
+
+    One row of panels per field, one column per sample: its frequencies as bars, the truth as a mark across each bar.
+    """
+    figure_of = figure_class()
+    from matplotlib.lines import Line2D
+
+    rows = [(report, view) for report in reports for view in report.views if view.name != WHOLE]
+    samples = reports[0].samples
+    heights = [min(len(view.values), ROWS) + 2.1 for _, view in rows]
+    figure = figure_of(figsize=(4.9 * len(samples), 0.27 * sum(heights) + 0.9), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+    axes = figure.subplots(len(rows), len(samples), squeeze=False, gridspec_kw={"height_ratios": heights})
+    for line, (report, view) in zip(axes, rows, strict=True):
+        for axis, sample, color in zip(line, report.samples, COLORS, strict=False):
+            _panel(axis, view, sample, color)
+        _caption(line[0], report, view)
+    for axis, sample, color in zip(axes[0], samples, COLORS, strict=False):
+        axis.annotate(
+            sample.name,
+            (0.5, 1),
+            (0, 40),
+            "axes fraction",
+            "offset points",
+            ha="center",
+            fontsize=13,
+            fontweight="bold",
+            color=color,
+        )
+    truth = Line2D([], [], color=TRUTH, marker="|", markersize=12, markeredgewidth=2.5, linestyle="none")
+    figure.legend(
+        [truth],
+        [f"truth: the model's own law, conditioned on the format      (bars: {reports[0].n:,} draws)"],
+        loc="outside lower center",
+        frameon=False,
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=dpi)
+
+
+def audit_figure(report: Findings) -> Any:
+    """Return a picture of an audit: where legal mass is lost, and the most distorted values."""
+    figure_of = figure_class()
+    bias, places = report.pooled.bias, worst(report.pooled.places, ROWS)
+    values = report.pooled.distortions[:ROWS]
+    height = 0.3 * max(len(places), len(values), 3) + 1.7
+    figure = figure_of(figsize=(9.6, height), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2)
+    rows = range(len(places))
+    left.barh(rows, [loss.nats for loss in places], height=0.68, color=FAINT)
+    left.barh(
+        rows, [max(0.0, min(loss.excess, loss.nats)) for loss in places], height=0.68, color=COLORS[0], alpha=0.85
+    )
+    left.set_yticks(rows, [shown(loss.place) for loss in places], fontsize=9, color=INK)
+    unit = "field" if report.by_field else "step"
+    left.set_title(f"Legal mass lost, by {unit} (nats per draw)", loc="left", fontsize=10, fontweight="bold", color=INK)
+    left.set_xlabel("red: beyond what the conditioned law loses there; this distorts", fontsize=8, color=INK)
+    rows = range(len(values))
+    right.barh(rows, [one.masked for one in values], height=0.68, color=COLORS[0], alpha=0.85)
+    right.errorbar(
+        [one.model for one in values],
+        rows,
+        xerr=[one.noise for one in values],
+        fmt="|",
+        color=TRUTH,
+        markersize=13,
+        markeredgewidth=2.4,
+        elinewidth=1.0,
+    )
+    right.set_yticks(rows, [shown(f"{one.field}: {one.value}") for one in values], fontsize=9, color=INK)
+    right.set_title("Most distorted values", loc="left", fontsize=10, fontweight="bold", color=INK)
+    explained = "bar: masked; mark: the conditioned law, estimated, with noise"
+    right.set_xlabel(explained if values else "none differs by more than noise", fontsize=8, color=INK)
+    for axis, count in ((left, len(places)), (right, len(values))):
+        axis.set_ylim(max(count, 1) - 0.4, -0.6)
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(_locator())
+        axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
+        axis.tick_params(axis="y", length=0)
+        axis.grid(axis="x", color=FAINT, linewidth=1.2)
+        axis.set_axisbelow(True)
+        axis.spines[:].set_visible(False)
+    low, high = bias.tv.interval
+    title = f"Plain masking: TV to the conditioned law {number(low, '.2f')} to {number(high, '.2f')}, Phi {bias.phi.value:.3g}"
+    figure.suptitle(f"{title}, {bias.draws:,} draws", fontsize=11, color=INK)
+    return figure
+
+
+def png(figure: Any, *, dpi: int = 110) -> bytes:
+    """Return the PNG of a figure."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def figure_class() -> Any:
+    """Return matplotlib's ``Figure``; raise UnsupportedError where it is not installed."""
+    if find_spec("matplotlib") is None:
+        raise UnsupportedError(
+            "A picture was asked for and matplotlib is not installed; install the extra, pip install 'outlines_phi[cli]', "
+            "or take the text, Markdown or HTML."
+        )
+    from matplotlib.figure import Figure
+
+    return Figure
+
+
+def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
+    values = view.values[:ROWS]
+    places = range(len(values))
+    axis.barh(
+        places,
+        [view.frequencies[sample.name].get(value, 0.0) for value in values],
+        height=0.68,
+        color=color,
+        alpha=0.85,
+    )
+    law = [view.law.get(value, 0.0) for value in values]
+    axis.vlines(law, [place - 0.44 for place in places], [place + 0.44 for place in places], color=TRUTH, linewidth=2.4)
+    axis.set_yticks(places, [label(value) for value in values], fontsize=9, color=INK)
+    axis.set_ylim(len(values) - 0.4, -0.6)
+    top = max(max(law), *(p for found in view.frequencies.values() for p in found.values()))
+    axis.set_xlim(0, min(1.0, 1.12 * top))
+    axis.xaxis.set_major_locator(_locator())
+    axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
+    axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color=FAINT, linewidth=1.2)
+    axis.set_axisbelow(True)
+    axis.spines[:].set_visible(False)
+    axis.set_title(
+        f"TV {view.distances[sample.name]:.3f}  (noise {view.floor:.3f}, up to {view.limit:.3f})",
+        loc="right",
+        fontsize=9,
+        color=INK,
+    )
+
+
+def _locator() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def _caption(axis: Any, report: Report, view: View) -> None:
+    axis.set_title(view.name, loc="left", fontsize=11, fontweight="bold", color=INK)
+    if view is report.views[0]:
+        axis.annotate(
+            f"after {report.prompt.strip()!r}",
+            (0, 1),
+            (0, 22),
+            "axes fraction",
+            "offset points",
+            fontsize=9,
+            style="italic",
+            color=INK,
+        )

@@ -1,0 +1,245 @@
+"""What an audit says, in words and tables; as plain text and as Markdown."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+from ...numerics.checks import counted
+from ..bias import Bias, Estimate
+from ..findings import Findings
+from ..losses import Loss
+from ..report import label
+
+TITLE = "Audit of plain masking"
+
+ROWS = 12
+"""Places, values and prompts that a table lists."""
+
+SMALL = 0.01
+"""A lower limit of TV under which no bias is claimed."""
+
+COLUMNS = 100
+"""Width of the prose of a plain text."""
+
+WIDTH = 34
+"""Characters of a value or prompt that are shown."""
+
+
+class Section(NamedTuple):
+    """A titled table with a remark under it."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    remark: str
+
+
+def verdict(report: Findings) -> str:
+    """Return the finding in a sentence."""
+    low, high = report.pooled.bias.tv.interval
+    name = report.pooled.name
+    after = f'after "{shown(name)}"' if len(report.findings) == 1 else f"on the average over {name}"
+    distance = f"between {number(low, '.3f')} and {number(high, '.3f')} ({report.confidence:.0%} confidence), {after}"
+    if low >= SMALL:
+        return (
+            "Plain masking is biased: its distance (total variation) from the model's own law, conditioned on the format, "
+            f"is {distance}."
+        )
+    return f"No bias was shown: the distance (total variation) of plain masking from the conditioned law is {distance}."
+
+
+def sections(report: Findings) -> list[Section]:
+    """Return the tables of a report."""
+    several = [_prompts(report)] if len(report.findings) > 1 else []
+    return [
+        bias_section(report.pooled.bias, report.confidence),
+        *several,
+        _losses(report),
+        _distortions(report),
+        _cost(report),
+    ]
+
+
+def plain(report: Findings) -> str:
+    """Return the report as text for a terminal."""
+    prose = [verdict(report), *(f"Warning: {warning}" for warning in report.warnings)]
+    parts = [TITLE, "", *(textwrap.fill(sentence, COLUMNS) for sentence in prose)]
+    for section in sections(report):
+        remark = [textwrap.fill(section.remark, COLUMNS)] if section.remark else []
+        parts += ["", section.title, "-" * len(section.title), *_columns(section), *remark]
+    return "\n".join(parts)
+
+
+def markdown(report: Findings) -> str:
+    """Return the report as Markdown."""
+    parts = [f"# {TITLE}", "", verdict(report), ""]
+    for warning in report.warnings:
+        parts += [f"> **Warning.** {warning}", ""]
+    for title, head, rows, remark in sections(report):
+        parts += [f"## {title}", ""]
+        if rows:
+            lines = [head, tuple(["---"] + ["---:"] * (len(head) - 1)), *(tuple(map(_cell, row)) for row in rows)]
+            parts += [*(f"| {' | '.join(line)} |" for line in lines), ""]
+        parts += [remark, ""] if remark else []
+    return "\n".join(parts)
+
+
+def bias_section(bias: Bias, confidence: float) -> Section:
+    """Return the table of how far masking is from the conditioned law."""
+    rows = [
+        ("Phi: the model meets the format by itself", *_both(bias.phi, ".3g")),
+        ("log Phi (nats)", *_both(bias.log_phi, ".2f")),
+        ("mean of the weights (unbiased for Phi)", number(bias.mean_w, ".3g"), ""),
+        ("Phi, for certain", "", interval(*bias.certain, ".3g")),
+        *_attempted(bias, confidence),
+        ("total variation (TV) to the conditioned law", *_both(bias.tv, ".3f")),
+        ("KL divergence to it (nats; interval: bootstrap)", *_both(bias.kl, ".3f")),
+        ("draws without a legal token, Pr(w = 0)", *_both(bias.failed, ".3f")),
+        (f"effective sample size, of {counted(bias.draws, 'draw')}", f"{bias.ess:.1f}", ""),
+    ]
+    limited = (
+        "Bounds for certain have no error; the limit of Phi by residual attempts has, and intervals that use it count it in. "
+        if bias.residual is not None
+        else ""
+    )
+    remark = (
+        f"Every interval by itself holds with {confidence:.0%} confidence, whatever the tails of the weights; that of KL "
+        f"is a bootstrap's and covers less where tails are heavy. {limited}All of it is about token sequences: the distance of "
+        "the laws of texts is at most this TV."
+    )
+    return Section("Bias", ("", "estimate", "interval"), rows, remark)
+
+
+def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
+    if bias.residual is None:
+        return []
+    name = f"Phi, at {confidence:.0%} confidence, by {bias.attempts} residual attempts"
+    return [(name, "", interval(*bias.residual, ".3g"))]
+
+
+def _prompts(report: Findings) -> Section:
+    ranked = sorted(report.findings, key=lambda finding: -finding.bias.tv.interval.low)
+    rows = [(shown(finding.name), *_line(finding.bias)) for finding in ranked[:ROWS]]
+    remark = f"{len(ranked) - ROWS} more prompts have smaller lower limits of TV." if len(ranked) > ROWS else ""
+    return Section("Prompts", ("prompt", "Phi", "TV", "TV, interval", "KL", "ESS"), rows, remark)
+
+
+def _line(bias: Bias) -> tuple[str, ...]:
+    return (
+        number(bias.phi.value, ".3g"),
+        number(bias.tv.value, ".3f"),
+        interval(*bias.tv.interval, ".3f"),
+        number(bias.kl.value, ".3f"),
+        f"{bias.ess:.1f}",
+    )
+
+
+def _losses(report: Findings) -> Section:
+    places = report.pooled.places
+    total = math.fsum(loss.nats for loss in places)
+    ranked = worst(places)
+    rows = [
+        (
+            loss.place,
+            number(loss.nats, ".3f"),
+            f"{loss.nats / total:.0%}" if total > 0 else "",
+            number(loss.excess, "+.3f"),
+            number(loss.margin, ".2f"),
+            str(loss.failures),
+        )
+        for loss in ranked
+    ]
+    unit = "field" if report.by_field else "step"
+    remark = (
+        f"Loss: - log of the legal mass, per draw, in nats; {len(places)} {unit}s lose {total:.3f} in all. Excess: how much "
+        "of it a draw of the conditioned law would not lose, which is the part that distorts; a loss that all draws share has "
+        "none. Margin: log probability of the likeliest token less that of the likeliest legal one, per step. Dead ends: draws "
+        "that ended there without a legal token."
+    )
+    return Section("Where legal mass is lost", (unit, "loss", "share", "excess", "margin", "dead ends"), rows, remark)
+
+
+def worst(places: Sequence[Loss], rows: int = ROWS) -> list[Loss]:
+    """Return the places of the largest losses, dead ends first."""
+    return sorted(
+        (loss for loss in places if loss.nats > 0 or loss.failures), key=lambda loss: (-loss.failures, -loss.nats)
+    )[:rows]
+
+
+def _distortions(report: Findings) -> Section:
+    found = report.pooled.distortions
+    rows = [
+        (
+            shown(one.field),
+            shown(one.value),
+            number(one.masked, ".3f"),
+            number(one.model, ".3f"),
+            number(one.masked - one.model, "+.3f"),
+            number(one.noise, ".3f"),
+        )
+        for one in found[:ROWS]
+    ]
+    more = f" {len(found) - ROWS} more exceed theirs." if len(found) > ROWS else ""
+    remark = f"Values whose two shares differ by more than noise explains, all compared values together.{more}"
+    return Section(
+        "Most distorted values",
+        ("field", "value", "masked", "model", "difference", "noise"),
+        rows,
+        remark if rows else "No value differs by more than noise explains.",
+    )
+
+
+def _cost(report: Findings) -> Section:
+    settings = {name: value for name, value in asdict(report.settings).items() if value is not None}
+    low, high = min(report.budgets), max(report.budgets)
+    rows = [
+        ("settings", ", ".join(f"{name}={value}" for name, value in settings.items())),
+        ("budget (tokens)", str(low) if low == high else f"{low} to {high}"),
+        ("prompts, draws of each", f"{len(report.findings)}, {report.n}"),
+        ("model calls", f"{report.counts.calls:,}"),
+        ("tokens (prompt, generated)", f"{report.counts.prompt_tokens:,}, {report.counts.tokens:,}"),
+    ]
+    return Section("Law and cost", ("", "value"), rows, "")
+
+
+def _both(estimate: Estimate, form: str) -> tuple[str, str]:
+    return number(estimate.value, form), interval(*estimate.interval, form)
+
+
+def number(value: float, form: str) -> str:
+    """Return a number as reports write it: ``none`` where there is none, and no sign before what is rounded to 0."""
+    written = format(value, form)
+    return "none" if math.isnan(value) else written if float(written) else format(0.0, form.lstrip("+"))
+
+
+def interval(low: float, high: float, form: str) -> str:
+    """Return an interval as reports write it."""
+    return f"{number(low, form)} ... {number(high, form)}"
+
+
+def shown(text: str) -> str:
+    """Return a value or prompt as one short line."""
+    line = label(text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def _columns(section: Section) -> list[str]:
+    if not section.rows:
+        return []
+    lines = [section.head, *section.rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(section.head))]
+    first, *rest = widths
+    return [
+        "  ".join(
+            [line[0].ljust(first), *(cell.rjust(width) for cell, width in zip(line[1:], rest, strict=True))]
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")

@@ -1,0 +1,194 @@
+"""One byte automaton of the lexemes of all terminals: the product of theirs, with priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.automaton import DEAD, ByteAutomaton
+from ....automata.reachability import UNREACHABLE, distances
+from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
+from ...regex import compile_regex
+from ..grammar import Terminal
+
+NOTHING = -1
+"""No terminal."""
+
+_CHUNK = 1 << 21
+"""How many entries of states' tuples are held at a time: it bounds the memory of a step, not its result."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LexemeAutomaton:
+    """The least automaton that tells which terminal a byte string is a lexeme of, and whether it begins one.
+
+    Attributes
+    ----------
+    targets
+        ``int32[S, C]``: the next state; row 0 is dead.
+    byte_class
+        ``uint8[256]``: the column of each byte.
+    start
+        The state before the first byte; it is not accepting.
+    label
+        ``int32[S]``: the terminal of each accepting state, :data:`NOTHING` elsewhere.
+    """
+
+    targets: NDArray[np.int32]
+    byte_class: NDArray[np.uint8]
+    start: int
+    label: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, terminals: Sequence[Terminal]) -> LexemeAutomaton:
+        """Return the automaton of the lexemes of ``terminals``.
+
+        Where several match a byte string, it is a lexeme of the one with the highest priority, of a literal if two of them tie.
+
+        Raises
+        ------
+        GrammarError
+            A terminal matches nothing or the empty text, or two match the same text and neither comes first.
+        """
+        automata = [_automaton(terminal) for terminal in terminals]
+        classes = np.stack([automaton.byte_class for automaton in automata])
+        _, first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        tables = [automaton.targets[:, automaton.byte_class[first]] for automaton in automata]
+        start = np.array([automaton.start for automaton in automata], dtype=np.int32)
+        states, targets = _product(tables, start)
+        matched = np.stack([a.accepting[states[:, i]] for i, a in enumerate(automata)], axis=1)
+        label, tied = _labels(terminals, matched)
+        byte_class = joint.reshape(-1).astype(np.uint8)
+        if tied.any():
+            text = ByteAutomaton(targets, byte_class, 1, tied).shortest()
+            state = ByteAutomaton(targets, byte_class, 1, tied).advance(1, text)
+            raise GrammarError(_tie(terminals, matched[state], text))
+        block = blocks(label, targets)
+        _, kept = np.unique(block, return_index=True)
+        return cls(block[targets[kept]], byte_class, int(block[1]), label[kept])
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @cached_property
+    def accepting(self) -> NDArray[np.bool_]:
+        """``bool[S]``: where a lexeme is complete."""
+        return self.label != NOTHING
+
+    @cached_property
+    def reaches(self) -> NDArray[np.bool_]:
+        """``bool[S, T]``: the terminals that a lexeme so begun may still be of, the one that it already is among them."""
+        source, column = np.nonzero(self.targets)
+        target = self.targets[source, column]
+        found = np.zeros((len(self), int(self.label.max()) + 1), dtype=bool)
+        for terminal in range(found.shape[1]):
+            goals = np.flatnonzero(self.label == terminal)
+            found[:, terminal] = distances(source, target, goals, len(self)) != UNREACHABLE
+        return found
+
+    def leading_to(self, states: NDArray[np.bool_]) -> ByteAutomaton:
+        """Return the automaton of the byte strings that lead to one of ``states``."""
+        return ByteAutomaton(self.targets, self.byte_class, self.start, states)
+
+
+def blocks(kind: NDArray[np.integer], *tables: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the coarsest numbering of states that tells their ``kind`` and, by the same numbering, their successors apart.
+
+    Moore's refinement (1956). State 0 stays 0, and blocks are numbered in the order of their first states.
+    """
+    block = _in_order(np.column_stack([np.arange(len(kind)) == 0, kind]))
+    while True:
+        finer = _in_order(np.column_stack([block, *(block[table] for table in tables)]))
+        if finer.max() == block.max():
+            return block
+        block = finer
+
+
+def _in_order(rows: NDArray[np.integer]) -> NDArray[np.int32]:
+    """Return the number of each row, equal for equal rows, in the order of appearance."""
+    packed = np.ascontiguousarray(rows.astype(np.int32)).view(f"V{4 * rows.shape[1]}").ravel().tolist()
+    number: dict[bytes, int] = {}
+    return np.array([number.setdefault(row, len(number)) for row in packed], dtype=np.int32)
+
+
+def _automaton(terminal: Terminal) -> ByteAutomaton:
+    try:
+        automaton = compile_regex(terminal.pattern)
+    except EmptyLanguageError as error:
+        raise GrammarError(f"the terminal {terminal.name} matches nothing: {error}") from None
+    except (GrammarError, UnsupportedError) as error:
+        raise type(error)(f"the terminal {terminal.name} cannot be read: {error}") from None
+    if automaton.is_empty:
+        raise GrammarError(f"the terminal {terminal.name} matches nothing: {terminal.pattern!r:.80}")
+    if automaton.accepting[automaton.start]:
+        raise GrammarError(
+            f"the terminal {terminal.name} matches the empty text: {terminal.pattern!r:.80}. A lexeme has at least one byte; let "
+            "the pattern match at least one, and make the terminal optional in the rules that use it"
+        )
+    if not terminal.shortest:
+        return automaton
+    targets = automaton.targets.copy()
+    targets[automaton.accepting] = DEAD
+    return ByteAutomaton(targets, automaton.byte_class, automaton.start, automaton.accepting).trim()
+
+
+def _product(
+    tables: Sequence[NDArray[np.int32]], start: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the tuples of states that byte strings lead to, ``int32[S, T]``, and their successors ``int32[S, C]``.
+
+    The first tuple is dead, the second ``start``. Most automata are dead after one byte, so the tuples are few.
+    """
+    width = len(start)
+    states = [np.zeros((1, width), dtype=np.int32), start[None]]
+    targets = [np.zeros((1, tables[0].shape[1]), dtype=np.int32)]
+    number = {start.tobytes(): 1}
+    pending = [start[None]]
+    while pending:
+        frontier = pending.pop(0)
+        size = max(1, _CHUNK // (width * tables[0].shape[1]))
+        if len(frontier) > size:
+            pending.insert(0, frontier[size:])
+            frontier = frontier[:size]
+        # [frontier x C, T]
+        after = np.stack([table[frontier[:, i]] for i, table in enumerate(tables)], axis=-1).reshape(-1, width)
+        live = np.flatnonzero(after.any(axis=1))
+        after = after[live]
+        before = len(number)
+        keys = np.ascontiguousarray(after).view(f"V{4 * width}").ravel().tolist()
+        numbers = np.array([number.setdefault(key, len(number) + 1) for key in keys], dtype=np.int32)
+        row = np.zeros(len(frontier) * tables[0].shape[1], dtype=np.int32)
+        row[live] = numbers
+        targets.append(row.reshape(len(frontier), -1))
+        if len(number) > before:
+            found, place = np.unique(numbers, return_index=True)
+            states.append(after[place[found > before]])
+            pending.append(states[-1])
+    return np.concatenate(states), np.concatenate(targets)
+
+
+def _labels(terminals: Sequence[Terminal], matched: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the terminal of each state, and where it is not decided."""
+    rank = np.array([2 * terminal.priority + terminal.literal for terminal in terminals], dtype=np.int64)
+    ignored = np.array([terminal.ignored for terminal in terminals])
+    highest = np.where(matched, rank, rank.min() - 1).max(axis=1)
+    first = matched & (rank == highest[:, None])
+    label = np.where(first.any(axis=1), first.argmax(axis=1), NOTHING).astype(np.int32)
+    # Which of two ignored terminals it is does not matter.
+    return label, (first.sum(axis=1) > 1) & ~(first <= ignored).all(axis=1)
+
+
+def _tie(terminals: Sequence[Terminal], matched: NDArray[np.bool_], text: bytes) -> str:
+    both = [terminals[t] for t in np.flatnonzero(matched)]
+    highest = max((terminal.priority, terminal.literal) for terminal in both)
+    names = " and ".join(t.name for t in both if (t.priority, t.literal) == highest)
+    return (
+        f"the terminals {names} all match {text.decode(errors='backslashreplace')!r}, with the same priority, so it is not decided "
+        f"which it is. Give one of them a higher priority, as in `{both[0].name}.{highest[0] + 1}: ...`, or use one for both"
+    )

@@ -1,0 +1,207 @@
+"""The lexing transducer: bytes in, the terminals of longest-match lexemes out (grammar-theory.md, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.automaton import DEAD
+from ....automata.reachability import UNREACHABLE, distances
+from ..grammar import Terminal
+from .delays import START as START
+from .delays import Transducer
+from .lexeme_automaton import NOTHING as NOTHING
+from .lexeme_automaton import LexemeAutomaton, blocks
+
+Word = tuple[int, ...]
+"""A sequence of terminals."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Lexer:
+    """A deterministic transducer that cuts a text into lexemes, each as long as possible.
+
+    A state is what is known of the lexeme that is pending. A byte that prolongs it emits nothing; one that does not ends it, emits
+    its terminal and begins the next lexeme, if it can. :meth:`flush` is what the end of the text emits. With ``L(t)`` the lexemes
+    of terminal ``t`` and a text ``w`` without end of sequence,
+
+    ``Lex("") = ((), "")``; if ``Lex(w) = (T, r)`` then ``Lex(w c)`` is ``(T, r c)`` where ``r c`` begins a lexeme, else
+    ``(T t, c)`` where ``r`` is a lexeme of ``t`` and ``c`` begins one, else there is none.
+
+    **Where a longer lexeme may fail.** In ``1else``, ``1`` is a number and ``1e`` begins a longer one that the next byte refutes.
+    Then the terminal is held back: the state knows which terminals the bytes since are if the longer lexeme fails, and when it
+    does all are emitted at once. So a text is lexed as longest match with going back lexes it. If this would hold more than
+    ``rollback.HELD`` terminals, as a comment ``/* ..`` that may not end does beside ``/`` and ``*``, the longer lexeme must be
+    ignored or have a higher priority; then what begins like it has to be one. Other such grammars are refused.
+
+    Attributes
+    ----------
+    terminals
+        Their numbers are what is emitted.
+    targets
+        ``int32[L, C]``: the next state. Row 0 is dead, row :data:`START` comes first.
+    emits
+        ``int32[L, C]``: what that step emits, an index into ``words``. At most one terminal, but where some were held back.
+    words
+        What steps and the end of a text emit; ``words[0]`` is ``()``.
+    byte_class
+        ``uint8[256]``: the column of each byte.
+    label
+        ``int32[L]``: the terminal of which the pending bytes are a lexeme, or :data:`NOTHING`.
+    ends
+        ``int32[L]``: what the end of the text emits, an index into ``words``, or :data:`NOTHING` where it may not end.
+    reaches
+        ``bool[L, T]``: the terminals that the pending lexeme may be of when it is complete, all bytes since the last emission
+        belonging to it.
+    held, fallback
+        ``int32[L]``: an index into ``words`` and a state. Where ``held`` is not 0, terminals are held back: if the longer lexeme
+        fails, it is as if ``held`` had been emitted and the lexer were in ``fallback``.
+    """
+
+    terminals: tuple[Terminal, ...]
+    targets: NDArray[np.int32]
+    emits: NDArray[np.int32]
+    words: tuple[Word, ...]
+    byte_class: NDArray[np.uint8]
+    label: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    reaches: NDArray[np.bool_]
+    held: NDArray[np.int32]
+    fallback: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, terminals: Sequence[Terminal]) -> Lexer:
+        """Return the lexer of ``terminals``.
+
+        Raises
+        ------
+        GrammarError
+            A terminal is empty or matches the empty text; two match the same text and neither comes first; or it takes an unbounded
+            number of bytes to know how a text is cut. The last two name the shortest such text.
+        """
+        automaton = LexemeAutomaton.of(terminals)
+        made = Transducer.of(automaton, terminals)
+        source, column = np.nonzero(made.targets)
+        reached = distances(made.targets[source, column], source, np.array([START]), len(made.targets)) != UNREACHABLE
+        reached[DEAD] = True
+        # States that emit the same from now on are one; so are bytes that act alike.
+        kind = np.unique(np.column_stack([reached, made.emits, made.ends]), axis=0, return_inverse=True)[1].reshape(-1)
+        block = blocks(kind, made.targets)
+        kept = np.unique(block[reached], return_index=True)[1]
+        kept = np.flatnonzero(reached)[kept]
+        number = np.zeros(block.max() + 1, dtype=np.int32)
+        number[block[kept]] = np.arange(len(kept))
+        targets, emits = number[block[made.targets[kept]]], made.emits[kept]
+        _, first, merged = np.unique(np.concatenate([targets, emits]), axis=1, return_index=True, return_inverse=True)
+        reaches = np.zeros((len(kept), len(terminals)), dtype=bool)
+        reaches[:, : automaton.reaches.shape[1]] = automaton.reaches[made.lexeme[kept]]
+        return cls(
+            tuple(terminals),
+            np.ascontiguousarray(targets[:, first]),
+            np.ascontiguousarray(emits[:, first]),
+            made.words,
+            merged.reshape(-1)[automaton.byte_class].astype(np.uint8),
+            np.where(kept == START, NOTHING, automaton.label[made.lexeme[kept]]).astype(np.int32),
+            made.ends[kept],
+            reaches,
+            made.held[kept],
+            number[block[made.fallback[kept]]],
+        )
+
+    def __len__(self) -> int:
+        """The number of states."""
+        return len(self.targets)
+
+    @property
+    def can_end(self) -> NDArray[np.bool_]:
+        """``bool[L]``: where the text may end, as far as the lexer is concerned."""
+        return self.ends != NOTHING
+
+    def flush(self, state: int) -> Word | None:
+        """Return what the end of the text emits in ``state``; ``None`` where it cuts a lexeme short."""
+        return self.words[self.ends[state]] if self.ends[state] != NOTHING else None
+
+    def lex(self, text: bytes, state: int = START) -> tuple[int, Word] | None:
+        """Return the state after ``text`` and what was emitted; ``None`` where it is no beginning of a text."""
+        emitted: Word = ()
+        for byte in text:
+            column = self.byte_class[byte]
+            emitted += self.words[self.emits[state, column]]
+            state = int(self.targets[state, column])
+            if state == DEAD:
+                return None
+        return state, emitted
+
+    @cached_property
+    def producible(self) -> NDArray[np.bool_]:
+        """``bool[L, T]``: the terminals that what is emitted from a state on may begin with.
+
+        The least solution of ``Prod(q) = {the first terminal of w : q emits w in one step, or at the end} u union of Prod(q') over
+        the q' that q leads to in silence``. Where nothing is held back, it is what the pending lexeme may be of.
+        """
+        found = self.reaches.copy()
+        for state in np.flatnonzero(self.held).tolist():
+            failing = [self._failing(each) for each in self._waiting(state)]
+            found[state, [word[0] for words in failing for word, _ in words]] = True
+        return found
+
+    def ahead(self, state: int) -> tuple[Word, ...]:
+        """Return words such that what is emitted from ``state`` on begins with one of them, and each of them occurs.
+
+        Single terminals, but where some are held back: then one more terminal is told than those. Ignored terminals are left out,
+        so ``()`` says that nothing is known. No word is the beginning of another one.
+        """
+        words: set[Word] = {(terminal,) for terminal in np.flatnonzero(self.reaches[state]).tolist()}
+        for each in self._waiting(state):
+            for word, target in self._failing(each):
+                more = len(word) == len(self.words[self.held[each]]) and target != START
+                words |= {(*word, t) for t in np.flatnonzero(self.producible[target]).tolist()} if more else {word}
+        return _shortest({tuple(t for t in word if not self.terminals[t].ignored) for word in words})
+
+    def _waiting(self, state: int) -> list[int]:
+        """Return the states, ``state`` among them, that hold terminals back and that it leads to without emitting."""
+        found = [state] if self.held[state] else []
+        for each in found:  # it grows on the way
+            silent = np.unique(self.targets[each, self.emits[each] == 0]).tolist()
+            found += [target for target in silent if self.held[target] and target not in found]
+        return found
+
+    def _failing(self, state: int) -> set[tuple[Word, int]]:
+        """Return what a state that holds terminals back emits when the longer lexeme fails, and where that leads."""
+        steps = {
+            (self.words[word], target)
+            for word, target in zip(self.emits[state].tolist(), self.targets[state].tolist(), strict=True)
+            if word
+        }
+        return steps | ({(self.words[self.ends[state]], START)} if self.can_end[state] else set())
+
+    @property
+    def shadowed(self) -> tuple[int, ...]:
+        """The terminals that no text ever has, because others that come first match all that they match."""
+        return tuple(np.flatnonzero(~self.reaches[START]).tolist())
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``."""
+        names = [self.terminals[t].name for t in np.flatnonzero(self.reaches[state])]
+        if state == START:
+            return "at the start"
+        begun = self.terminals[self.label[state]].name if self.label[state] != NOTHING else "incomplete"
+        held = " ".join(self.terminals[t].name for t in self.words[self.held[state]])
+        return f"{begun} of {' | '.join(names)}" + (
+            f", else {held} {self.describe(int(self.fallback[state]))}" if held else ""
+        )
+
+
+def _shortest(words: Iterable[Word]) -> tuple[Word, ...]:
+    """Return the words that no other one is a beginning of."""
+    kept: list[Word] = []
+    for word in sorted(set(words), key=lambda word: (len(word), word)):
+        if not any(word[: len(other)] == other for other in kept):
+            kept.append(word)
+    return tuple(kept)

@@ -1,0 +1,203 @@
+"""Where longest match would have to go back: a lexeme was complete, what followed began a longer one, and that one failed."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.automaton import DEAD
+from ....automata.reachability import UNREACHABLE, distances
+from ....errors import GrammarError
+from ..grammar import Terminal
+from .lexeme_automaton import LexemeAutomaton
+
+_FAILED = -1
+"""Instead of a pair: the longer lexeme has failed."""
+
+HELD = 8
+"""The most terminals that are held back until it is known whether a longer lexeme comes about."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rollbacks:
+    """The pairs (state of the longer lexeme, state of what comes in its place if it fails) where both may happen.
+
+    While a longer lexeme goes on behind a complete one, the bytes since are read a second time, as the lexemes that they are if it
+    fails. A pair matters if bytes can lead to such a failure. ``1.`` and ``1e`` of a JSON number do not: nothing else begins so.
+
+    Attributes
+    ----------
+    pairs
+        ``int64[P]``, ascending: the pairs that matter, as ``state * S + other``.
+    deep
+        ``bool[P]``: those from which more than :data:`HELD` terminals would have to be held back.
+    """
+
+    automaton: LexemeAutomaton
+    pairs: NDArray[np.int64]
+    deep: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, automaton: LexemeAutomaton) -> Rollbacks:
+        """Return those of an automaton."""
+        _, longer, again = _beginnings(automaton)
+        pairs, source, target, emits, fails = _reachable(automaton, np.unique(longer * len(automaton) + again))
+        matters = distances(source, target, np.flatnonzero(fails), len(pairs)) != UNREACHABLE
+        along = matters[source] & matters[target]
+        source, target, emits = source[along], target[along], emits[along]
+        deep = matters
+        for _ in range(HELD):
+            goals = np.unique(source[emits & deep[target]])
+            deep = matters & (distances(source, target, goals, len(pairs)) != UNREACHABLE)
+        return cls(automaton, pairs[matters], deep[matters])
+
+    def matter(self, state: int, others: Sequence[int]) -> bool:
+        """Return whether ``state`` may fail where one of ``others`` goes on."""
+        return any(self._place(state * len(self.automaton) + other) >= 0 for other in others)
+
+    @cached_property
+    def steps(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """``bool[S, C]`` each: the steps out of complete lexemes whose outcome matters, and those of them that may be waited for
+        without end.
+
+        The latter is on the safe side: what is read again may be lexed here in ways that later bytes rule out.
+        """
+        matters = np.zeros(self.automaton.targets.shape, dtype=bool)
+        deep = np.zeros_like(matters)
+        edges, longer, again = _beginnings(self.automaton)
+        for (state, column), key in zip(edges.tolist(), (longer * len(self.automaton) + again).tolist(), strict=True):
+            place = self._place(key)
+            matters[state, column] = place >= 0
+            deep[state, column] = place >= 0 and self.deep[place]
+        return matters, deep
+
+    def outranked(self, comes_first: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return ``bool[S, C]``: the steps after which all terminals that the lexeme may be of come before the complete one.
+
+        ``comes_first[t, u]`` tells whether ``t`` comes before ``u``.
+        """
+        others = ~comes_first.T[self.automaton.label]  # [S, T]: what does not come before the label
+        reaches = self.automaton.reaches[self.automaton.targets]  # [S, C, T]
+        return np.asarray(~(reaches & others[:, None, : reaches.shape[2]]).any(axis=2))
+
+    def _place(self, key: int) -> int:
+        place = int(np.searchsorted(self.pairs, key))
+        return place if place < len(self.pairs) and self.pairs[place] == key else -1
+
+    def refusal(self, terminals: Sequence[Terminal], refused: NDArray[np.bool_]) -> GrammarError:
+        """Return the error that names a shortest text that goes back behind one of the ``refused`` steps."""
+        automaton = self.automaton
+        byte_of = _spelled(automaton)
+        heap: list[tuple[int, bytes, int, int, int]] = []
+        for state, column in np.argwhere(refused).tolist():
+            text = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
+            key = int(automaton.targets[state, column]) * len(automaton) + int(
+                automaton.targets[automaton.start, column]
+            )
+            heap.append((len(text) + 1, text + bytes([byte_of[column]]), key, state, column))
+        heapq.heapify(heap)
+        while True:
+            _, text, key, state, column = heapq.heappop(heap)
+            if key == _FAILED:
+                break
+            longer, again = divmod(key, len(automaton))
+            if automaton.accepting[again]:
+                heapq.heappush(heap, (len(text), text, _FAILED, state, column))
+            for along, then in enumerate(automaton.targets[longer].tolist()):
+                for other in _after(automaton, again, along):
+                    pair = _FAILED if then == DEAD else then * len(automaton) + other
+                    if pair == _FAILED or self._place(pair) >= 0:
+                        heapq.heappush(heap, (len(text) + 1, text + bytes([byte_of[along]]), pair, state, column))
+        complete = automaton.leading_to(np.arange(len(automaton)) == state).shortest()
+        short = terminals[automaton.label[state]]
+        longer_ones = [terminals[t] for t in np.flatnonzero(automaton.reaches[automaton.targets[state, column]])]
+        names = " or ".join(terminal.name for terminal in longer_ones)
+        return GrammarError(
+            f"no bounded number of bytes tells how {_shown(text)} is read: {_shown(complete)} is a complete {short.name}; what "
+            f"follows may be part of a longer {names}, or, if that never ends, lexemes of its own. If what begins like {names} has "
+            f"to be one, give it a higher priority than {short.name}, as in `{longer_ones[0].name}.{short.priority + 1}: ...`; "
+            f"else change the patterns so that {short.name} is not how {names} begins"
+        )
+
+
+def _beginnings(
+    automaton: LexemeAutomaton,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the steps ``int64[E, 2]`` out of complete lexemes into ones that are not, and the two states that each leads to.
+
+    Only those where the byte can also begin a lexeme.
+    """
+    edges = np.argwhere(automaton.accepting[:, None] & (automaton.targets != DEAD))
+    longer = automaton.targets[edges[:, 0], edges[:, 1]].astype(np.int64)
+    again = automaton.targets[automaton.start, edges[:, 1]].astype(np.int64)
+    kept = ~automaton.accepting[longer] & (again != DEAD)
+    return edges[kept], longer[kept], again[kept]
+
+
+def _reachable(
+    automaton: LexemeAutomaton, pairs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return all pairs that ``pairs`` lead to, ascending, the steps between them, and where the longer lexeme may fail.
+
+    What is read again is lexed by longest match too; where that depends on later bytes, both outcomes are followed.
+
+    Returns
+    -------
+    tuple
+        The pairs; per step the place of its source, of its target, and whether it completes a lexeme; ``bool`` per pair, whether
+        bytes or the end of the text make the longer lexeme fail and not the other.
+    """
+    size = len(automaton)
+    found, frontier = pairs, pairs
+    steps = [np.zeros((0, 3), dtype=np.int64)]
+    failing = [np.zeros(0, dtype=np.int64)]
+    while len(frontier):
+        longer, again = np.divmod(frontier, size)
+        then, along = automaton.targets[longer], automaton.targets[again]  # [frontier, C]
+        complete = automaton.accepting[again][:, None]
+        anew = np.where(complete & ~automaton.accepting[along], automaton.targets[automaton.start], DEAD)
+        fails = (then == DEAD) & ((along != DEAD) | (anew != DEAD))
+        failing.append(frontier[fails.any(axis=1) | complete[:, 0]])
+        waits = (then != DEAD) & ~automaton.accepting[then]
+        for emits, others in enumerate((along, anew)):
+            row, column = np.nonzero(waits & (others != DEAD))
+            target = then[row, column].astype(np.int64) * size + others[row, column]
+            steps.append(np.unique(np.stack([frontier[row], target, np.full(len(row), emits)], axis=1), axis=0))
+        frontier = np.setdiff1d(np.concatenate([step[:, 1] for step in steps[-2:]]), found)
+        found = np.union1d(found, frontier)
+    source, target, emits = np.concatenate(steps).T
+    return (
+        found,
+        np.searchsorted(found, source),
+        np.searchsorted(found, target),
+        emits.astype(bool),
+        np.isin(found, np.concatenate(failing)),
+    )
+
+
+def _after(automaton: LexemeAutomaton, state: int, column: int) -> Iterator[int]:
+    """Yield what ``state`` may lead to when it is read again, as :func:`_reachable` has it."""
+    along = int(automaton.targets[state, column])
+    if along != DEAD:
+        yield along
+    anew = int(automaton.targets[automaton.start, column])
+    if automaton.accepting[state] and not automaton.accepting[along] and anew != DEAD:
+        yield anew
+
+
+def _spelled(automaton: LexemeAutomaton) -> list[int]:
+    """Return a byte of each class, one that can be read where there is one."""
+    readable = sorted(range(256), key=lambda byte: (not 0x20 < byte < 0x7F, byte))
+    classes, first = np.unique(automaton.byte_class[readable], return_index=True)
+    return [readable[place] for place in first[np.argsort(classes)]]
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode(errors="backslashreplace"))

@@ -1,0 +1,220 @@
+"""What the tokens of a vocabulary do to the states of a lexer: where each leads, and which terminals it completes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.lift import FIRST
+from ....automata.transformations import Compositions
+from ....vocabulary.classes import EOS, NEVER, Partition
+from ....vocabulary.trie import Trie
+from ....vocabulary.vocabulary import Vocabulary
+from .emissions import OWN, Emissions
+from .lexer import NOTHING, START, Lexer, Word
+
+_FORGOTTEN = ("growing", "_of_state", "_of_source", "_partitions")
+"""What pickling leaves out: a lock, and classes of states, which are as large as the vocabulary and quickly made again."""
+
+
+class Edges(NamedTuple):
+    """Steps of a lexer on single tokens, each once.
+
+    Attributes
+    ----------
+    source, target
+        ``int32[E]``: states.
+    word
+        ``int32[E]``: what is emitted, an index into :attr:`Spanner.words`.
+    """
+
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
+    word: NDArray[np.int32]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """What tokens do to one state of a lexer.
+
+    Attributes
+    ----------
+    partition
+        Tokens are in one class if and only if they lead to the same state and emit the same terminals, ignored ones left out. Those
+        that lead nowhere are NEVER.
+    target
+        ``int32[G]``: the state that the tokens of each class lead to, 0 for none; that of EOS is START where the text may end.
+    word
+        ``int32[G]``: what they emit, an index into :attr:`Spanner.words`.
+    """
+
+    partition: Partition
+    target: NDArray[np.int32]
+    word: NDArray[np.int32]
+
+
+class _Classes(NamedTuple):
+    """The vocabulary classes of states that differ at most by their own terminal, which is taken for one apart.
+
+    Attributes
+    ----------
+    of_action
+        ``int32[U + 1]``: the class of each distinct thing that tokens do; the last is for ids without bytes.
+    extended
+        ``int32[G - FIRST]``: where they lead and what they emit, as :class:`Emissions` numbers it.
+    """
+
+    of_action: NDArray[np.int32]
+    extended: NDArray[np.int32]
+
+
+@final
+class Spanner:
+    """A vocabulary's tokens composed with a lexer (grammar-theory.md, section 4): the realizable words of terminals, their tokens.
+
+    One walk of the byte trie carries, for each node, what its bytes do to all states at once: the state and the word emitted, as
+    one number. States that differ only by the terminal that they complete, as most keywords and operators do, are walked as one.
+
+    Parameters
+    ----------
+    lexer
+        Whose states are meant.
+    vocabulary
+        The tokens.
+    """
+
+    def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
+        self.lexer, self.vocabulary = lexer, vocabulary
+        self.words: list[Word] = [()]
+        """The words emitted, ignored terminals left out; it grows as states are asked for."""
+        self._number: dict[Word, int] = {(): 0}
+        emissions = Emissions(lexer)
+        compositions = Compositions(emissions.sources + 1, lexer.targets.shape[1], emissions.move)
+        trie = Trie.of(vocabulary)
+        numbers = compositions.walk(trie, lexer.byte_class)[trie.node_of]
+        # Only what whole tokens do is kept, in the order of their first ids.
+        spelled = np.flatnonzero(numbers)
+        used, first, action = np.unique(numbers[spelled], return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        self._action = np.full(len(vocabulary), len(used), dtype=np.int32)
+        self._action[spelled] = place[action.reshape(-1)]
+        known = compositions.known.take(used[order] - 1)
+        by_source = np.argsort(known.source.astype(np.min_scalar_type(emissions.sources)), kind="stable")
+        actions = np.repeat(np.arange(len(known), dtype=np.int32), known.counts)
+        self._actions, self._extended = actions[by_source], known.target[by_source]
+        counts = np.bincount(known.source, minlength=emissions.sources + 1)
+        self._offsets = np.concatenate([[0], np.cumsum(counts)])
+        self._emissions = emissions.settled()
+        self._forget()
+
+    @classmethod
+    def of(cls, lexer: Lexer, vocabulary: Vocabulary) -> Spanner:
+        """Return what the tokens of ``vocabulary`` do to the states of ``lexer``."""
+        return cls(lexer, vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: part for name, part in vars(self).items() if name not in _FORGOTTEN}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()
+
+    def __len__(self) -> int:
+        """The number of distinct things that tokens do to the states."""
+        return int(self._action.max(initial=0))
+
+    def of_state(self, state: int) -> Spans:
+        """Return what the tokens do to ``state``."""
+        spans = self._of_state.get(state)
+        if spans is None:
+            with self.growing:
+                spans = self._of_state.setdefault(state, self._spans(state))
+        return spans
+
+    def edges(self) -> Edges:
+        """Return the steps that emit at most one terminal, and one more than is held back where some are."""
+        with self.growing:
+            found = [self._short_edges(state) for state in range(START, len(self.lexer))]
+        return Edges(*(np.concatenate(part).astype(np.int32) for part in zip(*found, strict=True)))
+
+    def _forget(self) -> None:
+        self.growing = threading.RLock()
+        self._of_state: dict[int, Spans] = {}
+        self._of_source: dict[int, _Classes] = {}
+        self._partitions: dict[tuple[int, int], Partition] = {}
+
+    def _spans(self, state: int) -> Spans:
+        source, label = int(self._emissions.source_of[state]), int(self.lexer.label[state])
+        classes = self._classes(source)
+        target, word = self._emitted(state, classes.extended)
+        # A token may complete the lexeme of the state at once, or a longer one of the same terminal.
+        _, first, which = np.unique(np.stack([target, word]), axis=1, return_index=True, return_inverse=True)
+        merges = len(first) < len(target)
+        # States whose tokens fall into the same classes share them.
+        key = (source, label if merges else NOTHING)
+        if key not in self._partitions:
+            class_of = _joined(first, which.reshape(-1))[classes.of_action][self._action]
+            class_of[self.vocabulary.eos_ids[0]] = EOS
+            self._partitions[key] = Partition(class_of, FIRST + len(first))
+        first.sort()
+        target, word = target[first], word[first]
+        target = np.concatenate([np.zeros(FIRST, dtype=np.int32), target])
+        word = np.concatenate([np.zeros(FIRST, dtype=np.int32), word])
+        if self.lexer.can_end[state]:
+            target[EOS] = START
+            word[EOS] = self._word(self.lexer.words[self.lexer.ends[state]])
+        return Spans(self._partitions[key], target, word)
+
+    def _classes(self, source: int) -> _Classes:
+        if source not in self._of_source:
+            here = slice(*self._offsets[source : source + 2])
+            # Actions are in the order of their first tokens, so that classes are.
+            extended, first, which = np.unique(self._extended[here], return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            place = np.empty_like(order)
+            place[order] = np.arange(FIRST, FIRST + len(order))
+            of_action = np.full(len(self) + 1, NEVER, dtype=np.int32)
+            of_action[self._actions[here]] = place[which.reshape(-1)]
+            self._of_source[source] = _Classes(of_action, extended[order])
+        return self._of_source[source]
+
+    def _emitted(self, state: int, extended: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return the states and the words that ``extended`` stand for behind ``state``."""
+        target, raw = self._emissions.state[extended], self._emissions.word[extended]
+        used, which = np.unique(raw, return_inverse=True)
+        words = [self._word(self._of_own(state, self._emissions.words[number])) for number in used.tolist()]
+        return target, np.array(words, dtype=np.int32)[which.reshape(-1)]
+
+    def _short_edges(self, state: int) -> tuple[NDArray[np.integer], ...]:
+        source = int(self._emissions.source_of[state])
+        extended = np.unique(self._extended[slice(*self._offsets[source : source + 2])])
+        raw = self._emissions.word[extended]
+        most = len(self.lexer.words[self.lexer.held[state]]) + 1
+        uncounted = self.lexer.label[state] != NOTHING and self.lexer.terminals[self.lexer.label[state]].ignored
+        short = self._emissions.length[raw] - (self._emissions.begins_with_own[raw] & uncounted) <= most
+        target, word = np.unique(np.stack(self._emitted(state, extended[short])), axis=1)
+        return np.full(len(target), state), target, word
+
+    def _of_own(self, state: int, word: Word) -> Word:
+        return (int(self.lexer.label[state]), *word[1:]) if word[:1] == (OWN,) else word
+
+    def _word(self, word: Word) -> int:
+        counted = tuple(terminal for terminal in word if not self.lexer.terminals[terminal].ignored)
+        number = self._number.setdefault(counted, len(self.words))
+        if number == len(self.words):
+            self.words.append(counted)
+        return number
+
+
+def _joined(first: NDArray[np.int64], which: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the new number of each class: ``FIRST + i`` joins group ``which[i]``, whose first one is ``first[which[i]]``."""
+    place = np.empty(len(first), dtype=np.int32)
+    place[np.argsort(first)] = np.arange(FIRST, FIRST + len(first))
+    return np.concatenate([np.array([NEVER, EOS], dtype=np.int32), place[which]])

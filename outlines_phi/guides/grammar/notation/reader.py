@@ -1,0 +1,208 @@
+"""Grammars in Lark's dialect.
+
+Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules and ``%extend`` out as plain productions and
+terminals. Two things differ from a parser that Lark would build:
+
+- Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
+  expression. Lark would then look at the length of the pattern and at the name; here such terminals are refused when the lexer is
+  built. Priorities of rules choose between trees, not between texts, so they have no effect.
+- A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+from lark.exceptions import LarkError, UnexpectedInput, VisitError
+from lark.grammar import Rule
+from lark.lexer import PatternStr, TerminalDef
+from lark.load_grammar import GrammarBuilder
+from lark.tree import Tree
+
+from ....errors import GrammarError
+from ..grammar import Grammar, Production, Terminal
+from .dialect import Untranslatable, literal, translate
+from .expansion import check_templates, check_terminals
+from .source import Source
+
+_MOST_ALTERNATIVES = 20_000
+"""Lark writes optional parts out, so the alternatives of a rule multiply; more than this take it minutes and gigabytes."""
+
+
+def read_grammar(text: str, start: str = "start") -> Grammar:
+    """Return the grammar that ``text`` describes, reduced to what the rule ``start`` needs.
+
+    Rules of no use are left out with a :class:`~outlines_phi.errors.GrammarWarning` that names them.
+
+    Parameters
+    ----------
+    text
+        A grammar in Lark's dialect.
+    start
+        The rule that a whole text matches.
+
+    Raises
+    ------
+    GrammarError
+        The text cannot be read, a name is not defined, a terminal is not regular or matches the empty text, or a rule derives
+        itself; with line, column and caret.
+    EmptyLanguageError
+        The start rule derives no text.
+    """
+    if not isinstance(text, str):
+        raise GrammarError(
+            f"a grammar is a text in Lark's dialect, not {text!r:.60} of type {type(text).__name__!r}; "
+            "give the text itself, for a file `Path(...).read_text()`"
+        )
+    if not isinstance(start, str):
+        raise GrammarError(
+            f"the start rule is given by its name, not as {start!r:.60} of type {type(start).__name__!r}"
+        )
+    source = Source.of(text)
+    grammar = _Reader(source, start).read().reduced()
+    if cycle := grammar.unit_cycle():
+        raise source.unit_cycle(cycle)
+    return grammar
+
+
+class _Reader:
+    """One reading of one text: Lark's terminals and rules, numbered."""
+
+    def __init__(self, source: Source, start: str) -> None:
+        self.source, self.start = source, start
+
+    def read(self) -> Grammar:
+        with warnings.catch_warnings():
+            # Python announces that it may read `[[` in another way one day.
+            warnings.simplefilter("ignore", FutureWarning)
+            return self._read()
+
+    def _read(self) -> Grammar:
+        terminals, rules, ignored = self._expanded()
+        names = {terminal.name: number for number, terminal in enumerate(terminals)}
+        self._check_ignored(terminals, rules, ignored)
+        heads = list(dict.fromkeys(rule.origin.name for rule in rules))
+        number = names | {head: len(terminals) + place for place, head in enumerate(heads)}
+        return Grammar(
+            tuple(self._terminal(terminal, terminal.name in ignored) for terminal in terminals),
+            tuple(map(str, heads)),
+            tuple(
+                Production(
+                    number[rule.origin.name],
+                    tuple(number[symbol.name] for symbol in rule.expansion),
+                    self.source.line_of_rule(rule.origin.name),
+                )
+                for rule in rules
+            ),
+            number[self.start],
+        )
+
+    def _expanded(self) -> tuple[list[TerminalDef], list[Rule], set[str]]:
+        """Return what Lark makes of the text, all rules included."""
+        check_terminals(self.source)
+        builder = GrammarBuilder()
+        try:
+            builder.load_grammar(self.source.text, "<string>")
+            definitions = builder._definitions
+            rules = [
+                str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params
+            ]
+            if self.start not in rules:
+                raise self.source.missing_start(self.start, rules, is_template=self.start in definitions)
+            for name, definition in definitions.items():
+                if definition.tree is None:
+                    raise self.source.error(
+                        f"{name!r} is only declared, so it has no text. Define it, or remove `%declare`", name
+                    )
+                if definition.is_term and any(definition.tree.find_data("alias")):
+                    raise self.source.error(
+                        f"terminal {name!r} has an alias; only alternatives of rules do. Remove it", name
+                    )
+                if not definition.is_term and _alternatives(definition.tree) > _MOST_ALTERNATIVES:
+                    raise self.source.error(
+                        f"rule {str(name)!r} has more than {_MOST_ALTERNATIVES} alternatives when its optional parts and choices "
+                        "are written out. Give parts of it rules of their own",
+                        name,
+                    )
+            check_templates(definitions, self.source)
+            terminals, productions, ignored = builder.build().compile(rules, [])
+        except UnexpectedInput as error:
+            raise self.source.unexpected(error) from None
+        except GrammarError:
+            raise
+        except RecursionError:
+            raise self.source.error(
+                "the grammar is nested too deeply; give inner parts rules of their own", self.start
+            ) from None
+        except (LarkError, OSError, ValueError, AssertionError, re.error) as error:
+            cause = error.orig_exc if isinstance(error, VisitError) else error
+            raise self.source.refused(cause) from None
+        return terminals, productions, set(ignored)
+
+    def _check_ignored(self, terminals: list[TerminalDef], rules: list[Rule], ignored: set[str]) -> None:
+        names = {terminal.name: _name(terminal) for terminal in terminals}
+        for rule in rules:
+            for symbol in rule.expansion:
+                if symbol.is_term and symbol.name in ignored:
+                    raise self.source.error(
+                        f"terminal {names[symbol.name]} is ignored, so rule {str(rule.origin.name)!r} never sees it. "
+                        f"Remove `%ignore {names[symbol.name]}`, or leave it out of the rule",
+                        symbol.name,
+                        written=names[symbol.name],
+                    )
+
+    def _terminal(self, definition: TerminalDef, ignored: bool) -> Terminal:
+        pattern = definition.pattern
+        is_literal = isinstance(pattern, PatternStr)
+        try:
+            if is_literal:
+                translation = literal(pattern.value, ignore_case="i" in pattern.flags)
+            else:
+                translation = translate(pattern.to_regexp())
+        except Untranslatable as reason:
+            name = _name(definition)
+            name = name if len(name) <= 80 else f"{name[:77]}..."
+            raise self.source.error(
+                f"terminal {name} cannot be used: {reason}", definition.name, written=pattern.raw
+            ) from None
+        return Terminal(
+            _name(definition), translation.pattern, definition.priority, is_literal, ignored, translation.shortest
+        )
+
+
+def _name(definition: TerminalDef) -> str:
+    """Return the name of a terminal, or what it is in the text if Lark only numbered it."""
+    if not definition.name.startswith("__"):
+        return str(definition.name)
+    return definition.pattern.raw or f"/{definition.pattern.to_regexp()}/"
+
+
+def _alternatives(tree: Any) -> int:
+    """Return how many alternatives a part of a rule becomes when its optional parts and choices are written out."""
+    if not isinstance(tree, Tree):
+        return 1
+    inner = [_alternatives(child) for child in tree.children if isinstance(child, Tree)]
+    if tree.data == "expansions":
+        return min(sum(inner), 10 * _MOST_ALTERNATIVES)
+    if tree.data == "maybe":
+        return inner[0] + 1
+    product = 1
+    for count in inner:
+        product = min(product * count, 10 * _MOST_ALTERNATIVES)
+    if tree.data != "expr":
+        return product
+    operator, *bounds = (str(child) for child in tree.children[1:])
+    if operator == "~":
+        return _repeated(product, int(bounds[0]), int(bounds[-1]))
+    if product > _MOST_ALTERNATIVES:  # of the rule that the repeat becomes
+        return product
+    return {"?": product + 1, "*": 2, "+": 1}[operator]
+
+
+def _repeated(count: int, least: int, most: int) -> int:
+    """Return the alternatives of a part that is repeated; Lark gives long repeats rules of their own."""
+    if most >= 50 or count == 1:
+        return max(most - least + 1, 1) if most < 50 else 1
+    return min(sum(min(count, 1000) ** n for n in range(least, most + 1)), 10 * _MOST_ALTERNATIVES)

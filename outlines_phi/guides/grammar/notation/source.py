@@ -1,0 +1,326 @@
+"""The text of a grammar in Lark's dialect: where its names are, and errors that point at them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lark.exceptions import UnexpectedInput
+
+from ....errors import GrammarError
+
+_TOKEN = re.compile(
+    r"""(?://|\#)[^\n]*
+      | (?P<literal>"(?:\\.|[^"\\\n])*"i? | /(?!/)(?:\\.|[^/\\])*/[imslux]*)
+      | (?P<name>[A-Za-z_][A-Za-z_0-9]*)""",
+    re.DOTALL | re.VERBOSE,
+)
+"""Comments, strings and regular expressions have no names in them."""
+
+_UNEXPECTED = "this is not expected here, in Lark's dialect of grammars"
+
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+
+_DEFINED = re.compile(r"\s*(?:\{[^}\n]*\}\s*)?(?:\.\s*[+-]?\d+\s*)?:")
+"""What follows a name where it is defined: parameters of a template, a priority, a colon."""
+
+_HELPER = re.compile(r"__(.+)_(?:plus|star|repeat_a\d+_b\d+(?:_opt)?)_\d+")
+"""Lark's name of the rule that it writes for a repeat inside another rule."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A grammar as it was written.
+
+    Attributes
+    ----------
+    text
+        All of it.
+    defined, used
+        Offsets of every name, where it is defined and elsewhere.
+    literals
+        Offset of the first of each string and regular expression, as it is written.
+    """
+
+    text: str
+    defined: dict[str, list[int]]
+    used: dict[str, list[int]]
+    literals: dict[str, int]
+
+    @classmethod
+    def of(cls, text: str) -> Source:
+        """Return ``text`` with the places of its names."""
+        if found := _UNWRITABLE.search(text):
+            readable = _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+            what = (
+                r"a zero character is written `\x00`"
+                if found[0] == "\0"
+                else "a lone surrogate has no UTF-8; remove it"
+            )
+            raise GrammarError(what, readable, found.start())
+        defined: dict[str, list[int]] = {}
+        used: dict[str, list[int]] = {}
+        literals: dict[str, int] = {}
+        for found in _TOKEN.finditer(text):
+            if written := found["literal"]:
+                literals.setdefault(written, found.start())
+            if name := found["name"]:
+                places = defined if _DEFINED.match(text, found.end()) else used
+                places.setdefault(name, []).append(found.start())
+        return cls(text, defined, used, literals)
+
+    def terminals_inside(self) -> dict[str, tuple[int, list[str]]]:
+        """Return, for each terminal that is defined, how many characters follow its name and which terminals are named there."""
+        places = sorted((place, name) for name, found in self.defined.items() for place in found)
+        ends = [*(place for place, _ in places), len(self.text)][1:]
+        named = sorted((place, name) for name, found in self.used.items() if name.isupper() for place in found)
+        inside: dict[str, tuple[int, list[str]]] = {}
+        at = 0
+        for (start, name), end in zip(places, ends, strict=True):
+            first = bisect_left(named, (start, ""), at)
+            at = bisect_left(named, (end, ""), first)
+            if name.isupper():
+                size, used = inside.get(name, (0, []))
+                inside[name] = size + end - start - len(name), used + [other for _, other in named[first:at]]
+        return inside
+
+    def line_of_rule(self, name: str) -> int:
+        """Return the line that defines a rule, or the one that a repeat or a template of it comes from; 0 if it is imported."""
+        places = self.defined.get(self._owner(name))
+        return self.text.count("\n", 0, places[0]) + 1 if places else 0
+
+    def place(self, name: str) -> int | None:
+        """Return where ``name`` is defined, or else first used."""
+        places = self.defined.get(name) or self.used.get(name)
+        return places[0] if places else None
+
+    def error(self, message: str, name: str, *, written: str | None = None) -> GrammarError:
+        """Return an error that points at ``name``, or at what was ``written`` instead of a name."""
+        position = self.place(name)
+        return self._error(message, self.literals.get(written or "") if position is None else position)
+
+    def missing_start(self, start: str, rules: Sequence[str], *, is_template: bool) -> GrammarError:
+        """Return the error of a start rule that is not there."""
+        if is_template:
+            return self.error(
+                f"the start rule {start!r} has parameters. Give one without, such as `start: {start}{{...}}`", start
+            )
+        written = [name for name in rules if name in self.defined] or list(rules)
+        if not written:
+            return self._error(f"the grammar has no rule. Define one, as in `{start}: ...`", 0)
+        close = difflib.get_close_matches(start, written, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"the rules are {_listed(written)}."
+        return self.error(
+            f"there is no rule {start!r} to start with; {hint} Define it, or name another with `start=`", written[0]
+        )
+
+    def unit_cycle(self, cycle: Sequence[str]) -> GrammarError:
+        """Return the error of rules that derive themselves."""
+        owner = self._owner(cycle[0])
+        if repeats := [name for name in cycle if _HELPER.fullmatch(name)]:
+            owner = self._owner(repeats[0])
+            return self.error(
+                f"rule {owner!r} repeats something that may be empty, so it has infinitely many trees. Let what is repeated have "
+                "at least one lexeme: the repeat itself may be empty",
+                owner,
+            )
+        return self.error(
+            f"a rule derives itself: {' -> '.join(cycle)}, so a text has infinitely many trees. Remove one of these alternatives",
+            owner,
+        )
+
+    def unexpected(self, error: UnexpectedInput) -> GrammarError:
+        """Return the error of a text that Lark's own grammar does not match."""
+        return self._error(
+            "this is not expected here, in Lark's dialect of grammars", self._offset(error.line, error.column)
+        )
+
+    def refused(self, error: BaseException) -> GrammarError:
+        """Return the error of what Lark refused, at the place that its message gives or names."""
+        if isinstance(error, OSError):
+            missing = re.sub(r"\.lark$", "", str(error.filename or error))
+            return self._error(
+                f"the grammar {missing!r} cannot be imported. Lark's library has `common`, `python`, `unicode` and `lark`; "
+                "`%import .name` looks beside the program",
+                self._position_of_import(missing),
+            )
+        message = str(error).strip()
+        if found := _PLACE.search(message):
+            said = _sentence(message[: found.start()].strip(" ,"))
+            words = _UNEXPECTED if said in ("", "unexpected input") else said
+            return self._error(words, self._offset(int(found[1]), int(found[2])))
+        for pattern, places, words in _REFUSALS:
+            if found := pattern.search(message):
+                return self._named(found["name"], places, words)
+        for reason, pattern, words in _PIECES:
+            if reason.search(message) and (found := pattern.search(self.text)):
+                return self._error(words, found.start())
+        return self._error(_sentence(message) or "Lark refuses the grammar", self._quoted(message))
+
+    def _named(self, name: str, places: str, words: str) -> GrammarError:
+        """Return the error of what Lark said of ``name``: of its last definition, or of its first use."""
+        kind = "terminal" if name.isupper() else "rule"
+        at = self.defined.get(name, [])[-1:] if places == "defined" else self.used.get(name, [])[:1]
+        if "not defined" in words and (
+            found := re.search(rf"^%import[^\n]*\b{re.escape(name)}\b", self.text, re.MULTILINE)
+        ):
+            words, at = (
+                "is imported from a grammar that does not define it; see what that grammar calls it",
+                [found.start()],
+            )
+        return self._error(f"{kind} {name!r} {words}", at[0] if at else self.place(name))
+
+    def _error(self, message: str, position: int | None) -> GrammarError:
+        return GrammarError(message, self.text, 0 if position is None else position)
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return the offset of a place; one that is behind the end is the end."""
+        if line < 1:
+            return len(self.text.rstrip())
+        lines = self.text.split("\n")
+        before = sum(len(each) + 1 for each in lines[: line - 1])
+        return min(before + max(column, 1) - 1, len(self.text))
+
+    def _owner(self, name: str) -> str:
+        found = _HELPER.fullmatch(name)
+        return (found[1] if found else name).split("{", 1)[0]
+
+    def _position_of_import(self, path: str) -> int | None:
+        last = re.split(r"[\\/]", path)[-1]
+        found = re.search(rf"%import\s+(?:[\w.]*\.)?{re.escape(last)}\b", self.text)
+        return found.start() if found else None
+
+    def _quoted(self, message: str) -> int | None:
+        """Return where the first name or literal of a message is in the text."""
+        for written in re.findall(r'"(?:\\.|[^"\\])*"i?|/(?:\\.|[^/\\])+/[imslux]*|[A-Za-z_]\w*', message):
+            if written in self._names:
+                return self.place(written)
+            if written in self.literals:
+                return self.literals[written]
+        return None
+
+    @cached_property
+    def _names(self) -> Collection[str]:
+        return self.defined.keys() | self.used.keys()
+
+
+_PLACE = re.compile(r"(?:,?\s*at)?\s*line (\d+),? column (\d+).*", re.DOTALL)
+_IMPORT = "define it, or import it with `%import`"
+
+_REFUSALS = tuple(
+    (re.compile(pattern), places, message)
+    for pattern, places, message in (
+        (
+            r"'(?P<name>[^']+)' defined more than once",
+            "defined",
+            "is defined twice; remove one, or use `%override` or `%extend`",
+        ),
+        (r"(?:Terminal|Rule) '(?P<name>[^']+)' used but not defined", "used", f"is not defined; {_IMPORT}"),
+        (r"Terminal used but not defined: (?P<name>\w+)", "used", f"is not defined; {_IMPORT}"),
+        (
+            r"Template '(?P<name>[^']+)' used but not defined",
+            "used",
+            "is not defined; define it with its parameters, as `name{x}: ...`",
+        ),
+        (
+            r"template arguments used for (?P<name>\w+)",
+            "used",
+            "has another number of parameters than it is given here",
+        ),
+        (r"Terminals \{'(?P<name>\w+)'.* were marked to ignore", "used", f"is ignored, but not defined; {_IMPORT}"),
+        (
+            r"[Oo]verride a nonexisting \w+ (?P<name>\w+)",
+            "defined",
+            "is not defined, so there is nothing to override; leave `%override` out",
+        ),
+        (
+            r"extend \w+ (?P<name>\w+) as it wasn't defined",
+            "defined",
+            "is extended before it is defined; move the definition up",
+        ),
+        (
+            r"extend \w+(?: with different parameters:)? (?P<name>\w+)",
+            "defined",
+            "is extended by what is of another kind than it is",
+        ),
+        (
+            r"reserved \(Error at (?P<name>\w+)\)",
+            "defined",
+            "has a name of Lark's own, with two underscores; choose another one",
+        ),
+        (
+            r"NonTerminal\('(?P<name>\w+)'\) in \w+",
+            "used",
+            "is used in a terminal; terminals are made of terminals, so name it in capitals",
+        ),
+        (
+            r"Recursion in terminal '(?P<name>\w+)'",
+            "defined",
+            "uses itself; only rules may, so name it in small letters",
+        ),
+        (r"Terminals cannot be empty \((?P<name>\w+)\)", "defined", "is empty; make it optional where rules use it"),
+        (
+            r"Rules defined twice: \s*\*?\s*<(?P<name>\w+)",
+            "defined",
+            "has the same alternative twice when its optional parts are written out; leave one out",
+        ),
+        (
+            r"Rule (?P<name>\w+) is marked for expansion",
+            "defined",
+            "has an alias, and an underscore that says that it has no tree; remove one",
+        ),
+        (
+            r"in template (?P<name>\w+)",
+            "defined",
+            "has a parameter with the name of a rule, or two of one name; rename it",
+        ),
+    )
+)
+"""What Lark says, which of the places of the name in it is meant, and what to say instead."""
+
+_PIECES = tuple(
+    (re.compile(said), re.compile(pattern, re.DOTALL), message)
+    for said, pattern, message in (
+        (
+            r"^$",
+            r'"(?:\\.|[^"\\\n])*"i?\s*\.\.\s*"',
+            'a range is between two strings of one character each, as in `"a".."z"`',
+        ),
+        (r"Bad Range", r"~\s*\d+\s*\.\.\s*\d+", "a range of repeats is written `~least..most`"),
+        (
+            r"\?rule modifier",
+            r"\?!?_\w+|!\?_\w+",
+            "a rule with an underscore has no tree, so `?` has nothing to do; remove one",
+        ),
+        (
+            r"newlines in reg",
+            r"/[^/\n]*\n",
+            "a regular expression over several lines needs the flag `x` behind its last slash",
+        ),
+        (
+            r"bad escaping",
+            r'"[^"\n]*\\"',
+            r"a backslash before a quote escapes it; a backslash at the end of a string is `\\\\`",
+        ),
+        (
+            r"limit .*for integer string conversion",
+            r"\d{1000,}",
+            "this number has too many digits; repeat a rule that repeats",
+        ),
+        (r"newlines in str", r'"[^"\n]*\n', r"a line break in a string is written `\n`"),
+    )
+)
+"""What Lark says of a piece without a name, what such a piece looks like, and what to say instead."""
+
+
+def _sentence(message: str) -> str:
+    first = message.split("\n\n", 1)[0].strip().rstrip(".:!")
+    return first[:1].lower() + first[1:] if not first[:2].isupper() else first
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")

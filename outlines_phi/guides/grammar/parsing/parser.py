@@ -1,0 +1,295 @@
+"""What may follow the terminals read so far: an LR parser that carries all of its stacks along."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..grammar import Grammar
+from .lalr import LRTables
+from .rules import END, Rules
+from .stacks import UNKNOWN, Stacks
+
+ERROR = -1
+"""The configuration in which no text can be completed."""
+
+_SEVERAL = -2
+"""What lies on top of the stacks of a configuration that has several."""
+
+
+@final
+class Parser:
+    """A machine over terminals for any context-free grammar.
+
+    A *configuration* is the set of all stacks that the terminals read so far can leave behind: one stack where the grammar is
+    LALR(1), a graph of shared stacks elsewhere. Configurations are immutable, interned and known by numbers, so that any of
+    them can be kept, forked and come back to, and whatever is computed from one is remembered under its number.
+
+    A terminal is read as follows, in time that is polynomial in the size of the graph: all reductions that the tables allow
+    before it are followed, the stacks that then can shift it shift it, and those whose state has nothing but one rule to
+    reduce reduce it at once, so that texts that come to the same thing (one list element or two) are in the same
+    configuration. A stack is always a viable prefix, so the configuration is :data:`ERROR` exactly where no text goes on this
+    way, however late an LALR table notices.
+
+    The rules are first freed of empty bodies, so that every reduction takes something off the stack: hidden left recursion
+    and symbols that derive themselves end like all others.
+
+    Attributes
+    ----------
+    grammar
+        Whose texts are parsed.
+    tables
+        The tables, over rules without empty bodies.
+    is_lone
+        Whether a configuration is always one stack: the tables have no conflicts.
+    start
+        The configuration before the first terminal.
+    """
+
+    ERROR = ERROR
+    END = END
+
+    def __init__(self, grammar: Grammar, tables: LRTables) -> None:
+        self.grammar, self.tables = grammar, tables
+        self._shifts, self._goto = tables.shifts, tables.goto
+        productions = tables.rules.productions
+        # What a reduction needs: its head, and how many entries come off below the top one.
+        self._reductions: list[dict[int, tuple[tuple[int, int], ...]]] = [
+            {
+                t: tuple((productions[p].head, len(productions[p].body) - 1) for p in several)
+                for t, several in row.items()
+            }
+            for row in tables.reductions
+        ]
+        # The states of a single rule that has been read to its end: no terminal that may follow asks for anything else.
+        self._forced = {
+            state: (productions[kernel[0].production].head, kernel[0].dot - 1)
+            for state, kernel in enumerate(tables.kernels)
+            if len(kernel) == 1
+            and kernel[0].dot == len(productions[kernel[0].production].body)
+            and tables.reductions[state]
+        }
+        self.is_lone = not tables.conflicts
+        self._stacks = Stacks()
+        self._width = len(grammar.terminals) + 1
+        self._after: dict[int, int] = {}  # by configuration and terminal, as one number
+        self._expected: dict[int, NDArray[np.bool_]] = {}
+        self.start = self._stacks.push(0, ())
+
+    @classmethod
+    def of(cls, grammar: Grammar) -> Parser:
+        """Build the tables of ``grammar``; its useless symbols do no harm.
+
+        Raises
+        ------
+        EmptyLanguageError
+            The start symbol derives no word.
+        """
+        return cls(grammar, LRTables.of(Rules.of(grammar).without_empty_bodies()))
+
+    def __len__(self) -> int:
+        """The number of stacks met so far, an upper bound of that of configurations."""
+        return len(self._stacks)
+
+    def shift(self, configuration: int, terminal: int) -> int:
+        """Return the configuration after ``terminal``, or :data:`ERROR` where no text goes on with it.
+
+        :data:`END` is a terminal here: a configuration that it leads to is that of a complete text.
+        """
+        if configuration == ERROR:
+            return ERROR
+        key = configuration * self._width + (terminal - END)
+        after = self._after.get(key)
+        if after is None:
+            shift = self._shift_one if self.is_lone else self._shift
+            after = self._after[key] = shift(configuration, terminal)
+        return after
+
+    def read(self, configuration: int, terminals: Iterable[int]) -> int:
+        """Return the configuration after all of ``terminals``; nothing is computed behind the first that cannot follow."""
+        for terminal in terminals:
+            if configuration == ERROR:
+                break
+            configuration = self.shift(configuration, terminal)
+        return configuration
+
+    def accepts(self, configuration: int) -> bool:
+        """Whether the text may end here."""
+        return self.is_certain(self.shift(configuration, END))
+
+    def expected(self, configuration: int) -> NDArray[np.bool_]:
+        """Return ``bool[T]``: the terminals after which a text can still be completed.
+
+        Each candidate is tried: an LALR table may reduce before a terminal that turns out to be wrong.
+        """
+        if configuration not in self._expected:
+            allowed = np.zeros(len(self.grammar.terminals), dtype=np.bool_)
+            states = [self.top(stack) for stack in self.stacks(configuration) if stack != UNKNOWN]
+            candidates = {
+                terminal for state in states for row in (self._shifts, self._reductions) for terminal in row[state]
+            }
+            for terminal in candidates - {END}:
+                allowed[terminal] = any(
+                    terminal in self._shifts[state] for state in self._reduce(configuration, terminal)[0]
+                )
+            allowed.flags.writeable = False
+            self._expected[configuration] = allowed
+        return self._expected[configuration]
+
+    def cut(self, configuration: int, entries: int) -> int:
+        """Return ``configuration`` with only the top ``entries`` of its stacks known.
+
+        What is read from it holds for every configuration with these entries on top (grammar-theory.md, section 5.2):
+        :data:`ERROR` means that no stack allows it, a configuration that :meth:`is_certain` that all do, and any other that
+        it depends on what lies below. Stacks of at most that many entries stay as they are.
+        """
+        return (
+            self._configuration(self._stacks.cut(self.stacks(configuration), entries))
+            if configuration != ERROR
+            else ERROR
+        )
+
+    def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
+        """Return where the reductions before ``terminal`` leave what is known of a lone stack.
+
+        Returns
+        -------
+        entries
+            How many they take off below the last entry that is known.
+        head
+            The nonterminal that they put there.
+        """
+        (stack,) = self.stacks(configuration)
+        state, (lower,) = self.top(stack), self.below(stack)
+        while True:
+            ((head, entries),) = self._reductions[state][terminal]
+            while entries and lower != UNKNOWN:
+                (lower,) = self.below(lower)
+                entries -= 1
+            if lower == UNKNOWN:
+                return entries, head
+            state = self._goto[self.top(lower)][head]
+
+    def is_certain(self, configuration: int) -> bool:
+        """Whether some stack of it is known; false for :data:`ERROR`."""
+        return configuration not in (ERROR, UNKNOWN)
+
+    def stacks(self, configuration: int) -> tuple[int, ...]:
+        """Return the stacks of a configuration, no two with the same state on top; none for :data:`ERROR`."""
+        if configuration == ERROR:
+            return ()
+        return self._stacks.below[configuration] if self._stacks.top[configuration] == _SEVERAL else (configuration,)
+
+    def top(self, stack: int) -> int:
+        """Return the LR state on top of ``stack``; -1 where it is not known."""
+        return self._stacks.top[stack]
+
+    def below(self, stack: int) -> tuple[int, ...]:
+        """Return the stacks that the top of ``stack`` lies on: one where the grammar is LALR(1), none at the bottom."""
+        return self._stacks.below[stack]
+
+    def descend(self, stack: int, entries: int) -> Collection[int]:
+        """Return the stacks that are left when ``entries`` are taken off."""
+        return self._stacks.descend(stack, entries)
+
+    def goto(self, stack: int, nonterminal: int) -> int:
+        """Return the stack with ``nonterminal`` read on top of ``stack``, or :data:`ERROR` where it cannot stand there."""
+        target = self._goto[self.top(stack)].get(nonterminal) if stack != UNKNOWN else None
+        return ERROR if target is None else self._stacks.push(target, (stack,))
+
+    def describe(self, configuration: int) -> str:
+        """Return the dotted rules that the configuration stands in, a line each."""
+        lines: dict[str, None] = {}
+        for stack in self.stacks(configuration):
+            for item in self.tables.kernels[self.top(stack)] if stack != UNKNOWN else ():
+                lines[self.tables.rules.describe(*item)] = None
+            if stack == UNKNOWN:
+                lines["…"] = None
+        return "\n".join(lines) or "no text goes on this way"
+
+    def _shift_one(self, stack: int, terminal: int) -> int:
+        """As :meth:`_shift`, where there is one stack and one thing to do."""
+        if stack == UNKNOWN:
+            return UNKNOWN
+        top, below = self._stacks.top, self._stacks.below
+        state, lower = top[stack], below[stack]
+        while terminal in self._reductions[state]:
+            ((head, entries),) = self._reductions[state][terminal]
+            for _ in range(entries):
+                lower = below[lower[0]]
+            if lower[0] == UNKNOWN:
+                return UNKNOWN
+            state = self._goto[top[lower[0]]][head]
+        if terminal not in self._shifts[state]:
+            return ERROR
+        lower = (self._stacks.push(state, lower),)
+        state = self._shifts[state][terminal]
+        while state in self._forced:
+            head, entries = self._forced[state]
+            left: tuple[int, ...] = lower
+            for _ in range(entries):
+                left = below[left[0]]
+            if left[0] == UNKNOWN:
+                break
+            state, lower = self._goto[top[left[0]]][head], left
+        return self._stacks.push(state, lower)
+
+    def _shift(self, configuration: int, terminal: int) -> int:
+        frontier, is_open = self._reduce(configuration, terminal)
+        edges = {
+            (self._shifts[state][terminal], self._stacks.push(state, below))
+            for state, below in frontier.items()
+            if terminal in self._shifts[state]
+        }
+        pending = list(edges)
+        settled: dict[int, set[int]] = {}
+        while pending:
+            state, lower = pending.pop()
+            head, entries = self._forced.get(state, (ERROR, 0))
+            left = (UNKNOWN,) if head == ERROR else self._stacks.descend(lower, entries)
+            if UNKNOWN in left:  # nothing is forced, or one would have to know what is not known
+                settled.setdefault(state, set()).add(lower)
+                continue
+            new = {(self._goto[self._stacks.top[stack]][head], stack) for stack in left} - edges
+            edges |= new
+            pending += new
+        members = [self._stacks.push(state, below) for state, below in settled.items()]
+        if is_open:
+            members.append(UNKNOWN)
+        return self._configuration(members) if members else ERROR
+
+    def _reduce(self, configuration: int, terminal: int) -> tuple[dict[int, set[int]], bool]:
+        """Follow all reductions before ``terminal``.
+
+        Returns
+        -------
+        frontier
+            By LR state the stacks that it then lies on, the unreduced ones included.
+        is_open
+            Whether a reduction took off more than is known.
+        """
+        top, below = self._stacks.top, self._stacks.below
+        stacks = self.stacks(configuration)
+        frontier = {top[stack]: set(below[stack]) for stack in stacks if stack != UNKNOWN}
+        is_open = UNKNOWN in stacks
+        pending = [(state, lower) for state, several in frontier.items() for lower in several]
+        while pending:
+            state, lower = pending.pop()
+            for head, entries in self._reductions[state].get(terminal, ()):
+                for left in self._stacks.descend(lower, entries):
+                    if left == UNKNOWN:
+                        is_open = True
+                        continue
+                    target = self._goto[top[left]][head]
+                    on = frontier.setdefault(target, set())
+                    if left not in on:
+                        on.add(left)
+                        pending.append((target, left))
+        return frontier, is_open
+
+    def _configuration(self, stacks: Collection[int]) -> int:
+        """Return the configuration of these stacks: a lone stack is one itself."""
+        return next(iter(stacks)) if len(stacks) == 1 else self._stacks.push(_SEVERAL, stacks)

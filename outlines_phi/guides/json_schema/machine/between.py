@@ -1,0 +1,208 @@
+"""Places between JSON values: where a text is read as a regular expression has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TypeAlias, final
+
+from ....automata.automaton import DEAD, ByteAutomaton
+from ....errors import UnsupportedError
+from ..formula import Formula
+from ..reading.template import END, Template
+from .maker import BeforeValue, Maker
+from .sizes import NEVER
+from .states import Edge, State
+
+Position: TypeAlias = tuple[int, int]
+"""A piece of the template, and a state of its automaton; 0 before a value, and at the end."""
+
+MOST_PLACES = 20_000
+"""Places between values."""
+
+
+@final
+class Between(State):
+    """Between values: the positions of a template that the text may be at.
+
+    A byte goes on in all of them, or begins a value that some of them are before. No byte does both, which
+    :func:`refuse_clashes` sees to: it would take two stacks.
+    """
+
+    def __init__(self, machine: Maker, places: Places, positions: frozenset[Position]) -> None:
+        super().__init__()
+        self._machine, self._places, self.positions = machine, places, positions
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        return [min(map(self._places.size, self.positions), default=NEVER)]
+
+    @cached_property
+    def bytes(self) -> Sequence[int] | None:  # type: ignore[override]
+        """The bytes that the value begins with, where nothing but a value may come."""
+        if any(
+            place != END and isinstance(self._places.template.pieces[place], ByteAutomaton)
+            for place, _ in self.positions
+        ):
+            return None
+        return () if self.values is None else sorted(self.values[0].bytes)
+
+    @cached_property
+    def is_end(self) -> bool:
+        """Whether the text may end here."""
+        return (END, 0) in self.positions
+
+    def _edge(self, byte: int) -> Edge | None:
+        after = self.after(byte)
+        if after is not None:
+            return Edge(after)
+        if self.values is None:
+            return None
+        value, follow = self.values
+        edge = value.edge(byte)
+        return None if edge is None else edge._replace(after=follow)
+
+    def after(self, byte: int) -> Between | None:
+        """Return where a byte leads that is part of no value."""
+        positions = self._places.after(self.positions, byte)
+        return self._machine.between(positions) if positions else None
+
+    @cached_property
+    def values(self) -> tuple[BeforeValue, Sequence[Between]] | None:
+        """The state before the value that may come, and those after it."""
+        machine, template = self._machine, self._places.template
+        cells = machine.cells(
+            (0, piece, place)
+            for place, at in sorted(self.positions)
+            if at == 0 and place != END and isinstance(piece := template.pieces[place], Formula)
+        )
+        if not cells:
+            return None
+        follow = tuple(
+            machine.between(self._places.entered({after for _, place in held for after in template.follow[place]}))
+            for _, held in cells
+        )
+        return machine.value(tuple(cell for cell, _ in cells)), follow
+
+
+@final
+class Places:
+    """The positions of a template, and the least number of bytes from each to the end.
+
+    Parameters
+    ----------
+    template
+        The texts.
+    size_of_value
+        The least number of bytes of a value that a formula is true of.
+    """
+
+    def __init__(self, template: Template, size_of_value: Callable[[Formula], int]) -> None:
+        self.template = template
+        self._values = [
+            size_of_value(piece) if isinstance(piece, Formula) else _distance(piece, piece.start)
+            for piece in template.pieces
+        ]
+        self._behind = [NEVER] * len(template.pieces)
+        """The least number of bytes that come after each piece."""
+        changed = True
+        while changed:
+            found = [min(map(self._ahead, follow), default=NEVER) for follow in template.follow]
+            changed, self._behind = found != self._behind, found
+
+    @property
+    def start(self) -> frozenset[Position]:
+        """The positions before the first byte."""
+        return self.entered(self.template.first)
+
+    def size(self, position: Position) -> int:
+        """Return the least number of bytes from a position to the end."""
+        place, at = position
+        if place == END:
+            return 0
+        piece = self.template.pieces[place]
+        here = _distance(piece, at) if isinstance(piece, ByteAutomaton) else self._values[place]
+        return min(NEVER, here + self._behind[place])
+
+    def entered(self, pieces: Iterable[int]) -> frozenset[Position]:
+        """Return the positions before some pieces, without those that lead to no end; pieces that may be empty are passed."""
+        found: dict[Position, None] = {}
+        waiting = [(place, self._start(place)) for place in pieces]
+        while waiting:
+            position = waiting.pop()
+            if position not in found and self.size(position) < NEVER:
+                found[position] = None
+                waiting += self._passed(position)
+        return frozenset(found)
+
+    def after(self, positions: Iterable[Position], byte: int) -> frozenset[Position]:
+        """Return where a byte leads that is part of no value."""
+        found: set[Position] = set()
+        for place, at in positions:
+            piece = self.template.pieces[place] if place != END else None
+            if isinstance(piece, ByteAutomaton):
+                moved = place, int(piece.targets[at, piece.byte_class[byte]])
+                if moved[1] != DEAD and self.size(moved) < NEVER:
+                    found.add(moved)
+                    found.update(self.entered(follow for follow, _ in self._passed(moved)))
+        return frozenset(found)
+
+    def _ahead(self, place: int) -> int:
+        return 0 if place == END else min(NEVER, self._values[place] + self._behind[place])
+
+    def _start(self, place: int) -> int:
+        piece = self.template.pieces[place] if place != END else None
+        return piece.start if isinstance(piece, ByteAutomaton) else 0
+
+    def _passed(self, position: Position) -> list[Position]:
+        """Return the positions before what may come after a piece that may end here."""
+        place, at = position
+        piece = self.template.pieces[place] if place != END else None
+        if not isinstance(piece, ByteAutomaton) or not piece.accepting[at]:
+            return []
+        return [(after, self._start(after)) for after in self.template.follow[place]]
+
+
+def refuse_clashes(start: Between) -> None:
+    """Refuse a template where a byte both goes on between values and begins a value, or belongs to one that has ended.
+
+    Raises
+    ------
+    UnsupportedError
+        There is such a byte; or there are more places than can be looked at.
+    """
+    waiting, seen = [start], {start}
+    while waiting:
+        place = waiting.pop()
+        begins = place.values is not None
+        for byte in range(256):
+            after = place.after(byte)
+            if after is not None and begins and place.values is not None and place.values[0].edge(byte) is not None:
+                raise _clash(byte, "a JSON value begins with, and so does what may stand there instead")
+            if after is not None and after not in seen:
+                seen.add(after)
+                waiting.append(after)
+        if place.values is not None:
+            value, follow = place.values
+            for outcome, after in enumerate(follow):
+                for byte in sorted(value.goes_on_behind(outcome)):
+                    if after.edge(byte) is not None:
+                        raise _clash(byte, "a number may go on with, and so may what comes after it")
+                if after not in seen:
+                    seen.add(after)
+                    waiting.append(after)
+        if len(seen) > MOST_PLACES:
+            raise UnsupportedError(
+                f"Write a simpler regular expression around the JSON values. It has more than {MOST_PLACES:,} states."
+            )
+
+
+def _clash(byte: int, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        "Write all alternatives of the output type as one JSON schema (such as a pydantic RootModel of their Union), or put a "
+        f"text between its parts that tells them apart. {bytes([byte])!r} is what {why}."
+    )
+
+
+def _distance(automaton: ByteAutomaton, at: int) -> int:
+    return min(NEVER, int(automaton.distances[at]))

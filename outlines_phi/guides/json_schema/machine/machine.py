@@ -1,0 +1,314 @@
+"""A JSON schema as a visibly pushdown machine over bytes, made as far as texts go (grammar-theory.md, section 9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, cast, final
+
+from ....automata.automaton import ByteAutomaton
+from ....errors import EmptyLanguageError, UnsupportedError
+from ..formula import Formula, both, but_not, kind
+from ..kinds import Kinds
+from ..reading.schema import Schema
+from ..reading.template import Template
+from ..reading.unsatisfiable import culprit
+from ..shapes import ArrayShape
+from ..tags import common, tags_of
+from .arrays import Array, Close
+from .between import Between, Places, Position, refuse_clashes
+from .blanks import Blanks
+from .maker import Maker
+from .objects import Colon, Key, Members, Named, Object, Quote
+from .scalars import Literal, Number, Spelled, Text
+from .seen import NOTHING, Seen, value_of
+from .sizes import NEVER, Sizes
+from .stack import Configuration, Frame, Stack
+from .states import State
+from .value import Blank, Value
+
+LIKELY = sorted(range(256), key=lambda byte: (chr(byte) not in '"}]:,{[012truefalsn', byte not in range(0x20, 0x7F)))
+"""All bytes, those first that a shortest text has most often."""
+
+MOST_AROUND = 3
+"""How deep arrays of which items must come and differ are inside each other."""
+
+BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
+"""The bytes of characters beyond ASCII in UTF-8."""
+
+
+AState = TypeVar("AState", bound=State)
+
+Goals: TypeAlias = tuple[Formula, ...]
+"""What the value that comes is told apart by: at most one of these is true of it. Its place is the *outcome* of the value."""
+
+
+@final
+class Machine(Maker):
+    """The texts of the values that a schema is true of.
+
+    A value is read once for all that is asked of it: the formulas that tell its outcomes apart are followed side by side, so the
+    machine is deterministic, and each text is one way through it. States are made when a text first leads to them.
+
+    Parameters
+    ----------
+    schema
+        The schema, or what its values stand in.
+    blanks
+        A regular expression of what may stand between tokens; ``None`` for what writers of JSON put.
+    any_order
+        Whether members may come in any order; else in that of the schema, and others behind those that it names.
+    ascii
+        Whether strings are spelled in ASCII alone, others than that by ``\\uXXXX``.
+    around
+        Of what values the smallest ones are being looked for, one inside the other.
+
+    Raises
+    ------
+    EmptyLanguageError
+        The schema is true of no value.
+    UnsupportedError
+        A part of the schema that cannot be honoured, or blanks that are none.
+    """
+
+    def __init__(
+        self,
+        schema: Schema | Template,
+        *,
+        blanks: str | None = None,
+        any_order: bool = False,
+        ascii: bool = False,
+        around: frozenset[Formula] = frozenset(),
+    ) -> None:
+        self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
+        self.any_order, self.ascii, self._around = any_order, ascii, around
+        self.kinds = Kinds(self.template.definitions)
+        self.sizes = self._sizes(self.kinds, self.template.definitions)
+        self._pattern, self.blanks = blanks, Blanks.of(blanks)
+        self._states: dict[Hashable, State] = {}
+        self._frames: dict[tuple[Sequence[State], int], Frame] = {}
+        self._places = Places(self.template, self.sizes.of)
+        if not self._places.start:
+            raise EmptyLanguageError(self._why_empty())
+        self._refuse_early()
+        start = self.between(self._places.start)
+        if len(self.template.pieces) > 1:
+            refuse_clashes(start)
+        self.start = Configuration(start, None)
+
+    def _sizes(self, kinds: Kinds, definitions: Mapping[str, Formula]) -> Sizes:
+        return Sizes(kinds, partial(self._smallest_nested, definitions), ascii=self.ascii)
+
+    def _why_empty(self) -> str:
+        def is_empty(document: Any) -> bool:
+            try:
+                read = Schema.read(document)
+                return self._sizes(Kinds(read.definitions), read.definitions).of(read.formula) >= NEVER
+            except UnsupportedError:
+                return True
+
+        for schema in self.template.schemas:
+            if self.sizes.of(schema.formula) >= NEVER:
+                return (
+                    f"Relax {culprit(schema.document, is_empty)} of the JSON schema. With it, no JSON value is valid."
+                )
+        return "Relax the output type. No text of it can be written."
+
+    def _refuse_early(self) -> None:
+        """Read what is asked of the values within values, so that what cannot be honoured is refused before the first text."""
+        waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
+        seen = set(waiting)
+        while waiting:
+            found = self.kinds.within(waiting.pop())
+            waiting += found - seen
+            seen |= found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # States are made again.
+        made = partial(Machine, blanks=self._pattern, any_order=self.any_order, ascii=self.ascii)
+        return made, (self.template,)
+
+    @property
+    def needed(self) -> set[int]:
+        """The bytes that a shortest way to the end may need."""
+        beyond = () if self.ascii else BEYOND_ASCII
+        found = {*range(0x20, 0x7F), *self.blanks.behind.shortest(), *beyond}
+        return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
+
+    def advance(self, at: Configuration, byte: int) -> Configuration | None:
+        """Return where a byte leads; ``None`` where it is not allowed."""
+        state, stack, text = at
+        while (edge := state.edge(byte)) is None:
+            if state.ends is None or stack is None:
+                return None
+            state, stack, text = stack.left(state.ends, text)
+        if edge.after is not None:
+            stack = self.push(edge.after, stack, len(text))
+        if stack is not None and stack.keeps:
+            text += bytes([byte])
+        if edge.target is not None:
+            return Configuration(edge.target, stack, text)
+        assert stack is not None  # a value stands between what comes before it and after it
+        return stack.left(edge.outcome, text)
+
+    def push(self, after: Sequence[State], stack: Stack, start: int = 0) -> Frame:
+        """Return a stack with these states on top; ``start`` is where the value begins in the text that is kept."""
+        frames = self._frames if stack is None else stack.deeper
+        found = frames.get((after, start))
+        if found is None:
+            found = frames[after, start] = Frame(after, stack, start)
+        return found
+
+    def read(self, text: bytes) -> Configuration | None:
+        """Return where a text leads; ``None`` where it is not allowed."""
+        at: Configuration | None = self.start
+        for byte in text:
+            at = self.advance(at, byte) if at is not None else None
+        return at
+
+    def accepts(self, text: bytes) -> bool:
+        """Return whether a text is one of a value that the schema is true of."""
+        at = self.read(text)
+        return at is not None and self.size(at) == 0
+
+    def may_end(self, at: Configuration) -> bool:
+        """Return whether the text may end here."""
+        state, stack, text = at
+        while stack is not None and state.ends is not None:
+            state, stack, text = stack.left(state.ends, text)
+        return isinstance(state, Between) and state.is_end
+
+    def size(self, at: Configuration) -> int:
+        """Return the least number of bytes that complete a text."""
+        sizes, stack = at.state.sizes, at.stack
+        if stack is None:
+            return sizes[0]
+        known = stack.rests
+        ways = [place for place, size in enumerate(sizes) if size < NEVER]
+        return min(
+            (sizes[place] + (known[place] if place in known else stack.rest(place)) for place in ways), default=NEVER
+        )
+
+    def shortest(self) -> bytes:
+        """Return a text that is as short as any."""
+        text, at = b"", self.start
+        while size := self.size(at):
+            ways = ((byte, self.advance(at, byte)) for byte in LIKELY)
+            byte, at = next((byte, after) for byte, after in ways if after is not None and self.size(after) < size)
+            text += bytes([byte])
+        return text
+
+    def _smallest_nested(
+        self, definitions: Mapping[str, Formula], formula: Formula, count: int, pointer: str
+    ) -> list[tuple[int, Any]]:
+        """Return the sizes and values of the smallest arrays and objects that a formula is true of."""
+        if formula in self._around or len(self._around) > MOST_AROUND:
+            raise UnsupportedError(
+                f"Ask for at most one item beside {pointer} of the JSON schema, where the items hold others of their own kind. How "
+                "many different arrays or objects of these there are is not counted."
+            )
+        found: list[tuple[int, Any]] = []
+        seen = NOTHING
+        while len(found) < count:
+            rest = Schema(both(kind(["array", "object"]), formula, seen.unlike), definitions, (), True)
+            try:
+                machine = Machine(rest, blanks="", any_order=True, ascii=self.ascii, around=self._around | {formula})
+            except EmptyLanguageError:
+                break
+            text = machine.shortest()
+            found.append((len(text), value_of(text)))
+            seen = seen.and_also(found[-1][1])
+        return found
+
+    def between(self, positions: frozenset[Position]) -> Between:
+        """Return the state between values."""
+        return self._one((Between, positions), lambda: Between(self, self._places, positions))
+
+    def value(self, goals: Goals) -> Value:
+        """Return the state before a value."""
+        return self._one((Value, goals), lambda: Value(self, goals))
+
+    def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
+        """Return the state before blanks that ``core`` comes after."""
+        place = blanks.start if at is None else at
+        return self._one((Blank, core, blanks, place), lambda: Blank(self, core, blanks, place))
+
+    def blanks_in(self, state: Array | Object, begun: bool) -> State:
+        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
+        before = (
+            state
+            if not begun or self.blanks.before is self.blanks.within
+            else self._one((Close, state), lambda: Close(state))
+        )
+        return self.blank(before, self.blanks.within)
+
+    def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
+        """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
+        by_formula: dict[Formula, list[tuple[int, Any]]] = {}
+        for place, formula, brought in asked:
+            by_formula.setdefault(formula, []).append((place, brought))
+        tags = common([tags_of(self.kinds, formula) for formula in by_formula]) if len(by_formula) > 2 else None
+        seen = set[Hashable]()
+        cells: list[tuple[Formula, list[tuple[int, Any]]]] = []
+        earlier: list[Formula] = []
+        for number, (formula, brought) in enumerate(by_formula.items()):
+            if tags is not None:
+                apart = seen.isdisjoint(tags[number])
+                seen |= tags[number]
+                if apart:  # none of those so far is true of a value that this is true of
+                    cells.append((formula, list(brought)))
+                    earlier.append(formula)
+                    continue
+            split: list[tuple[Formula, list[tuple[int, Any]]]] = []
+            for cell, held in cells:
+                inside, outside = both(cell, formula), but_not(cell, formula)
+                if self.sizes.of(inside) < NEVER:
+                    split.append((inside, held + brought))
+                    if self.sizes.of(outside) < NEVER:
+                        split.append((outside, held))
+                else:
+                    split.append((cell, held))
+            alone = but_not(formula, *earlier)
+            if self.sizes.of(alone) < NEVER:
+                split.append((alone, list(brought)))
+            cells = split
+            earlier.append(formula)
+        return cells
+
+    def _one(self, key: Hashable, make: Callable[[], AState]) -> AState:
+        if key not in self._states:
+            self._states[key] = make()
+        return cast(AState, self._states[key])
+
+    def text(self, spelled: tuple[Spelled | None, ...]) -> State:
+        """Return the state within a string."""
+        return self._one((Text, spelled), lambda: Text(self, spelled))
+
+    def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
+        """Return the state within a number, or before it."""
+        return self._one((Number, automata, at), lambda: Number(self, automata, at))
+
+    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
+        """Return the state before the rest of true, false or null."""
+        return self._one((Literal, rest, outcome, outcomes), lambda: Literal(self, rest, outcome, outcomes))
+
+    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool, seen: Seen = NOTHING) -> State:
+        """Return the state after the opening bracket, or after an item."""
+        return self._one((Array, goals, begun, seen), lambda: Array(self, goals, begun, seen))
+
+    def object(self, members: Members) -> State:
+        """Return the state after the opening brace, or after a member."""
+        return self._one((Object, members), lambda: Object(self, members))
+
+    def quote(self, key: State) -> State:
+        """Return the state before the opening quote of a name."""
+        return self._one((Quote, key), lambda: Quote(key))
+
+    def key(self, members: Object, text: bytes | None, names: tuple[Named, ...]) -> State:
+        """Return the state within a name."""
+        return self._one((Key, members, text, names), lambda: Key(self, members, text, names))
+
+    def colon(self, members: Object, name: str) -> State:
+        """Return the state after a name."""
+        colon = self._one((Colon, members, name), lambda: Colon(self, members, name))
+        return self.blank(colon, self.blanks.before) if self.blanks.before.used else colon

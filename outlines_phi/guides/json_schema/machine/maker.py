@@ -1,0 +1,103 @@
+"""What the places of a JSON value ask of the machine that they belong to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ....automata.automaton import ByteAutomaton
+from ..formula import Formula
+from ..kinds import Kinds
+from ..shapes import ArrayShape
+from .blanks import Blanks
+from .seen import NOTHING, Seen
+from .sizes import Sizes
+from .states import State
+
+
+class BeforeValue(State):
+    """Before a value."""
+
+    bytes: Sequence[int] = ()
+    """The bytes that the value may begin with."""
+
+    @abstractmethod
+    def goes_on_behind(self, outcome: int) -> set[int]:
+        """Return the bytes that a value with this outcome may go on with, where it may have ended."""
+
+
+class Maker(ABC):
+    """Makes the states that a byte leads to, each one once.
+
+    Attributes
+    ----------
+    kinds
+        What formulas say of the values of one kind.
+    sizes
+        The least numbers of bytes of values.
+    blanks
+        What may stand between tokens.
+    any_order
+        Whether members may come in any order.
+    ascii
+        Whether strings are spelled in ASCII alone.
+    """
+
+    kinds: Kinds
+    sizes: Sizes
+    blanks: Blanks
+    any_order: bool
+    ascii: bool
+
+    @abstractmethod
+    def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:
+        """Return formulas of which one at most is true of a value, each with what then holds: places, and what comes with them."""
+
+    @abstractmethod
+    def between(self, positions: frozenset[tuple[int, int]]) -> Any:
+        """Return the state between values."""
+
+    @abstractmethod
+    def value(self, goals: tuple[Formula, ...]) -> BeforeValue:
+        """Return the state before a value."""
+
+    @abstractmethod
+    def blank(self, core: State, blanks: ByteAutomaton, at: int | None = None) -> State:
+        """Return the state before blanks that ``core`` comes after."""
+
+    @abstractmethod
+    def blanks_in(self, state: Any, begun: bool) -> State:
+        """Return the state before blanks within brackets: before the first item, and before the closing one, or a comma."""
+
+    @abstractmethod
+    def text(self, spelled: tuple[Any, ...]) -> State:
+        """Return the state within a string."""
+
+    @abstractmethod
+    def number(self, automata: tuple[ByteAutomaton, ...], at: tuple[int, ...]) -> State:
+        """Return the state within a number, or before it."""
+
+    @abstractmethod
+    def literal(self, rest: bytes, outcome: int, outcomes: int) -> State:
+        """Return the state before the rest of true, false or null."""
+
+    @abstractmethod
+    def array(self, goals: tuple[tuple[ArrayShape, ...], ...], *, begun: bool, seen: Seen = NOTHING) -> State:
+        """Return the state after the opening bracket, or after an item."""
+
+    @abstractmethod
+    def object(self, members: Any) -> State:
+        """Return the state after the opening brace, or after a member."""
+
+    @abstractmethod
+    def quote(self, key: State) -> State:
+        """Return the state before the opening quote of a name."""
+
+    @abstractmethod
+    def key(self, members: Any, text: bytes | None, names: tuple[Any, ...]) -> State:
+        """Return the state within a name."""
+
+    @abstractmethod
+    def colon(self, members: Any, name: str) -> State:
+        """Return the state after a name."""

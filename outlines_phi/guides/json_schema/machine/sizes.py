@@ -1,0 +1,398 @@
+"""The least number of bytes of a value that a formula is true of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations, islice
+from typing import Any, TypeAlias, final
+
+from ....errors import UnsupportedError
+from ..formula import TRUE, Formula, both
+from ..kinds import Kinds
+from ..shapes import ArrayShape, ObjectShape, Some
+from ..strings.composed import Composed
+from ..strings.quoting import members, spelled_size
+from ..strings.sets import StringSet
+from ..values import identity
+from .seen import NOTHING, Seen, value_of
+
+NEVER = 1 << 40
+"""The size of what there is none of."""
+
+LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
+
+FRESH = 64
+"""Names of one kind that are tried where members have to be added."""
+
+MOST_NAMES = 10_000
+"""The most members that are added."""
+
+MOST_JOINED = 4
+"""Up to how many members that are asked for may be one."""
+
+MOST_APART = 4_000
+"""Ways to write items that must differ and are told apart; each item multiplies them."""
+
+Nested: TypeAlias = Callable[[Formula, int, str], list[tuple[int, Any]]]
+
+
+@final
+class Sizes:
+    """Least numbers of bytes: of the values that a formula is true of, and of the rest of an array or object of some shape.
+
+    A value may hold values that the same formula is true of, so the numbers are the least solution of equations:
+    ``size(f) = min`` over what may be written of ``1 + ... + size(g)``. They are found by iteration from :data:`NEVER` down, over
+    the equations that a question leads to, each again once one that it asks for came down, and then kept (Knuth 1977, "A
+    generalization of Dijkstra's algorithm").
+
+    Parameters
+    ----------
+    kinds
+        What formulas say of each kind of values.
+    nested
+        What returns the sizes and values of so many arrays and objects that a formula is true of, the smallest first. It is
+        told where the schema asks that they differ.
+    ascii
+        Whether strings are spelled in ASCII alone.
+    """
+
+    def __init__(self, kinds: Kinds, nested: Nested, *, ascii: bool = False) -> None:
+        self._kinds, self._nested, self._ascii = kinds, nested, ascii
+        self._known: dict[Hashable, int] = {}
+        self._open: dict[Hashable, int] | None = None
+        self._equations: dict[Hashable, Callable[[], int]] = {}
+        self._askers: dict[Hashable, dict[Hashable, None]] = {}
+        self._new: list[Hashable] = []
+        self._waiting: dict[Hashable, None] = {}
+        self._asking: Hashable = None
+        self._allowed: dict[Hashable, tuple[StringSet, ...]] = {}
+
+    def of(self, formula: Formula) -> int:
+        """Return the size of the smallest value; :data:`NEVER` where there is none."""
+        return self._find(formula, lambda: self._value(formula))
+
+    def of_array(self, shape: ArrayShape, *, begun: bool, seen: Seen = NOTHING, rank: int = 0) -> int:
+        """Return the size of the least rest of an array, its end included.
+
+        Parameters
+        ----------
+        shape
+            What is asked of it.
+        begun
+            Whether an item is there already.
+        seen
+            The items that are there, where its items must differ.
+        rank
+            Of values of which there are infinitely many, at least so many are free; where this is 0, as many as items must come.
+            The size is that of so many, which is enough whichever ones were taken before.
+        """
+        seen = seen if shape.unique else NOTHING
+        rank = max(rank, shape.needed) if shape.unique else 0
+        return self._find((shape, begun, seen, rank), lambda: self._array(shape, begun, seen, rank))
+
+    def of_rest(
+        self, shape: ArrayShape, item: Formula, left: ArrayShape, seen: Seen, value: Hashable | None = None
+    ) -> int:
+        """Return an upper bound of the size of the rest of an array after one more item, where its items must differ.
+
+        Parameters
+        ----------
+        shape
+            What is asked of the array before the item.
+        item, left
+            What is asked of the item, and of the rest then: one of the steps of the shape.
+        seen
+            The items before it.
+        value
+            The identity of the item, if it is one of :meth:`contested`.
+        """
+        if left.closed:
+            return 1
+        if not shape.unique:
+            return self.of_array(left, begun=True)
+        if left.alike is item:
+            # Of so many different values, those that are left are no greater than all but the least.
+            sizes = self._smallest_sizes(shape, both(item, seen.unlike), left.least + 1)
+            return min(NEVER, sum(sizes[1:]) + left.least + 1) if len(sizes) > left.least else NEVER
+        after = seen if value is None else seen.with_all([value])
+        return self.of_array(left, begun=True, seen=after, rank=left.needed + 1)
+
+    def contested(self, shape: ArrayShape, seen: Seen, *, onward: bool = False) -> set[Hashable]:
+        """Return the identities of the values that make a difference to the size of the rest if they are the next item.
+
+        With ``onward`` only for items without which something is missing.
+        """
+        found: set[Hashable] = set()
+        if shape.unique:
+            for item, left in shape.steps(onward=onward):
+                if not left.closed and left.alike is not item:
+                    found |= self._contested(left, seen)
+        return found
+
+    def _contested(self, shape: ArrayShape, seen: Seen) -> set[Hashable]:
+        """Return the values that are not to be taken from the rest of an array."""
+        needed = shape.needed
+        if self._open is not None and len(self._open) > MOST_APART:
+            raise UnsupportedError(
+                f"Let fewer items come beside {shape.unique} of the JSON schema, where prefixItems or contains tells them apart. "
+                f"More than {MOST_APART:,} ways to write them were tried."
+            )
+        found: set[Hashable] = set()
+        shapes, asked = [shape], dict[Formula, None]()
+        for _ in range(needed):
+            ways = [way for one in shapes for way in one.steps()]
+            asked.update(dict.fromkeys(both(item, seen.unlike) for item, _ in ways))
+            shapes = list(dict.fromkeys(left for _, left in ways if not left.closed))
+        for item in asked:
+            if not self._is_rich(item):
+                found.update(identity(value) for _, value in self._smallest(shape, item, needed, nested=True))
+        return found
+
+    def _smallest_sizes(self, shape: ArrayShape, formula: Formula, count: int) -> list[int]:
+        """Return the sizes of so many different values, or of all if these are fewer: of the smallest of some part of the values.
+
+        That part is always the same for what is left of them when single values are taken out.
+        """
+        if count == 1:
+            return [size] if (size := self.of(formula)) < NEVER else []
+        return [size for size, _ in self._smallest(shape, formula, count, nested=not self._is_rich(formula))]
+
+    def _is_rich(self, formula: Formula) -> bool:
+        """Whether there are infinitely many strings or numbers."""
+        strings = self._kinds.strings(formula)
+        if not strings.is_empty and strings.longest is None:
+            return True
+        return self._kinds.spellings(formula).is_infinite
+
+    def _smallest(self, shape: ArrayShape, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
+        """Return the sizes and values of the smallest different items; with arrays and objects where these are ``nested``."""
+        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
+        numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
+        strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
+        for sized in (numbers, strings):
+            values: dict[Hashable, tuple[int, Any]] = {}
+            for size, value in sized:
+                values.setdefault(identity(value), (size, value))
+                if len(values) == count:
+                    break
+            found += values.values()
+        found.sort(key=lambda one: one[0])
+        if nested and (self._kinds.arrays(formula) or self._kinds.objects(formula)):
+            found += self._nested(formula, count, shape.unique or "")
+            found.sort(key=lambda one: one[0])
+        return found[:count]
+
+    def of_object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], *, begun: bool) -> int:
+        """Return the size of the least rest of an object, its end included.
+
+        Parameters
+        ----------
+        shape
+            What is asked of it.
+        ahead
+            Names that are told apart and may come, in their order.
+        taken
+            All names that are told apart, and those that were written: no other member has them.
+        begun
+            Whether a member is there already.
+        """
+        return self._find((shape, ahead, taken, begun), lambda: self._object(shape, ahead, taken, begun))
+
+    def _find(self, key: Hashable, equation: Callable[[], int]) -> int:
+        if key in self._known:
+            return self._known[key]
+        if self._open is None:
+            return self._solved(key, equation)
+        if key not in self._open:
+            self._open[key] = NEVER
+            self._equations[key] = equation
+            self._new.append(key)
+        self._askers.setdefault(key, {})[self._asking] = None
+        return self._open[key]
+
+    def _solved(self, key: Hashable, equation: Callable[[], int]) -> int:
+        """Solve the equation, and those that it leads to; what was never looked at comes first, so that none is inside another."""
+        self._open, self._equations, self._askers = {key: NEVER}, {key: equation}, {}
+        self._new, self._waiting = [key], {}
+        try:
+            while self._new or self._waiting:
+                self._asking = self._new.pop() if self._new else next(iter(self._waiting))
+                self._waiting.pop(self._asking, None)
+                found = self._equations[self._asking]()
+                if found < self._open[self._asking]:
+                    self._open[self._asking] = found
+                    self._waiting.update(self._askers.get(self._asking, {}))
+            self._known.update(self._open)
+        finally:
+            self._open = None
+        return self._known[key]
+
+    def _value(self, formula: Formula) -> int:
+        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
+        if least > 1:
+            least = min(least, self._kinds.shortest_number(formula) or NEVER)
+        if least > 2:
+            least = min(least, 1 + self.of_text(self._kinds.strings(formula)))
+        if least > 2:
+            for array in self._kinds.arrays(formula):
+                least = min(least, 1 + self.of_array(array, begun=False))
+            for shape in self._kinds.objects(formula):
+                names = tuple(dict.fromkeys(shape.names()))
+                least = min(least, 1 + self.of_object(shape, names, frozenset(names), begun=False))
+        return least
+
+    def of_text(self, strings: StringSet) -> int:
+        """Return the size of the smallest spelling of a string, from after the opening quote on."""
+        if strings.is_empty:
+            return NEVER
+        if strings.lengths is not None:
+            return strings.shortest + 1
+        if strings.values is not None:
+            return next(members(strings, ascii=self._ascii))[1]
+        composed = Composed.of(strings, ascii=self._ascii)
+        return composed.size(composed.start)
+
+    def of_name(self, name: str) -> int:
+        """Return the size of the shortest spelling of a name, quotes included; a lone surrogate has none."""
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return NEVER
+        return spelled_size(name, ascii=self._ascii) + 2
+
+    def _array(self, shape: ArrayShape, begun: bool, seen: Seen, rank: int) -> int:
+        if shape.closed:
+            return 1
+        if not shape.counted and not shape.unique:
+            # Items do not depend on each other.
+            if shape.most is not None and shape.most < shape.least:
+                return NEVER
+            first = shape.first[: shape.least]
+            items = sum(map(self.of, first)) + (shape.least - len(first)) * (
+                self.of(shape.rest) if shape.least > len(first) else 0
+            )
+            return min(NEVER, items + shape.least - (not begun) + 1)
+        if shape.unique and shape.alike is not None:
+            free = both(shape.alike, seen.unlike)
+            if self.of(free) >= NEVER:
+                return NEVER
+            sizes = self._smallest_sizes(shape, free, rank if self._is_rich(free) else shape.least)
+            items = sum(sizes[-shape.least :]) if len(sizes) >= shape.least else NEVER
+            return (
+                NEVER
+                if shape.most is not None and shape.most < shape.least
+                else min(NEVER, items + shape.least + begun)
+            )
+        values = self.contested(shape, seen, onward=True)
+        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
+        least = NEVER
+        for item, left in shape.steps(onward=True):
+            for region, value in regions:
+                within = both(item, region)
+                size = self.of(within)
+                if shape.unique and value is None and size < NEVER and self._is_rich(within):
+                    size = self._smallest_sizes(shape, within, rank)[-1]
+                if size < NEVER:
+                    after = seen if value is None else seen.with_all([value])
+                    least = min(least, begun + size + self.of_array(left, begun=True, seen=after, rank=rank))
+        return least
+
+    def _object(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+        least = self._object_of_each(shape, ahead, taken, begun)
+        if len(shape.some) <= MOST_JOINED:
+            # One member may be as two of them say.
+            for one, other in combinations(shape.some, 2):
+                joint = Some(one.but | other.but, one.names & other.names, both(one.value, other.value))
+                others = tuple(each for each in shape.some if each not in (one, other))
+                joined = replace(shape, some=(*others, joint))
+                least = min(least, self.of_object(joined, ahead, taken, begun=begun))
+        return least
+
+    def _object_of_each(self, shape: ObjectShape, ahead: tuple[str, ...], taken: frozenset[str], begun: bool) -> int:
+        if not shape.required.issubset(ahead) or (
+            shape.most is not None and shape.most < max(shape.least, len(shape.required))
+        ):
+            return NEVER
+        chosen = {name: shape.value(name) for name in shape.required}
+        fresh = set(taken)
+        total = 0
+        for one in shape.some:
+            total += self._add(shape, one, chosen, ahead, fresh)
+        total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
+        members = len(chosen) + len(fresh) - len(taken)
+        if shape.least - members > MOST_NAMES:
+            raise UnsupportedError(
+                f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
+            )
+        if members < shape.least:
+            sizes = sorted(
+                (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - members)),
+            )[: shape.least - members]
+            total += sum(sizes) if len(sizes) == shape.least - members else NEVER
+            members = shape.least
+        if shape.most is not None and members > shape.most:
+            return NEVER
+        return min(NEVER, total + members - (members > 0 and not begun) + 1)
+
+    def _add(
+        self, shape: ObjectShape, one: Some, chosen: dict[str, Formula], ahead: Iterable[str], fresh: set[str]
+    ) -> int:
+        """Choose the member that is to be as ``one`` says; return its size if it has a name of its own."""
+        options: list[tuple[int, str, Formula | None]] = []
+        for name in ahead:
+            if one.covers(name):
+                value = both(chosen.get(name, shape.value(name)), one.value)
+                before = self.of(chosen[name]) if name in chosen else -self.of_name(name) - 1
+                options.append((self.of(value) - before, name, value))
+        best = min((option[0] for option in options), default=NEVER)
+        for name, size in islice(self._fresh(one.but, one.names & self._names_of(shape)[0], fresh), FRESH):
+            if size + 2 > best:
+                break  # with longer names nothing is shorter
+            total = size + 1 + self.of(both(shape.value(name), one.value))
+            best = min(best, total)
+            options.append((total, name, None))
+        options = [option for option in options if option[0] < NEVER // 2]
+        if not options:
+            return NEVER
+        size, name, chosen_value = min(options, key=lambda option: option[:2])
+        if chosen_value is None:
+            fresh.add(name)
+            return size
+        chosen[name] = chosen_value
+        return 0
+
+    def _optional(
+        self, shape: ObjectShape, ahead: Iterable[str], chosen: dict[str, Formula], fresh: set[str], needed: int
+    ) -> Iterator[int]:
+        """Yield the sizes of members that may be added."""
+        for name in ahead:
+            if name not in chosen and (value := self.of(shape.value(name))) < NEVER:
+                yield self.of_name(name) + 1 + value
+        seen = set(fresh)
+        for names in self._names_of(shape):
+            for name, size in islice(self._fresh(frozenset(seen), names, ()), needed + FRESH):
+                seen.add(name)
+                if (value := self.of(shape.value(name))) < NEVER:
+                    yield size + 1 + value
+
+    def _names_of(self, shape: ObjectShape) -> tuple[StringSet, ...]:
+        """Return sets of the names that members may have, but for those that are told apart: all, and by what their values are."""
+        never = tuple(self.of(one.value) >= NEVER for one in shape.every)
+        key = shape.every, never
+        if key not in self._allowed:
+            allowed = StringSet.all()
+            for one, is_never in zip(shape.every, never, strict=True):
+                if is_never:
+                    allowed &= ~one.names
+            others = [one.names for one, is_never in zip(shape.every, never, strict=True) if not is_never]
+            kinds = [allowed, *(kind for names in others for kind in (names & allowed, ~names & allowed))]
+            self._allowed[key] = tuple(dict.fromkeys(kinds))
+        return self._allowed[key]
+
+    def _fresh(self, but: frozenset[str], names: StringSet, without: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Yield names of a kind that were not written yet, the shortest first, with the sizes of their spellings."""
+        seen = set(without) | but
+        for name, size in members(names, ascii=self._ascii):
+            if name not in seen:
+                seen.add(name)
+                yield name, size + 1

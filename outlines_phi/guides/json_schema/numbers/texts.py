@@ -1,0 +1,335 @@
+"""The JSON texts of a set of numbers, as a byte automaton.
+
+A fraction ends in another digit than 0, unless it has one digit: ``1``, ``1.0`` and ``1.5``, and neither ``1.00`` nor ``1.50``. So
+a number has one text, or two where it is whole, as ``json.dumps`` and ``JSON.stringify`` write it, and none goes on for ever. Only
+where no number is excluded, or single ones, are there texts with exponents, too, of up to three digits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from math import prod
+from operator import or_
+from typing import NamedTuple, TypeAlias, final
+
+import numpy as np
+
+from ....automata.automaton import DEAD, ByteAutomaton
+from ....errors import UnsupportedError
+from ...regex import compile_regex
+from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals
+from .sides import Decimals, Side, Whole
+
+MAX_STATES = 6_000
+"""The most states that are made for one set; they take half a second."""
+
+LISTED = 2_000
+"""The most multiples that are listed one by one, where they are few but their remainders many."""
+
+MANY_REMAINDERS = 256
+"""From how many remainders on multiples are rather listed."""
+
+_SELF, _OPEN = -1, -2
+"""A state's own number, in its row; and the number of a node that has no state yet."""
+
+_COLUMNS = (b"-", b".", *(b"%d" % digit for digit in range(10)), b"eE", b"+")
+"""The bytes of each column of a table of states but column 0, which is for all others."""
+
+Line: TypeAlias = tuple[Sequence[Fraction], Sequence[bool], Sequence[Multiples]]
+"""Cuts, whether each is a member, and the pieces around them."""
+
+Row: TypeAlias = tuple[int, ...]
+"""The next states: by the point, then by each digit."""
+
+Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
+"""The divisors, by their numbers, that may still divide the number, each with its state."""
+
+
+class Node(NamedTuple):
+    """What matters of the digits so far.
+
+    Attributes
+    ----------
+    side
+        Which side of 0 the number is on; -1 once that matters no more.
+    place
+        Where it lies among the cuts of that side, or the number of the piece that it lies in for good.
+    remainders
+        The remainders by the divisors that matter there.
+    behind
+        How much was read behind the point: nothing yet, not even the point; nothing; one digit; more.
+    ends
+        Whether the number may end here: not right behind the point, and not behind a 0 that is not the first digit there.
+    """
+
+    side: int
+    place: Whole | Decimals | int
+    remainders: Remainders
+    behind: int
+    ends: bool = True
+
+
+def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> ByteAutomaton:
+    """Return the automaton of the texts without exponents of the members of a line, which is given as in :class:`NumberSet`.
+
+    Raises
+    ------
+    UnsupportedError
+        If more than :data:`MAX_STATES` states are needed.
+    """
+    cuts, at, between = _listed(cuts, at, between)
+    if any(_remainders(piece) > MAX_STATES for piece in between):
+        raise _too_many()
+    return _Texts([Side.above(cuts, at, between), Side.below(cuts, at, between)], between).automaton()
+
+
+@final
+class _Texts:
+    """The texts of a line: what to read from each node, and the rows of the states made of nodes."""
+
+    def __init__(self, sides: list[Side], pieces: Sequence[Multiples]) -> None:
+        divisors = sorted({q for piece in pieces for q, _ in piece.terms})
+        self._sides, self._divisors = sides, [_divisor(q) for q in divisors]
+        self._pieces = list(dict.fromkeys((NO_NUMBER, EVERY_NUMBER, *pieces)))
+        self._terms = [{divisors.index(q): c for q, c in piece.terms} for piece in self._pieces]
+        number = {piece: n for n, piece in enumerate(self._pieces)}
+        self._outer = [[number[piece] for piece in side.after] for side in sides]
+        # For each side and piece: the divisors that matter there or further away from 0.
+        self._beyond: list[list[frozenset[int]]] = []
+        for outer in self._outer:
+            divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
+            self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
+        self._number: dict[Node, int] = {}
+        self._rows: list[Row] = [(DEAD,) * 11]
+        self._accepting = [False]
+        self._equal: dict[tuple[bool, Row], int] = {}
+
+    def automaton(self) -> ByteAutomaton:
+        """Return the automaton of the texts."""
+        positive, negative = (tuple(self._state(node) for node in self._first(side)) for side in (0, 1))
+        minus = self._merged(False, (DEAD, *negative))
+        rows, accepting = [(DEAD, *row) for row in self._rows], self._accepting
+        if not minus and not any(positive):
+            return _automaton(rows, DEAD, accepting)
+        return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False]).trim()
+
+    def _state(self, root: Node | None) -> int:
+        """Return the state of a node, made when those that follow are, without recursion."""
+        stack: list[tuple[Node, list[Node | None], list[int]]] = []
+        if root is not None and root not in self._number:
+            self._open(root, stack)
+        while stack:
+            node, after, row = stack[-1]
+            while len(row) < len(after):
+                follower = after[len(row)]
+                if follower is None:
+                    row.append(DEAD)
+                elif follower == node:
+                    row.append(_SELF)
+                elif follower not in self._number:
+                    self._open(follower, stack)
+                    break
+                else:
+                    if self._number[follower] == _OPEN:  # a cycle leads back to it, so it cannot wait for its row
+                        self._number[follower] = self._new()
+                    row.append(self._number[follower])
+            else:
+                stack.pop()
+                self._number[node] = self._merged(self._ends(node), tuple(row), self._number[node])
+        return DEAD if root is None else self._number[root]
+
+    def _open(self, node: Node, stack: list[tuple[Node, list[Node | None], list[int]]]) -> None:
+        if len(self._number) >= MAX_STATES:
+            raise _too_many()
+        self._number[node] = _OPEN
+        stack.append((node, self._after(node), []))
+
+    def _merged(self, accepting: bool, row: Row, state: int = _OPEN) -> int:
+        """Return the state with this row, an equal one if there is; ``state`` is its number if that is known already."""
+        if state == _OPEN:
+            if (accepting, row) in self._equal:
+                return self._equal[accepting, row]
+            if not accepting and set(row) <= {DEAD, _SELF}:
+                return DEAD
+            if _SELF in row:
+                # It may do what one of its own followers does, if it is taken for that one.
+                for other in set(row) - {DEAD, _SELF}:
+                    if self._equal.get((accepting, _with_self(row, other))) == other:
+                        return other
+            state = self._new()
+        self._equal.setdefault((accepting, row), state)
+        if _SELF in row:
+            row = _with_self(row, state)
+            self._equal.setdefault((accepting, row), state)
+        self._rows[state], self._accepting[state] = row, accepting
+        return state
+
+    def _new(self) -> int:
+        self._rows.append(())
+        self._accepting.append(False)
+        return len(self._rows) - 1
+
+    def _first(self, side: int) -> list[Node | None]:
+        """Return the nodes behind each first digit."""
+        before = tuple((n, divisor.start) for n, divisor in enumerate(self._divisors))
+        zero = Node(side, self._sides[side].zero, before, 0)
+        first = self._sides[side].first
+        return [zero, *(self._whole(side, first(d), self._divided(before, d, False)) for d in range(1, 10))]
+
+    def _after(self, node: Node) -> list[Node | None]:
+        """Return the nodes behind a point and behind each digit."""
+        side, place, remainders, behind, _ = node
+        if behind:
+            more = min(behind + 1, 3)
+            digits = [(d, self._divided(remainders, d, True), more == 2 or d > 0) for d in range(10)]
+            if isinstance(place, Decimals):
+                places = self._sides[side].decimals(place)
+                return [None, *(self._behind(side, places[d], left, more, ends) for d, left, ends in digits)]
+            assert isinstance(place, int)
+            return [None, *(self._settled(place, left, more, ends) for _, left, ends in digits)]
+        divided = tuple((n, s) for n, r in remainders if (s := self._divisors[n].point(r)) is not None)
+        if isinstance(place, Decimals):
+            return [self._behind(side, place, divided, 1, False), *[None] * 10]
+        blind = not (isinstance(place, Whole) and place.equal) and all(
+            self._divisors[n].is_blind for n, _ in remainders
+        )
+        wholes = [(d, self._divided(remainders, d, False)) for d in range(1 if blind else 10)]
+        if isinstance(place, Whole):
+            line = self._sides[side]
+            point = self._behind(side, line.point(place), divided, 1, False)
+            after = [self._whole(side, line.whole(place, d), r) for d, r in wholes]
+        else:
+            assert isinstance(place, int)
+            point = self._settled(place, divided, 1, False)
+            after = [self._settled(place, r, 0) for _, r in wholes]
+        return [point, *after * (10 if blind else 1)]
+
+    def _divided(self, remainders: Remainders, digit: int, behind: bool) -> Remainders:
+        if behind:
+            after = ((n, self._divisors[n].decimal(r, digit)) for n, r in remainders)
+            return tuple((n, r) for n, r in after if r is not None)
+        return tuple((n, self._divisors[n].whole(r, digit)) for n, r in remainders)
+
+    def _whole(self, side: int, place: Whole | None, remainders: Remainders) -> Node | None:
+        if place is None:
+            return self._settled(self._outer[side][-1], remainders, 0)
+        piece = self._sides[side].point(place).low - 1
+        return Node(side, place, _kept(remainders, self._beyond[side][piece]), 0)
+
+    def _behind(self, side: int, place: Decimals, remainders: Remainders, behind: int, ends: bool) -> Node | None:
+        pieces = self._outer[side][max(place.low - 1, 0) : max(place.high, 1)]
+        if place.low == place.high:
+            return self._settled(pieces[0], remainders, behind, ends)
+        return Node(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), behind, ends)
+
+    def _settled(self, piece: int, remainders: Remainders, behind: int, ends: bool = True) -> Node | None:
+        remainders = _kept(remainders, self._terms[piece])
+        if behind and not remainders:
+            piece = 1 if self._pieces[piece].rest else 0
+        return Node(-1, piece, remainders, behind, ends) if piece else None
+
+    def _ends(self, node: Node) -> bool:
+        """Return whether the number may end here."""
+        side, place, remainders, behind, ends = node
+        if not ends:
+            return False
+        if isinstance(place, int):
+            piece = place
+        else:
+            known = place if isinstance(place, Decimals) else self._sides[side].point(place)
+            cut = self._sides[side].cut(known)
+            if cut is not None:
+                return self._sides[side].at[cut]
+            piece = self._outer[side][max(known.low - 1, 0)]
+        terms = self._terms[piece]
+        divides = (n for n, (k, r) in remainders if not r and n in terms and (behind or k == self._divisors[n].e))
+        return bool(self._pieces[piece].rest + sum(terms[n] for n in divides))
+
+
+def _with_self(row: Row, state: int) -> Row:
+    return tuple(state if target == _SELF else target for target in row)
+
+
+def _kept(remainders: Remainders, wanted: Container[int]) -> Remainders:
+    return tuple(pair for pair in remainders if pair[0] in wanted) if remainders else remainders
+
+
+def _listed(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multiples]) -> Line:
+    """Return the same line with cuts for what multiples put into a piece, or take out of it, where that is few but costly."""
+    points = dict(zip(cuts, at, strict=True))
+    pieces = list(between)
+    for k, piece in enumerate(between[1:-1], 1):
+        few = ~piece if piece.rest else piece
+        low, high = cuts[k - 1], cuts[k]
+        if _remainders(piece) > MANY_REMAINDERS and few.most_between(low, high) <= LISTED:
+            points.update(dict.fromkeys(few.between(low, high), not piece.rest))
+            pieces[k] = EVERY_NUMBER if piece.rest else NO_NUMBER
+    if len(points) == len(cuts):
+        return cuts, at, pieces
+    more = sorted(points)
+    return more, [points[x] for x in more], [pieces[bisect_left(cuts, x)] for x in more] + pieces[-1:]
+
+
+def _remainders(piece: Multiples) -> int:
+    return prod(_divisor(q).size for q, _ in piece.terms)
+
+
+@lru_cache(maxsize=256)
+def _divisor(q: Fraction) -> Divisor:
+    return Divisor.of(q)
+
+
+def _too_many() -> UnsupportedError:
+    return UnsupportedError(
+        f"Give a smaller multipleOf or closer bounds, so that few numbers are left. These need more than {MAX_STATES:,} states."
+    )
+
+
+def _automaton(rows: Sequence[Row], start: int, accepting: Sequence[bool]) -> ByteAutomaton:
+    """Return the automaton with these rows, of the next state for each of :data:`_COLUMNS`; equal columns become one."""
+    number: dict[Row, int] = {(DEAD,) * len(rows): 0}
+    byte_class = np.zeros(256, dtype=np.uint8)
+    for characters, column in zip(_COLUMNS, zip(*rows, strict=True), strict=False):
+        byte_class[list(characters)] = number.setdefault(column, len(number))
+    targets = np.array(list(number), dtype=np.int32).T
+    return ByteAutomaton(np.ascontiguousarray(targets), byte_class, start, np.array(accepting))
+
+
+_TEN = r"([0-9]{1,2}|[12][0-9]{2}"
+_EXPONENT = rf"[eE](-{_TEN}|3[0-2][0-9])|\+?{_TEN}|30[0-8]))"
+"""The exponents of the numbers of double precision."""
+
+ANY_NUMBER = compile_regex(rf"-?(0|[1-9][0-9]*)(\.([0-9]|[0-9]*[1-9]))?({_EXPONENT})?")
+"""All JSON numbers, also those with exponents."""
+
+_SCIENTIFIC = compile_regex(rf"-?[1-9](\.([0-9]|[0-9]*[1-9]))?{_EXPONENT}")
+"""Those with one digit before the point, and an exponent: each number has few texts of this form."""
+
+
+def spell_all_but(cuts: Sequence[Fraction]) -> ByteAutomaton:
+    """Return the automaton of the texts of all numbers but the cuts; those with exponents have one digit before the point."""
+    plain = spell(cuts, [False] * len(cuts), [EVERY_NUMBER] * (len(cuts) + 1))
+    excluded = compile_regex("|".join(filter(None, map(_scientific, cuts))) or "x")
+    return (plain.complement() & (_SCIENTIFIC & excluded.complement()).complement()).complement()
+
+
+def spell_far(values: Iterable[Fraction]) -> ByteAutomaton | None:
+    """Return the automaton of the texts with exponents of those values that writers of JSON give one; ``None`` for none of them."""
+    far = [x for x in values if x and not Fraction(1, 10**4) <= abs(x) < 10**16]
+    return compile_regex("|".join(map(_scientific, far))) if far else None
+
+
+def _scientific(x: Fraction) -> str:
+    """Return a regular expression of the texts of a number with one digit before the point and an exponent; 0 has none."""
+    if not x:
+        return ""
+    digits = str(abs(x.numerator) * 10 ** decimals(x) // x.denominator)
+    exponent = len(digits) - 1 - decimals(x)
+    digits = digits.rstrip("0")
+    fraction = rf"\.{digits[1:]}" if digits[1:] else r"(\.0)?"
+    sign = "-" if exponent < 0 else "[+-]?" if not exponent else r"\+?"
+    return f"{'-' if x < 0 else ''}{digits[0]}{fraction}[eE]{sign}0?{abs(exponent)}"

@@ -1,0 +1,316 @@
+"""What each keyword of JSON Schema says, as formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, final
+
+from ..formula import (
+    TRUE,
+    Contains,
+    Formula,
+    Items,
+    Length,
+    Member,
+    Members,
+    Names,
+    Numeric,
+    Plain,
+    Required,
+    Size,
+    Textual,
+    Unique,
+    both,
+    either,
+    equal_to,
+    kind,
+    negated,
+)
+from ..numbers.sets import NumberSet
+from ..strings.formats import format_strings
+from ..strings.sets import StringSet
+from ..values import TYPES
+from .evaluated import unevaluated_items, unevaluated_members
+from .place import Place
+
+DRAFTS: Mapping[str, str] = {
+    "draft-04": "4",
+    "draft-06": "6",
+    "draft-07": "7",
+    "draft2019-09": "2019-09",
+    "draft2020-12": "2020-12",
+}
+"""The drafts that are read, and what they are called."""
+
+FROM_6, FROM_7, FROM_2019, FROM_2020 = (tuple(DRAFTS)[since:] for since in range(1, 5))
+TO_7 = tuple(DRAFTS)[:3]
+
+
+@final
+class Keyword(NamedTuple):
+    """How a keyword is read.
+
+    Attributes
+    ----------
+    says
+        What makes its formula, of the place of the schema that it stands in; ``None`` where it is read with another.
+    drafts
+        The drafts that have it. In others it is an annotation: to honour it there is wrong beneath ``not`` and ``oneOf``.
+    fate
+        What becomes of it, for the documentation.
+    """
+
+    says: Callable[[Place], Formula] | None
+    drafts: Sequence[str] = tuple(DRAFTS)
+    fate: str = "enforced"
+
+
+def _type(place: Place) -> Formula:
+    names = place.value("type")
+    names = [names] if isinstance(names, str) else place.listed("type", str)
+    for name in names:
+        if name not in TYPES:
+            raise place.malformed("type", f"one of {', '.join(TYPES)}, or a list of these")
+    plain = kind(found for name in names if name != "integer" for found in TYPES[name])
+    written_plain = place.reading.plain or place.specification.name == "draft-04"
+    integers = Plain() if written_plain else Numeric(NumberSet.integers())
+    whole = both(kind(TYPES["integer"]), integers)
+    return either(plain, whole) if "integer" in names and "number" not in names else plain
+
+
+def _const(place: Place) -> Formula:
+    return equal_to([place.value("const")])
+
+
+def _enum(place: Place) -> Formula:
+    return equal_to(place.listed("enum", object))
+
+
+def _bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
+    # Draft 4 has a flag beside the bound.
+    return Numeric(over(place.number(keyword), exclusive=place.schema.get(_exclusive(keyword)) is True))
+
+
+def _exclusive_bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
+    if isinstance(place.value(keyword), bool):
+        return TRUE
+    if place.specification.name == "draft-04":
+        raise place.malformed(keyword, "true or false beside a bound (or name a later draft in $schema)")
+    return Numeric(over(place.number(keyword), exclusive=True))
+
+
+def _exclusive(keyword: str) -> str:
+    return f"exclusive{keyword.capitalize()}"
+
+
+def _multiple(place: Place) -> Formula:
+    divisor = place.number("multipleOf")
+    if divisor <= 0:
+        raise place.malformed("multipleOf", "a number above 0")
+    return Numeric(NumberSet.multiples_of(divisor))
+
+
+def _lengths(place: Place, keyword: str) -> Formula:
+    count = place.count(keyword)
+    return Textual(StringSet.of_lengths(count, None) if keyword == "minLength" else StringSet.of_lengths(0, count))
+
+
+def _pattern(place: Place) -> Formula:
+    return Textual(place.matching(place.text("pattern"), "pattern"))
+
+
+def _format(place: Place) -> Formula:
+    name = place.text("format")
+    strings = format_strings(name)
+    if strings is not None:
+        return Textual(strings)
+    place.leave_out("format", f"the format {name!r} is not known")
+    return TRUE
+
+
+def _items(place: Place) -> Formula:
+    if not isinstance(place.value("items"), list):
+        first = place.schema.get("prefixItems", [])
+        return Items((TRUE,) * len(first if isinstance(first, list) else []), place.below("items"))
+    # Draft 2020-12 forbids a list, so it means what it did before.
+    rest = place.below("additionalItems") if "additionalItems" in place.schema else TRUE
+    return Items(tuple(place.each("items")), rest)
+
+
+def _additional_items(place: Place) -> Formula:
+    if not isinstance(place.schema.get("items"), list) and place.below("additionalItems") is not TRUE:
+        place.leave_out("additionalItems", "it says nothing but beside a list of items")
+    return TRUE
+
+
+def _prefix_items(place: Place) -> Formula:
+    return Items(tuple(place.each("prefixItems")), TRUE)
+
+
+def _contains(place: Place) -> Formula:
+    least = place.count("minContains") if "minContains" in place.schema else 1
+    most = place.count("maxContains") if "maxContains" in place.schema else None
+    return Contains(place.below("contains"), least, most)
+
+
+def _unique(place: Place) -> Formula:
+    return Unique(f"{place.pointer}/uniqueItems") if place.flag("uniqueItems") else TRUE
+
+
+def _required(place: Place) -> Formula:
+    if isinstance(place.value("required"), bool):  # as in draft 3, inside of a property
+        place.leave_out("required", "it is a list of names since draft 4, in the schema of the object")
+        return TRUE
+    return both(*map(Required, place.listed("required", str)))
+
+
+def _properties(place: Place) -> Formula:
+    return both(*(Member(name, value) for name, value in place.named("properties")))
+
+
+def _pattern_properties(place: Place) -> Formula:
+    return both(
+        *(
+            Members(frozenset(), place.matching(pattern, "patternProperties", pattern), value)
+            for pattern, value in place.named("patternProperties")
+        )
+    )
+
+
+def _additional_properties(place: Place) -> Formula:
+    names = frozenset(place.mapping("properties"))
+    return Members(names, ~place.matched(), place.below("additionalProperties"))
+
+
+def _property_names(place: Place) -> Formula:
+    return Names(place.below("propertyNames"))
+
+
+def _dependencies(place: Place, keyword: str) -> Formula:
+    """Return that the member of each name brings other names with it, or says what the whole object is."""
+    found = []
+    for name, needed in place.mapping(keyword).items():
+        if isinstance(needed, list):
+            names = place.at(keyword, name).listed(None, str)
+            found.append(either(negated(Required(name)), both(*map(Required, names))))
+        else:
+            found.append(either(_without(name), place.below(keyword, name)))
+    return both(*found)
+
+
+def _without(name: str) -> Formula:
+    """Return that a value is no object with a member of this name."""
+    return either(negated(kind(["object"])), negated(Required(name)))
+
+
+def _one_of(place: Place) -> Formula:
+    each = place.each("oneOf")
+    return either(
+        *(both(one, *(negated(other) for j, other in enumerate(each) if j != i)) for i, one in enumerate(each))
+    )
+
+
+def _if(place: Place) -> Formula:
+    condition = place.below("if")
+    then, otherwise = (place.below(name) if name in place.schema else TRUE for name in ("then", "else"))
+    return both(either(negated(condition), then), either(condition, otherwise))
+
+
+KEYWORDS: Mapping[str, Keyword] = {
+    "type": Keyword(_type, fate="enforced: `1.0` is an integer, but in draft 4"),
+    "const": Keyword(_const, FROM_6, "enforced: a value, in each of its spellings"),
+    "enum": Keyword(_enum, fate="enforced: values, in each of their spellings"),
+    "minimum": Keyword(
+        partial(_bound, keyword="minimum", over=NumberSet.at_least), fate="enforced: no exponents under a bound"
+    ),
+    "maximum": Keyword(
+        partial(_bound, keyword="maximum", over=NumberSet.at_most), fate="enforced: no exponents under a bound"
+    ),
+    "exclusiveMinimum": Keyword(
+        partial(_exclusive_bound, keyword="exclusiveMinimum", over=NumberSet.at_least),
+        fate="enforced: a number, or (as in draft 4) `true` beside `minimum`",
+    ),
+    "exclusiveMaximum": Keyword(
+        partial(_exclusive_bound, keyword="exclusiveMaximum", over=NumberSet.at_most),
+        fate="enforced: a number, or (as in draft 4) `true` beside `maximum`",
+    ),
+    "multipleOf": Keyword(_multiple),
+    "minLength": Keyword(partial(_lengths, keyword="minLength"), fate="enforced: in code points"),
+    "maxLength": Keyword(partial(_lengths, keyword="maxLength"), fate="enforced: in code points"),
+    "pattern": Keyword(_pattern, fate="enforced: a search, as ECMA-262 has it; back-references are refused"),
+    "format": Keyword(_format, fate="enforced where it is known, in every draft; else named in a warning"),
+    "items": Keyword(_items, fate="enforced: a list of schemas as well, which draft 2020-12 has not"),
+    "additionalItems": Keyword(_additional_items, fate="enforced beside a list of `items`; elsewhere an annotation"),
+    "prefixItems": Keyword(_prefix_items, FROM_2020),
+    "contains": Keyword(_contains, FROM_6),
+    "minContains": Keyword(None, FROM_2019, "enforced with `contains`"),
+    "maxContains": Keyword(None, FROM_2019, "enforced with `contains`"),
+    "minItems": Keyword(lambda place: Length(place.count("minItems"), None)),
+    "maxItems": Keyword(lambda place: Length(0, place.count("maxItems"))),
+    "uniqueItems": Keyword(
+        _unique,
+        fate="enforced; refused where it must be false (`not`, `oneOf`, `if`), and where items of the array's own kind must come",
+    ),
+    "unevaluatedItems": Keyword(unevaluated_items, FROM_2019),
+    "properties": Keyword(_properties),
+    "required": Keyword(_required),
+    "patternProperties": Keyword(_pattern_properties),
+    "additionalProperties": Keyword(_additional_properties),
+    "propertyNames": Keyword(_property_names, FROM_6),
+    "minProperties": Keyword(lambda place: Size(place.count("minProperties"), None)),
+    "maxProperties": Keyword(lambda place: Size(0, place.count("maxProperties"))),
+    "dependencies": Keyword(partial(_dependencies, keyword="dependencies"), TO_7),
+    "dependentRequired": Keyword(partial(_dependencies, keyword="dependentRequired"), FROM_2019),
+    "dependentSchemas": Keyword(partial(_dependencies, keyword="dependentSchemas"), FROM_2019),
+    "unevaluatedProperties": Keyword(unevaluated_members, FROM_2019),
+    "allOf": Keyword(lambda place: both(*place.each("allOf"))),
+    "anyOf": Keyword(lambda place: either(*place.each("anyOf"))),
+    "oneOf": Keyword(_one_of),
+    "not": Keyword(lambda place: negated(place.below("not"))),
+    "if": Keyword(_if, FROM_7),
+    "then": Keyword(None, FROM_7, "enforced with `if`"),
+    "else": Keyword(None, FROM_7, "enforced with `if`"),
+    "$ref": Keyword(
+        lambda place: place.reference("$ref"),
+        fate="enforced within the document; other documents are refused; its siblings say nothing up to draft 7",
+    ),
+    "$recursiveRef": Keyword(
+        lambda place: place.reference("$recursiveRef"),
+        ("draft2019-09",),
+        "enforced where no part can replace what it names; else refused",
+    ),
+    "$dynamicRef": Keyword(
+        lambda place: place.reference("$dynamicRef"),
+        FROM_2020,
+        "enforced where no part can replace what it names; else refused",
+    ),
+}
+"""All keywords that say something of a value. All others are annotations."""
+
+ANNOTATIONS: Mapping[str, str] = {
+    "`$schema`": "names the draft; without it, and if it names another dialect, that is 2020-12",
+    "`$id` (in draft 4 `id`), `$anchor`, `$dynamicAnchor`, `$recursiveAnchor`": "give names to what is referred to",
+    "`$defs`, `definitions`": "hold what is referred to",
+    "`title`, `description`, `default`, `examples`, `deprecated`, `readOnly`, `writeOnly`, `$comment`": "an annotation",
+    "`contentEncoding`, `contentMediaType`, `contentSchema`": "an annotation",
+    "`$vocabulary`": "an annotation, which says nothing of the schema that it stands in",
+}
+"""The other keywords of the standard, and what becomes of them, for the documentation."""
+
+
+def is_keyword(name: str, draft: str) -> bool:
+    """Return whether a name may say something in a draft, or in none; what is a keyword of other drafts alone says nothing."""
+    return name not in KEYWORDS or draft in KEYWORDS[name].drafts
+
+
+def says(place: Place) -> Iterator[Formula]:
+    """Yield what each keyword of a schema says."""
+    draft = place.specification.name
+    for keyword in place.contents:
+        if keyword not in place.schema:
+            place.leave_out(
+                keyword, f"it is no keyword of draft {DRAFTS[draft]}; name the draft that is meant as $schema"
+            )
+        elif keyword in KEYWORDS and (reading := KEYWORDS[keyword].says) is not None:
+            yield reading(place)

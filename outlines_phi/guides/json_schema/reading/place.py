@@ -1,0 +1,193 @@
+"""A schema within its document: what its keywords hold, and where it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Protocol, final
+
+from referencing import Specification
+from referencing._core import Resolver
+
+from ....errors import GrammarError, UnsupportedError
+from ..formula import FALSE, TRUE, Formula
+from ..strings.patterns import matching
+from ..strings.sets import StringSet
+from .pointers import pointer_to
+
+MOST_COUNTED = 1 << 40
+"""No text has as many characters, items or members."""
+
+
+class Reading(Protocol):
+    """What reads the parts of a document."""
+
+    plain: bool
+    """Whether integers are written without a fraction and an exponent, as in draft 4."""
+
+    def formula(self, place: Place) -> Formula:
+        """Return what a schema says."""
+
+    def reference(self, place: Place, keyword: str) -> Formula:
+        """Return what stands for another part of the document."""
+
+    def target(self, place: Place, keyword: str) -> Place:
+        """Return that part."""
+
+    def leave_out(self, pointer: str, why: str) -> None:
+        """Take note of what is not asked of a value."""
+
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """A part of a document.
+
+    Attributes
+    ----------
+    contents
+        What stands there.
+    pointer
+        Where that is: a JSON pointer into the document, behind a number sign.
+    resolver, specification
+        What references mean here, and in which draft.
+    reading
+        What reads the document.
+    entered
+        Whether ``resolver`` and ``specification`` are those inside of this part, which may have a name or a draft of its own.
+    """
+
+    contents: Any
+    pointer: str
+    resolver: Resolver[Any]
+    specification: Specification[Any]
+    reading: Reading
+    entered: bool = False
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The keywords and what they hold, without those of other drafts."""
+        assert isinstance(self.contents, dict)
+        draft = self.specification.name
+        return {name: held for name, held in self.contents.items() if self.reading.is_keyword(name, draft)}
+
+    def at(self, *steps: str | int) -> Place:
+        """Return a part of this part."""
+        contents = self.contents
+        for step in steps:
+            contents = contents[step]
+        return replace(self, contents=contents, pointer=pointer_to(steps, self.pointer), entered=False)
+
+    def below(self, *steps: str | int) -> Formula:
+        """Return what the schema there says."""
+        return self.reading.formula(self.at(*steps))
+
+    def each(self, keyword: str) -> list[Formula]:
+        """Return what each schema of a list says."""
+        return [self.below(keyword, i) for i in range(len(self.listed(keyword, object)))]
+
+    def named(self, keyword: str) -> Iterator[tuple[str, Formula]]:
+        """Yield the names of an object of schemas, and what each says."""
+        for name in self.mapping(keyword):
+            yield name, self.below(keyword, name)
+
+    def value(self, keyword: str | None) -> Any:
+        """Return what a keyword holds, or what stands here."""
+        return self.contents if keyword is None else self.schema[keyword]
+
+    def mapping(self, keyword: str) -> dict[str, Any]:
+        """Return the object that a keyword holds; an empty one where it is not there."""
+        return (
+            self._checked(keyword, lambda value: isinstance(value, dict), "an object") if keyword in self.schema else {}
+        )
+
+    def listed(self, keyword: str | None, kind: type) -> list[Any]:
+        """Return the list that a keyword holds, or that stands here."""
+
+        def fits(value: Any) -> bool:
+            return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+        return self._checked(keyword, fits, "a list of names" if kind is str else "a list")
+
+    def text(self, keyword: str) -> str:
+        """Return the string that a keyword holds."""
+        return self._checked(keyword, lambda value: isinstance(value, str), "a string")
+
+    def flag(self, keyword: str) -> bool:
+        """Return the truth that a keyword holds."""
+        return self._checked(keyword, lambda value: isinstance(value, bool), "true or false")
+
+    def number(self, keyword: str) -> int | float | Decimal:
+        """Return the number that a keyword holds."""
+        return self._checked(keyword, _is_number, "a number")
+
+    def count(self, keyword: str) -> int:
+        """Return the whole number that a keyword holds, or the greatest that makes a difference to any text."""
+        count = self._checked(keyword, lambda n: _is_number(n) and n >= 0 and n == int(n), "a whole number")
+        return int(min(count, MOST_COUNTED))
+
+    def reference(self, keyword: str) -> Formula:
+        """Return what a keyword refers to."""
+        return self.reading.reference(self, keyword)
+
+    def leave_out(self, keyword: str, why: str) -> None:
+        """Take note that a keyword is not asked of a value."""
+        self.reading.leave_out(f"{self.pointer}/{keyword}", why)
+
+    def malformed(self, keyword: str | None, expected: str) -> UnsupportedError:
+        """Return the error of a keyword that holds something else."""
+        pointer = self.pointer if keyword is None else f"{self.pointer}/{keyword}"
+        return UnsupportedError(
+            f"Write {expected} at {pointer} of the JSON schema. It holds {self.value(keyword)!r:.80}."
+        )
+
+    def matching(self, pattern: str, *steps: str) -> StringSet:
+        """Return the strings that a pattern matches, which stands in a part of this part."""
+        with self.within(*steps):
+            return matching(pattern)
+
+    def matched(self) -> StringSet:
+        """Return what the patterns of ``patternProperties`` match together."""
+        found = StringSet.none()
+        for pattern in self.mapping("patternProperties"):
+            found |= self.matching(pattern, "patternProperties", pattern)
+        return found
+
+    @contextmanager
+    def within(self, *steps: str) -> Iterator[None]:
+        """Say in every error of a part where it stands."""
+        try:
+            yield
+        except GrammarError as error:
+            pointer = pointer_to(steps, self.pointer)
+            raise UnsupportedError(
+                f"Write a regular expression of ECMA-262 at {pointer} of the JSON schema. In the one that is there, {error}"
+            ) from error
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"{error} It stands at {pointer_to(steps, self.pointer)} of the JSON schema."
+            ) from error
+
+    def _checked(self, keyword: str | None, fits: Callable[[Any], bool], expected: str) -> Any:
+        value = self.value(keyword)
+        if not fits(value):
+            raise self.malformed(keyword, expected)
+        return value
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, (float, Decimal)) and math.isfinite(value))
+
+
+def constant(contents: Any) -> Formula | None:
+    """Return what a schema that is a truth value says; ``None`` of another."""
+    return {True: TRUE, False: FALSE}[contents] if isinstance(contents, bool) else None

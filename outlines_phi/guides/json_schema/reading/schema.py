@@ -1,0 +1,275 @@
+"""JSON schemas: documents, read into formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+from jsonschema_specifications import REGISTRY as SPECIFICATIONS
+from referencing import Registry, Specification
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
+
+from ....errors import OutlinesPhiError, UnsupportedError
+from ..formula import And, Formula, Not, Or, Reference, both, holds
+from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
+from .place import Place, constant
+from .pointers import pointer_to
+
+NEWEST = "http://json-schema.org/schema"
+"""The newest draft, whichever that is."""
+
+
+@final
+class LeftOut(NamedTuple):
+    """A keyword that is not asked of a value: where it stands, and why."""
+
+    pointer: str
+    why: str
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """What a JSON schema says, as formulas (grammar-theory.md, section 9.1).
+
+    Attributes
+    ----------
+    formula
+        What the whole document says of a value.
+    definitions
+        What references stand for, by their keys.
+    left_out
+        What is not asked of a value, in the order of the document.
+    document
+        The document.
+    """
+
+    formula: Formula
+    definitions: Mapping[str, Formula]
+    left_out: tuple[LeftOut, ...]
+    document: Any
+
+    @classmethod
+    def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
+        """Return what a document says, as ``json.loads`` made it; numbers may be ``Decimal``.
+
+        Parameters
+        ----------
+        document
+            The document.
+        label
+            What tells its definitions from those of other documents.
+        plain
+            Whether integers are written without a fraction and an exponent, as in draft 4.
+
+        Raises
+        ------
+        UnsupportedError
+            A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
+        """
+        try:
+            reader = _Reader(document, label, plain)
+            formula = reader.read()
+        except (AttributeError, TypeError, ValueError) as error:
+            # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
+            if isinstance(error, OutlinesPhiError):
+                raise
+            raise UnsupportedError(
+                f"Write URIs as $id, $anchor, $schema and $ref of the JSON schema. One of them cannot be read: {error}."
+            ) from error
+        except RecursionError:
+            raise UnsupportedError(
+                "Give a JSON schema with fewer schemas inside each other. This one is too deep."
+            ) from None
+        return cls(formula, reader.definitions, tuple(reader.left_out), document)
+
+    def holds(self, value: Any) -> bool:
+        """Return whether the schema is true of a JSON value."""
+        return holds(self.formula, value, self.definitions)
+
+
+class _Reader:
+    """One document in the reading; see :class:`~outlines_phi.guides.json_schema.reading.place.Reading`."""
+
+    def __init__(self, document: Any, label: str, plain: bool) -> None:
+        self._label, self.plain = label, plain
+        if not isinstance(document, (dict, bool)):
+            raise UnsupportedError(
+                f"Write an object, true or false at # of the JSON schema. It holds {document!r:.80}."
+            )
+        self.left_out: dict[LeftOut, None] = {}
+        specification = self._specification(document, "#", DRAFT202012)
+        resource = specification.create_resource(document)
+        registry: Registry[Any] = SPECIFICATIONS.with_resource("", resource)
+        if resource.id():
+            registry = registry.with_resource(resource.id() or "", resource)
+        self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
+        self.definitions: dict[str, Formula] = {}
+        self._pointers = dict(_pointers(document, "#"))
+        self._formulas: dict[int, Formula] = {}
+        self._waiting: dict[str, Place] = {}
+
+    def read(self) -> Formula:
+        """Return what the document says, all that it refers to read as well."""
+        formula = self.formula(self.root)
+        while self._waiting:
+            key, place = self._waiting.popitem()
+            self.definitions[key] = self.formula(place)
+        self._refuse_circles()
+        return formula
+
+    def formula(self, place: Place) -> Formula:
+        """Return what a schema says."""
+        if (plain := constant(place.contents)) is not None:
+            return plain
+        if not isinstance(place.contents, dict):
+            raise place.malformed(None, "a schema, which is an object, true or false,")
+        if id(place.contents) not in self._formulas:
+            self._formulas[id(place.contents)] = both(*self._says(self._entered(place)))
+        return self._formulas[id(place.contents)]
+
+    def reference(self, place: Place, keyword: str) -> Formula:
+        """Return what stands for what a keyword refers to."""
+        target = self.target(place, keyword)
+        if (plain := constant(target.contents)) is not None:
+            return plain
+        key = self._label + target.pointer
+        if key not in self.definitions and key not in self._waiting:
+            self._waiting[key] = target
+        return Reference(key)
+
+    def target(self, place: Place, keyword: str) -> Place:
+        """Return the part of the document that a keyword refers to."""
+        place = self._entered(place)
+        reference = place.text(keyword)
+        if keyword != "$ref" and not self._is_static(reference):
+            raise UnsupportedError(
+                f"Write $ref for {keyword} at {place.pointer} of the JSON schema. It depends on the way that led there, "
+                "which is not supported."
+            )
+        try:
+            found = place.resolver.lookup(reference)
+        except (Unresolvable, ValueError, KeyError, TypeError, IndexError):
+            raise UnsupportedError(
+                f"Put what {reference!r} refers to into the document, such as under $defs. It stands at "
+                f"{place.pointer}/{keyword} of the JSON schema, and nothing in the document answers to it."
+            ) from None
+        pointer = self._pointers.get(id(found.contents))
+        if pointer is None:  # of another document, such as a draft's own schema
+            base = found.resolver._base_uri
+            pointer = reference if reference.startswith(base) else f"{base}{reference}"
+        specification = self._specification(found.contents, pointer, place.specification)
+        return Place(found.contents, pointer, found.resolver, specification, self, entered=True)
+
+    def leave_out(self, pointer: str, why: str) -> None:
+        """Take note of what is not asked of a value."""
+        self.left_out[LeftOut(pointer, why)] = None
+
+    def is_keyword(self, name: str, draft: str) -> bool:
+        """Return whether a name may say something in a draft."""
+        return is_keyword(name, draft)
+
+    def _specification(self, contents: Any, pointer: str, default: Specification[Any]) -> Specification[Any]:
+        """Return the draft of a part: the one that it names itself, or that of the part around it."""
+        dialect = contents.get("$schema") if isinstance(contents, dict) else None
+        if not isinstance(dialect, str):
+            return default
+        if dialect.rstrip("#") == NEWEST:
+            return DRAFT202012
+        found = specification_with(dialect, default=Specification.OPAQUE)
+        if found is Specification.OPAQUE:
+            name = DRAFTS[default.name]
+            self.leave_out(f"{pointer}/$schema", f"{dialect!r:.80} is not known, and read as draft {name}")
+            return default
+        if found.name not in DRAFTS:
+            raise UnsupportedError(
+                f"Write the JSON schema in draft 4 or a later one. {pointer}/$schema names {dialect!r:.80}, which is not supported."
+            )
+        return found
+
+    def _entered(self, place: Place) -> Place:
+        """Return a schema with the meaning that references have inside of it."""
+        if place.entered:
+            return place
+        specification = self._specification(place.contents, place.pointer, place.specification)
+        resource = specification.create_resource(place.contents)
+        if resource.id() is None or place.pointer == "#":
+            return replace(place, specification=specification, entered=True)
+        return replace(
+            place, entered=True, specification=specification, resolver=place.resolver.in_subresource(resource)
+        )
+
+    def _says(self, place: Place) -> Iterator[Formula]:
+        if place.specification.name in TO_7 and "$ref" in place.schema:
+            for keyword in place.schema:
+                if keyword != "$ref" and keyword in KEYWORDS:
+                    place.leave_out(
+                        keyword, f"siblings of $ref say nothing in draft {DRAFTS[place.specification.name]}"
+                    )
+            yield place.reference("$ref")
+            return
+        yield from says(place)
+
+    @cached_property
+    def _dynamic(self) -> list[str]:
+        found = list[str]()
+        stack = [self.root.contents]
+        while stack:
+            part = stack.pop()
+            if isinstance(part, dict):
+                found += [str(part[name]) for name in ("$dynamicAnchor", "$recursiveAnchor") if part.get(name)]
+            stack.extend(part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
+        return found
+
+    def _is_static(self, reference: str) -> bool:
+        """Whether what a dynamic reference names is there once at most, so that nothing can replace it."""
+        name = reference.rpartition("#")[2]
+        return self._dynamic.count(name or "True") <= 1
+
+    def _refuse_circles(self) -> None:
+        """Raise where a part refers to itself without going into a value."""
+        settled = set[str]()
+        for key in self.definitions:
+            path = dict[str, None]()
+
+            def follow(key: str, path: dict[str, None] = path) -> None:
+                if key in path:
+                    circle = ", ".join(each.removeprefix(self._label) for each in path)
+                    raise UnsupportedError(
+                        f"Let the references at {circle} of the JSON schema lead to something else. They refer to one "
+                        "another without a keyword between them, so they say nothing of a value."
+                    )
+                if key not in settled:
+                    path[key] = None
+                    for inner in _references(self.definitions[key]):
+                        follow(inner)
+                    del path[key]
+                    settled.add(key)
+
+            follow(key)
+
+
+def _references(formula: Formula) -> Iterator[str]:
+    """Yield the keys of what a formula refers to of the same value."""
+    match formula:
+        case Reference():
+            yield formula.key
+        case Not():
+            yield from _references(formula.formula)
+        case And() | Or():
+            for part in formula.formulas:
+                yield from _references(part)
+
+
+def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
+    """Yield where each object of a document stands, by its identity."""
+    stack = [(part, pointer)]
+    while stack:
+        part, pointer = stack.pop()
+        if isinstance(part, (dict, list)):
+            yield id(part), pointer
+            steps = part.items() if isinstance(part, dict) else enumerate(part)
+            stack += [(item, pointer_to([step], pointer)) for step, item in steps]

@@ -1,0 +1,276 @@
+"""Deterministic automata over code points, each the least of its language."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....automata.reachability import UNREACHABLE, distances
+from ....errors import UnsupportedError
+from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
+
+MOST_STATES = 20_000
+"""How many states an automaton over code points may have."""
+
+
+def too_many_states(what: str) -> UnsupportedError:
+    """Return the error of ``what`` needs more than :data:`MOST_STATES`."""
+    return UnsupportedError(
+        f"Lower the bounds of lengths and repeats, or drop one of what restricts the same string. {what} needs more than "
+        f"{MOST_STATES:,} states."
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CodeAutomaton:
+    """A complete deterministic automaton over code points, in canonical form: equal languages have equal tables.
+
+    State 0 is the start, and states are numbered in the order in which they are met. Each class of code points has a
+    column; classes are numbered in the order of their least code points. Surrogates are no characters: they are counted
+    to the run before them, and no run begins among them.
+
+    Attributes
+    ----------
+    bounds
+        ``int32[R]``: the first code point of each run; neighbours differ in their class.
+    classes
+        ``int32[R]``: the class of each run.
+    targets
+        ``int32[S, C]``: the next state.
+    accepting
+        ``bool[S]``: whether the code points read so far are a member.
+    """
+
+    bounds: NDArray[np.int32]
+    classes: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    accepting: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        bounds: NDArray[np.int32],
+        classes: NDArray[np.int32],
+        targets: NDArray[np.int32],
+        accepting: NDArray[np.bool_],
+    ) -> CodeAutomaton:
+        """Return the canonical automaton for any table whose start is state 0."""
+        block = _equivalent(targets, accepting)
+        first = np.unique(block, return_index=True)[1]
+        targets, accepting, start = block[targets[first]], accepting[first], int(block[0])
+        # Columns in the order of their least code points, the equal ones merged.
+        used = classes[np.sort(np.unique(classes, return_index=True)[1])]
+        number: dict[bytes, int] = {}
+        column = np.zeros(targets.shape[1], dtype=np.int32)
+        for old in used.tolist():
+            column[old] = number.setdefault(targets[:, old].tobytes(), len(number))
+        kept = [int(used[(column[used] == new).argmax()]) for new in range(len(number))]
+        targets, classes = targets[:, kept], column[classes]
+        changes = np.concatenate([[True], classes[1:] != classes[:-1]])
+        order = _as_met(targets.tolist(), start)
+        place = np.zeros(len(targets), dtype=np.int32)
+        place[order] = np.arange(len(order))
+        return cls(bounds[changes], classes[changes], place[targets[order]], accepting[order])
+
+    @classmethod
+    def of_values(cls, values: Iterable[str]) -> CodeAutomaton:
+        """Return the automaton of the given strings."""
+        # A trie of the reversed order shares equal ends: a state is whether it accepts, and where each character leads.
+        suffixes: dict[tuple[bool, tuple[tuple[str, int], ...]], int] = {(False, ()): 0}
+        path: list[tuple[bool, list[tuple[str, int]]]] = [(False, [])]
+        previous = ""
+
+        def close(depth: int) -> None:
+            while len(path) - 1 > depth:
+                accepts, edges = path.pop()
+                number = suffixes.setdefault((accepts, tuple(edges)), len(suffixes))
+                if len(suffixes) > MOST_STATES:
+                    raise too_many_states("A list of values")
+                path[-1][1].append((previous[len(path) - 1], number))
+
+        for value in sorted(set(values)):
+            shared = 0
+            while shared < min(len(previous), len(value)) and previous[shared] == value[shared]:
+                shared += 1
+            close(shared)
+            path += [(False, []) for _ in value[shared:]]
+            path[-1] = (True, path[-1][1])
+            previous = value
+        close(0)
+        start = suffixes.setdefault((path[0][0], tuple(path[0][1])), len(suffixes))
+        letters = sorted({letter for _, edges in suffixes for letter, _ in edges})
+        bounds, classes, members = cut([characters(letter) for letter in letters])
+        column = {letter: found[0] for letter, found in zip(letters, members, strict=True) if found}
+        targets = np.zeros((len(suffixes), int(classes.max()) + 1), dtype=np.int32)
+        for (_, edges), number in suffixes.items():
+            for letter, target in edges:
+                if letter in column:  # a lone surrogate is no character
+                    targets[number, column[letter]] = target
+        accepting = np.array([accepts for accepts, _ in suffixes])
+        swapped = np.arange(len(suffixes))
+        swapped[[0, start]] = start, 0
+        return cls.of(bounds, classes, swapped[targets][swapped].astype(np.int32), accepting[swapped])
+
+    @classmethod
+    def of_lengths(cls, intervals: Iterable[tuple[int, int | None]]) -> CodeAutomaton:
+        """Return the automaton of the strings with so many code points, in any of the intervals, bounds included."""
+        spans = tuple(intervals)
+        most = max((low if high is None else high + 1 for low, high in spans), default=0)
+        if most >= MOST_STATES:
+            raise too_many_states(f"A length of {most - 1:,}, told together with what else restricts the string,")
+        accepting = np.zeros(most + 1, dtype=bool)
+        for low, high in spans:
+            accepting[low : None if high is None else high + 1] = True
+        targets = np.minimum(np.arange(most + 1) + 1, most).astype(np.int32)[:, None]
+        return cls.of(np.zeros(1, np.int32), np.zeros(1, np.int32), targets, accepting)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeAutomaton) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @cached_property
+    def _content(self) -> tuple[bytes, ...]:
+        return tuple(array.tobytes() for array in (self.bounds, self.classes, self.targets, self.accepting))
+
+    def __invert__(self) -> CodeAutomaton:
+        return CodeAutomaton(self.bounds, self.classes, self.targets, ~self.accepting)
+
+    def __and__(self, other: CodeAutomaton) -> CodeAutomaton:
+        bounds = np.union1d(self.bounds, other.bounds).astype(np.int32)
+        left = self.classes[np.searchsorted(self.bounds, bounds, side="right") - 1]
+        right = other.classes[np.searchsorted(other.bounds, bounds, side="right") - 1]
+        pairs, classes = np.unique(left.astype(np.int64) * other.targets.shape[1] + right, return_inverse=True)
+        left, right = np.divmod(pairs, other.targets.shape[1])
+        # A pair of states is one number, and -1 is any pair with a dead half.
+        width = len(other)
+        alive, other_alive = self.distances != UNREACHABLE, other.distances != UNREACHABLE
+        number = {0 if alive[0] and other_alive[0] else -1: 0}
+        rows = []
+        frontier = np.array(list(number), dtype=np.int64)
+        while len(frontier):
+            a, b = np.divmod(frontier, width)
+            a, b = self.targets[a][:, left].astype(np.int64), other.targets[b][:, right]
+            codes = np.where(alive[a] & other_alive[b] & (frontier >= 0)[:, None], a * width + b, -1)
+            found, inverse = np.unique(codes, return_inverse=True)
+            before = len(number)
+            numbers = np.array([number.setdefault(code, len(number)) for code in found.tolist()], dtype=np.int32)
+            if len(number) > MOST_STATES:
+                raise too_many_states("What restricts the string, taken together,")
+            rows.append(numbers[inverse.reshape(a.shape)])
+            frontier = found[numbers >= before]
+        pairs = np.fromiter(number, dtype=np.int64, count=len(number))
+        a, b = np.divmod(pairs, width)
+        accepting = (pairs >= 0) & self.accepting[a] & other.accepting[b]
+        return CodeAutomaton.of(bounds, classes.astype(np.int32), np.concatenate(rows), accepting)
+
+    def __or__(self, other: CodeAutomaton) -> CodeAutomaton:
+        return ~(~self & ~other)
+
+    @cached_property
+    def distances(self) -> NDArray[np.int32]:
+        """``int32[S]``: the least number of characters from each state to an accepting one, or ``UNREACHABLE``."""
+        source, column = np.nonzero(np.ones_like(self.targets))
+        return distances(source, self.targets[source, column], np.flatnonzero(self.accepting), len(self))
+
+    @cached_property
+    def longest(self) -> int | None:
+        """The number of characters of the longest member, -1 if there is none, ``None`` if they have no end."""
+        height = _heights(self.targets, self.distances != UNREACHABLE)
+        return None if height[0] == UNREACHABLE else int(height[0])
+
+    @cached_property
+    def _runs(self) -> tuple[list[int], list[int]]:
+        return self.bounds.tolist(), self.classes.tolist()
+
+    def contains(self, text: str) -> bool:
+        """Return whether ``text`` is a member; no text with a lone surrogate is."""
+        bounds, classes, state = *self._runs, 0
+        for character in text:
+            point = ord(character)
+            if FIRST_SURROGATE <= point < AFTER_SURROGATES:
+                return False
+            state = self.targets[state, classes[bisect_right(bounds, point) - 1]]
+        return bool(self.accepting[state])
+
+
+def _equivalent(targets: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return ``int32[S]``: one number for all states from which the same strings are accepted.
+
+    Moore's refinement. It begins with the lengths of the shortest and longest string that is accepted, and of the
+    shortest that is not: these alone tell the states of a counter apart, which would take a round each otherwise.
+    """
+    states = len(accepting)
+    source = np.repeat(np.arange(states), targets.shape[1])
+    to_accept, to_refuse = (
+        distances(source, targets.reshape(-1), np.flatnonzero(goals), states) for goals in (accepting, ~accepting)
+    )
+    rows = [
+        to_accept,
+        to_refuse,
+        _heights(targets, to_accept != UNREACHABLE),
+        _heights(targets, to_refuse != UNREACHABLE),
+    ]
+    block, blocks = _numbered(np.stack(rows, axis=1).astype(np.int32))
+    while True:
+        block, found = _numbered(np.concatenate([block[:, None], block[targets]], axis=1))
+        if found == blocks:
+            return block
+        blocks = found
+
+
+def _numbered(rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], int]:
+    """Return a number for each row, the same for equal rows, and how many numbers there are."""
+    data, width = rows.tobytes(), rows.shape[1] * rows.itemsize
+    number: dict[bytes, int] = {}
+    found = [number.setdefault(data[at : at + width], len(number)) for at in range(0, len(data), width)]
+    return np.array(found, dtype=np.int32), len(number)
+
+
+def _heights(targets: NDArray[np.int32], alive: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the length of the longest way inside ``alive`` from each state: -1 outside, ``UNREACHABLE`` if it has no end."""
+    height = np.where(alive, UNREACHABLE, -1).astype(np.int32)
+    if alive.all():  # there is no way out of a complete automaton
+        return height
+    successors = [set(row) for row in targets.tolist()]
+    waiting = [0] * len(height)
+    before: dict[int, list[int]] = {}
+    for state in np.flatnonzero(alive).tolist():
+        live = [target for target in successors[state] if alive[target]]
+        waiting[state] = len(live)
+        for target in live:
+            before.setdefault(target, []).append(state)
+    ready = deque(state for state in np.flatnonzero(alive).tolist() if not waiting[state])
+    for state in ready:
+        height[state] = 0
+    while ready:
+        state = ready.popleft()
+        for other in before.get(state, ()):
+            waiting[other] -= 1
+            if not waiting[other]:  # the last successor to be told is the highest
+                height[other] = height[state] + 1
+                ready.append(other)
+    return height
+
+
+def _as_met(targets: list[list[int]], start: int) -> list[int]:
+    """Return the states in the order in which they are met from ``start``."""
+    met, queue = {start}, [start]
+    for state in queue:
+        for target in targets[state]:
+            if target not in met:
+                met.add(target)
+                queue.append(target)
+    return queue

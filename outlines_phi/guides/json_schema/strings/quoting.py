@@ -1,0 +1,147 @@
+r"""The spellings of strings in JSON: each character raw, by its short escape, or as ``\uXXXX``."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+
+from ....automata.automaton import ByteAutomaton
+from .sets import StringSet
+from .spelled import Spelling, spelled
+
+QUOTE, BACKSLASH, U = b'"\\u'
+
+NOT_RAW = '"\\' + "".join(map(chr, range(0x20)))
+"""The characters that JSON does not let stand as they are."""
+
+RAW_ASCII = "".join(chr(code) for code in range(0x80) if chr(code) not in NOT_RAW)
+"""The characters that are spelled in one byte."""
+
+SHORT = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+"""What the letter after a backslash stands for."""
+
+HEX: list[tuple[int, ...]] = [tuple({ord(f"{digit:x}"), ord(f"{digit:X}")}) for digit in range(16)]
+"""The bytes of each hexadecimal digit, in either case."""
+
+AFTER_HIGH: list[list[tuple[int, ...]]] = [HEX, HEX, [(BACKSLASH,)], [(U,)], [HEX[0xD]], HEX[0xC:], HEX, HEX]
+"""What comes after the first two digits of a high surrogate, d8 to db: two more, and the low surrogate, dc00 to dfff."""
+
+
+@lru_cache(maxsize=1024)
+def quoted(strings: StringSet, *, ascii: bool = False) -> ByteAutomaton:
+    r"""Return the automaton of the JSON spellings of the members, from after the opening quote; it ends with the closing one.
+
+    Every spelling that RFC 8259 allows is there: raw UTF-8, the short escapes, ``\uXXXX`` in either case, and a pair of
+    these for a character beyond U+FFFF. A lone surrogate is not: it spells no character. With
+    ``ascii`` only those without raw UTF-8 are.
+
+    Raises
+    ------
+    UnsupportedError
+        A length is greater than an automaton can count.
+    """
+    return spelled(strings.code_automaton, _in_ascii if ascii else _in_json, closing=QUOTE)
+
+
+@lru_cache(maxsize=4096)
+def spellings(character: str, *, ascii: bool = False) -> tuple[bytes, ...]:
+    """Return the spellings of a character in JSON, hexadecimal digits in lower case, a shortest one first."""
+    found = [] if character in NOT_RAW or (ascii and not character.isascii()) else [character.encode()]
+    found += [b"\\" + letter.encode() for letter, meant in SHORT.items() if meant == character]
+    units = character.encode("utf-16-be").hex()
+    found.append("".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)).encode())
+    return tuple(found)
+
+
+def spelled_size(text: str, *, ascii: bool = False) -> int:
+    """Return the length of a shortest spelling of a string in JSON, without quotes."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return len(text)
+    return sum(len(spellings(character, ascii=ascii)[0]) for character in text)
+
+
+@lru_cache(maxsize=2)
+def free(*, ascii: bool) -> ByteAutomaton:
+    """Return the automaton of the spellings of all strings."""
+    return quoted(StringSet.all(), ascii=ascii)
+
+
+def members(strings: StringSet, *, ascii: bool) -> Iterator[tuple[str, int]]:
+    """Yield the members, those with short spellings first, each with the size of its shortest spelling and a closing quote."""
+    if strings.values is not None and not strings.without:
+        sizes = sorted((spelled_size(text, ascii=ascii), text) for text in strings.values)
+        yield from ((text, size + 1) for size, text in sizes)
+        return
+    seen = set[str](strings.values or ())
+    every = strings.without or strings.lengths == ((0, None),)
+    if every:
+        for text in ("", *RAW_ASCII):
+            if text not in seen:
+                seen.add(text)
+                yield text, len(text) + 1
+    spelled_ones = _spelled(StringSet.all() if every else strings, ascii)
+    for place in count():
+        while place >= len(spelled_ones.known):
+            if not spelled_ones.read():
+                return
+        text, size = spelled_ones.known[place]
+        if text not in seen:
+            seen.add(text)
+            yield text, size
+
+
+class _Spellings:
+    """The spellings of a set that were asked for, and those that come after them."""
+
+    def __init__(self, strings: StringSet, *, ascii: bool) -> None:
+        self.known: list[tuple[str, int]] = []
+        self._more = quoted(strings, ascii=ascii).members()
+        self._lock = threading.Lock()
+
+    def read(self) -> bool:
+        """Read one more; return whether there is one."""
+        with self._lock:
+            spelling = next(self._more, None)
+            if spelling is not None:
+                self.known.append((json.loads(b'"' + spelling), len(spelling)))
+            return spelling is not None
+
+
+@lru_cache(maxsize=256)
+def _spelled(strings: StringSet, ascii: bool) -> _Spellings:
+    return _Spellings(strings, ascii=ascii)
+
+
+def spelling_of(bounds: tuple[int, ...], classes: tuple[int, ...], *, ascii: bool) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, by the first of each run and its class, and where it begins."""
+    return (_in_ascii if ascii else _in_json)(bounds, classes)
+
+
+@lru_cache(maxsize=256)
+def _in_json(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+    """Return the spelling of characters inside a JSON string, and where it begins."""
+    return _in_bytes(bounds, classes, 0x110000)
+
+
+@lru_cache(maxsize=256)
+def _in_ascii(bounds: tuple[int, ...], classes: tuple[int, ...]) -> tuple[Spelling, int]:
+    """Return the same without raw UTF-8."""
+    return _in_bytes(bounds, classes, 0x80)
+
+
+def _in_bytes(bounds: tuple[int, ...], classes: tuple[int, ...], raw_below: int) -> tuple[Spelling, int]:
+    spelling = Spelling(bounds, classes)
+    surrogate = spelling.fork(
+        HEX[:12],
+        [spelling.digits(0xD000 + (digit << 8), [HEX, HEX]) for digit in range(8)]
+        + [spelling.digits(0x10000 + (digit << 18), AFTER_HIGH) for digit in range(4)],
+    )
+    firsts = [spelling.digits(first << 12, [HEX] * 3) if first != 0xD else surrogate for first in range(16)]
+    escapes = [(ord(letter), ord(letter), spelling.digits(ord(meant), ())) for letter, meant in SHORT.items()]
+    escapes.append((U, U, spelling.fork(HEX, firsts)))
+    escape = spelling.place(sorted(escapes))
+    raw = [edge for edge in spelling.in_utf8(NOT_RAW) if edge[0] < raw_below]
+    return spelling, spelling.place(sorted([*raw, (BACKSLASH, BACKSLASH, escape)]))

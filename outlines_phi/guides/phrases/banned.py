@@ -1,0 +1,274 @@
+"""What must not be written: a list of phrases, and what counts as an occurrence of one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, cast, final
+
+import numpy as np
+
+from ...automata.automaton import DEAD, ByteAutomaton
+from ...errors import EmptyLanguageError, UnsupportedError
+from ..regex import compile_regex
+from .bounded import BoundedLanguages
+from .lazy import LazyMatcher
+from .literals import LiteralMatcher
+from .matcher import PhraseMatcher
+from .read_literals import ReadLiterals
+from .unbannable import refuse_unbannable, unbounded
+from .union import SideBySide
+
+Phrase: TypeAlias = str | bytes | re.Pattern[str]
+"""A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
+
+LEVELS = (None, "mask", "lookahead", "weighted", "exact")
+"""How draws may be corrected for what is banned, from none to the law of the model under the condition that none occurs."""
+
+MOST_STATES = 80_000
+"""How many states the automata of all regular expressions of a list may have: a few seconds of work, and half a gigabyte."""
+
+_SHOWN = 5
+"""How many phrases a message names."""
+
+
+@final
+@dataclass(frozen=True, init=False)
+class BannedPhrases:
+    """Phrases that must not occur in a text, however tokens spell it (theory.md, section 6.1).
+
+    A text is searched for the bytes of each phrase. With ``ignore_case`` both are case-folded first, by the full folding of
+    Unicode (``str.casefold``): "STRASSE" occurs in "straße". A text that is not UTF-8 everywhere, because tokens cut characters,
+    is folded where it is.
+
+    Parameters
+    ----------
+    phrases
+        Texts, UTF-8 bytes, or compiled regular expressions. A regular expression is banned where any of its matches occurs. It is
+        read in the dialect of :func:`compile_regex`, and its matches must be bounded in length: ``a{1,20}``, not ``a+``. What it
+        matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
+    ignore_case
+        Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
+    whole_word
+        Whether an occurrence counts only if the characters before and after it, where there are any, are no word characters: none
+        for which ``str.isalnum()`` holds, and not ``_``. (With ``ignore_case``: of the folded text. For a regular expression: of
+        the text.) A byte that is not UTF-8 is none.
+    across_prompt
+        Whether an occurrence that begins in the prompt and ends in the output counts.
+    level
+        How draws are corrected: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for what the call says.
+
+    Attributes
+    ----------
+    phrases
+        Each phrase once, in the order given, bytes decoded.
+
+    Raises
+    ------
+    UnsupportedError
+        A phrase that is empty, or not UTF-8, or of another type; a list without phrases; an option with another value than these; a
+        regular expression that matches the empty text, that is unbounded, or that has flags other than ``re.IGNORECASE``.
+    GrammarError
+        A regular expression that cannot be read.
+    """
+
+    phrases: tuple[str | re.Pattern[str], ...]
+    ignore_case: bool
+    whole_word: bool
+    across_prompt: bool
+    level: str | None
+    _automata: ClassVar[tuple[ByteAutomaton, ...]]  # one of each object
+
+    def __init__(
+        self,
+        phrases: Iterable[Phrase],
+        ignore_case: bool = False,
+        whole_word: bool = False,
+        across_prompt: bool = True,
+        level: str | None = None,
+    ) -> None:
+        options: dict[str, object] = {
+            "ignore_case": ignore_case,
+            "whole_word": whole_word,
+            "across_prompt": across_prompt,
+        }
+        for name, value in options.items():
+            if not isinstance(value, bool):
+                raise UnsupportedError(f"{name}={value!r} was given; expected True or False.")
+        if level not in LEVELS:
+            expected = ", ".join(map(repr, LEVELS[1:]))
+            raise UnsupportedError(
+                f"level={level!r} was given for banned phrases; expected one of {expected}, or None."
+            )
+        for name, value in {"phrases": _distinct(phrases), **options, "level": level}.items():
+            object.__setattr__(self, name, value)
+        # Regular expressions are refused here and not when the matcher is built.
+        object.__setattr__(self, "_automata", self._compiled_patterns())
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **options: Any) -> BannedPhrases:
+        """Return the phrases of a UTF-8 file, one on each line; blank lines are left out, spaces beside a phrase are part of it.
+
+        ``options`` are those of the class.
+        """
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise UnsupportedError(
+                f"{os.fspath(path)} is not UTF-8: byte {error.object[error.start]:#04x} on line {line}. Save it as UTF-8, one "
+                "phrase on each line."
+            ) from None
+        lines = [line.removesuffix("\r") for line in text.split("\n")]
+        return cls([line for line in lines if line.strip()], **options)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """How to call each phrase in a message."""
+        return tuple(map(_name, self.phrases))
+
+    @property
+    def listed(self) -> str:
+        """The first few of them, in a message."""
+        rest = len(self) - _SHOWN
+        return ", ".join(self.names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+    @cached_property
+    def matcher(self) -> PhraseMatcher:
+        """Where the phrases occur in a text, byte by byte; built once."""
+        is_pattern = np.array([isinstance(phrase, re.Pattern) for phrase in self.phrases])
+        kinds = (
+            (np.flatnonzero(~is_pattern).tolist(), self._literals),
+            (np.flatnonzero(is_pattern).tolist(), self._patterns),
+        )
+        found = [(which, make(which)) for which, make in kinds if which]
+        if len(found) == 1:
+            return found[0][1]
+        return LazyMatcher(SideBySide([matcher for _, matcher in found], [which for which, _ in found], self.names))
+
+    def _compiled_patterns(self) -> tuple[ByteAutomaton, ...]:
+        """Return the texts that each regular expression bans, in order."""
+        patterns = [phrase for phrase in self.phrases if isinstance(phrase, re.Pattern)]
+        automata: list[ByteAutomaton] = []
+        states = 0
+        for pattern in patterns:
+            automata.append(_compiled(pattern, self.ignore_case))
+            _longest(automata[-1], pattern)
+            states += len(automata[-1])
+            if states > MOST_STATES:
+                largest = max(range(len(automata)), key=lambda i: len(automata[i]))
+                raise UnsupportedError(
+                    f"the automata of the first {len(automata):,} of {len(patterns):,} banned regular expressions have "
+                    f"{states:,} states, more than {MOST_STATES:,}; the largest, {_name(patterns[largest]):.80}, has "
+                    f"{len(automata[largest]):,}. Lower the bounds of their repeats, write [A-Za-z0-9_] for "
+                    "\\w, or ban texts as str, which take no automaton."
+                )
+        return tuple(automata)
+
+    def _literals(self, which: Sequence[int]) -> PhraseMatcher:
+        literals, names = [str(self.phrases[i]) for i in which], [self.names[i] for i in which]
+        if not (self.ignore_case or self.whole_word):
+            return LiteralMatcher([text.encode() for text in literals], names)
+        return LazyMatcher(ReadLiterals(literals, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
+
+    def _patterns(self, which: Sequence[int]) -> PhraseMatcher:
+        patterns, names = [cast("re.Pattern[str]", self.phrases[i]) for i in which], [self.names[i] for i in which]
+        automata = self._automata
+        longest = max(_longest(automaton, pattern) for automaton, pattern in zip(automata, patterns, strict=True))
+        return LazyMatcher(BoundedLanguages(automata, names, longest=longest, whole_word=self.whole_word))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A matcher stays where it was built.
+        return type(self), (self.phrases, self.ignore_case, self.whole_word, self.across_prompt, self.level)
+
+    def __len__(self) -> int:
+        return len(self.phrases)
+
+
+def _distinct(phrases: Any) -> tuple[str | re.Pattern[str], ...]:
+    """Return each of ``phrases`` once, checked."""
+    if isinstance(phrases, str | bytes | re.Pattern):
+        raise UnsupportedError(f"banned_phrases={phrases!r} is one phrase; expected a list of phrases: [{phrases!r}].")
+    try:
+        given = list(phrases)
+    except TypeError:
+        raise UnsupportedError(f"banned_phrases={phrases!r} was given; expected a list of phrases.") from None
+    if not given:
+        raise UnsupportedError("the list of banned phrases is empty; leave it out, or name a phrase.")
+    return tuple(dict.fromkeys(map(_checked, given)))
+
+
+def _checked(phrase: Any) -> str | re.Pattern[str]:
+    """Return ``phrase`` as a text or a regular expression."""
+    if isinstance(phrase, re.Pattern):
+        return _checked_pattern(phrase)
+    if not isinstance(phrase, str | bytes):
+        raise UnsupportedError(
+            f"the banned phrase {phrase!r} is of type {type(phrase).__name__}; expected a str, bytes or a compiled regular "
+            "expression (re.compile)."
+        )
+    if not phrase:
+        raise UnsupportedError("a banned phrase is empty, and the empty text is everywhere; leave it out.")
+    try:
+        return phrase.decode() if isinstance(phrase, bytes) else phrase.encode().decode()
+    except UnicodeError as error:
+        raise UnsupportedError(
+            f"the banned phrase {phrase!r} cannot be written in UTF-8 ({error}); leave out what is no text."
+        ) from None
+
+
+def _checked_pattern(pattern: re.Pattern[Any]) -> re.Pattern[str]:
+    if not isinstance(pattern.pattern, str):
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} is one for bytes; write it as a str: it is matched against UTF-8."
+        )
+    flags = re.RegexFlag(pattern.flags) & ~(re.IGNORECASE | re.UNICODE)
+    if flags:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} has the flags {flags!r}; expected none, or re.IGNORECASE. Others "
+            "are written in the pattern, around what they apply to: (?s:.)"
+        )
+    return pattern
+
+
+def _name(phrase: str | re.Pattern[str]) -> str:
+    if isinstance(phrase, str):
+        return repr(phrase)
+    # As the repr of a compiled one, which cuts it short.
+    return f"re.compile({phrase.pattern!r}{', re.IGNORECASE' if phrase.flags & re.IGNORECASE else ''})"
+
+
+def _compiled(pattern: re.Pattern[str], ignore_case: bool) -> ByteAutomaton:
+    """Return the texts that are banned because of ``pattern``."""
+    refuse_unbannable(pattern.pattern)
+    try:
+        automaton = compile_regex(pattern.pattern)  # first as it is, so that errors point into what was given
+        if ignore_case or pattern.flags & re.IGNORECASE:
+            automaton = compile_regex(f"(?i:{pattern.pattern})")
+    except EmptyLanguageError:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} matches nothing at all; leave it out."
+        ) from None
+    if automaton.accepting[automaton.start]:
+        raise UnsupportedError(
+            f"the banned regular expression {pattern.pattern!r} matches the empty text, which is everywhere; write it so that it "
+            "matches one character at least."
+        )
+    return automaton
+
+
+def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
+    """Return how many bytes a match has at most."""
+    states, length = np.array([automaton.start]), -1
+    while len(states):
+        length += 1
+        # A text that is longer than there are states goes round in a circle.
+        if length >= len(automaton):
+            raise unbounded(pattern.pattern)
+        states = np.unique(automaton.targets[states])
+        states = states[states != DEAD]
+    return length

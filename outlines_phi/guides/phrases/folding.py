@@ -1,0 +1,220 @@
+"""How a text is read: UTF-8 characters as symbols, folded where case is ignored, between marks where words matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...vocabulary.characters import CODE_POINTS, foldings, is_word, uneven_foldings, word_characters
+
+FOREIGN = 256
+"""The symbol of a character that is in no phrase; those below are bytes."""
+
+LEAD = (257, 258)
+"""What comes before a character that is no part of a word, and before one that is."""
+
+TRAIL = (259, 260)
+"""What comes after one."""
+
+SYMBOLS = 261
+
+NOTHING = 0
+"""The reading of no character."""
+
+BROKEN = 1
+"""The reading of a foreign character that is no part of a word, and of bytes that are no character."""
+
+_CONTINUATIONS = 64
+_INVALID = -1
+
+
+class Reading(NamedTuple):
+    """What a character is read as.
+
+    Attributes
+    ----------
+    symbols
+        The bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase; between its marks.
+    sizes
+        As many numbers: how many bytes the character has itself, at its last symbol that is a byte; 0 elsewhere. So their sum over
+        the last symbols of a text is how many bytes these reach back, whole characters; one of which only the mark is among them
+        does not count.
+    """
+
+    symbols: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """A transducer from bytes to the readings of characters.
+
+    A state is what of a character has been held back; state 0 is between characters. A byte that cannot continue the character
+    breaks it: the bytes held are then no characters, each a foreign one that is no part of a word, and the byte is read in state
+    0. This is how Python decodes with ``errors="surrogateescape"``.
+
+    Attributes
+    ----------
+    after
+        ``int32[R, C]``: the next state.
+    breaks
+        ``bool[R, C]``: whether the bytes held are no character.
+    completes
+        ``int32[R, C]``: the index into ``readings`` of the character that this byte completes, or :data:`NOTHING`.
+    byte_class
+        ``uint8[256]``: the column of each byte.
+    readings
+        What characters are read as, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
+    held
+        ``int32[R]``: how many bytes are held back.
+    """
+
+    after: NDArray[np.int32]
+    breaks: NDArray[np.bool_]
+    completes: NDArray[np.int32]
+    byte_class: NDArray[np.uint8]
+    readings: tuple[Reading, ...]
+    held: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> Reader:
+        """Return the reader for phrases with the characters of ``alphabet``, which are folded already."""
+        scribe = _Scribe(frozenset(alphabet), ignore_case, whole_word)
+        reading_of = scribe.read_all()
+        return _States(reading_of).reader(tuple(scribe.readings))
+
+    @cached_property
+    def is_foreign(self) -> NDArray[np.bool_]:
+        """``bool[N]``: the readings without a character of a phrase."""
+        return np.array([all(symbol >= FOREIGN for symbol in reading.symbols) for reading in self.readings])
+
+    @cached_property
+    def completions(self) -> tuple[tuple[int, ...], ...]:
+        """For each state, which readings with characters of phrases the character held may still have."""
+        may = np.zeros((len(self.held), len(self.readings)), dtype=bool)
+        for state in np.argsort(-self.held, kind="stable").tolist():
+            goes_on = ~self.breaks[state]
+            may[state, self.completes[state, goes_on]] = True
+            below = self.after[state, goes_on]
+            may[state] |= may[below[self.held[below] > self.held[state]]].any(axis=0)
+        may[:, self.is_foreign] = False
+        return tuple(tuple(np.flatnonzero(row).tolist()) for row in may)
+
+
+def marked(character: str, symbols: Sequence[int]) -> tuple[int, ...]:
+    """Return the ``symbols`` of a character between its marks."""
+    word = is_word(character)
+    return (LEAD[word], *symbols, TRAIL[word])
+
+
+class _Scribe:
+    """Reads characters, and keeps each reading once."""
+
+    def __init__(self, alphabet: frozenset[str], ignore_case: bool, whole_word: bool) -> None:
+        self._alphabet, self._whole_word = alphabet, whole_word
+        self._foldings = foldings() if ignore_case else {}
+        self.readings = {Reading((), ()): NOTHING}
+        assert self._index("\x00", foreign=True) == BROKEN
+
+    def read_all(self) -> NDArray[np.int32]:
+        """Return ``int32[CODE_POINTS]``: the reading of every character."""
+        reading_of = np.full(CODE_POINTS, BROKEN, dtype=np.int32)
+        if self._whole_word:
+            reading_of[word_characters()] = self._index("_", foreign=True)
+        # All other characters read as one foreign character, as they would without their folding.
+        folded = {c for c, folding in self._foldings.items() if not self._alphabet.isdisjoint(folding)}
+        uneven = uneven_foldings().intersection(self._foldings) if self._whole_word else ()
+        for character in self._alphabet.union(folded, uneven):
+            reading_of[ord(character)] = self._index(character)
+        return reading_of
+
+    def _index(self, character: str, foreign: bool = False) -> int:
+        symbols = list[int]()
+        for folded in self._foldings.get(character, character):
+            spelled = (FOREIGN,) if foreign or folded not in self._alphabet else tuple(folded.encode())
+            symbols += marked(folded, spelled) if self._whole_word else spelled
+        # How long a foreign character is matters nowhere, so all of them are one.
+        last = max((place for place, symbol in enumerate(symbols) if symbol < FOREIGN), default=None)
+        sizes = tuple(len(character.encode()) if place == last else 0 for place in range(len(symbols)))
+        return self.readings.setdefault(Reading(tuple(symbols), sizes), len(self.readings))
+
+
+class _States:
+    """The states between the bytes of a character: one for all beginnings of equal length that go on alike."""
+
+    def __init__(self, reading_of: NDArray[np.int32]) -> None:
+        self._reading_of = reading_of
+        self._number: dict[tuple[int, bool, bytes], int] = {}
+        self._successors: dict[tuple[int, bytes], NDArray[np.int32]] = {}
+
+    def reader(self, readings: tuple[Reading, ...]) -> Reader:
+        """Return the reader of these characters (the well-formed sequences of Unicode 15.0, table 3-7)."""
+        after = np.zeros((1, 256), dtype=np.int32)
+        completes = np.full((1, 256), BROKEN, dtype=np.int32)
+        completes[0, :0x80] = self._reading_of[:0x80]
+        two = {0xC0 + lead: self._last(1, lead * _CONTINUATIONS) for lead in range(2, 32)}
+        three = {0xE0 + lead: self._inner(1, self._three(lead)) for lead in range(16)}
+        four = {0xF0 + lead: self._inner(1, self._four(lead)) for lead in range(5)}
+        for lead, state in (two | three | four).items():
+            after[0, lead], completes[0, lead] = state, NOTHING
+
+        after, completes = (np.repeat(row, len(self._number) + 1, axis=0) for row in (after, completes))
+        breaks = np.ones(after.shape, dtype=bool)
+        breaks[0] = False
+        held = np.zeros(len(after), dtype=np.int32)
+        for (count, is_last, content), state in self._number.items():
+            successors = np.frombuffer(content, dtype=np.int32)
+            held[state] = count
+            valid = np.flatnonzero(successors != _INVALID)
+            breaks[state, 0x80 + valid] = False
+            after[state, 0x80 + valid] = 0 if is_last else successors[valid]
+            completes[state, 0x80 + valid] = successors[valid] if is_last else NOTHING
+        number: dict[bytes, int] = {}
+        columns = np.ascontiguousarray(np.concatenate([after, breaks, completes]).T)
+        byte_class = [number.setdefault(column.tobytes(), len(number)) for column in columns]
+        _, first = np.unique(byte_class, return_index=True)
+        return Reader(
+            after[:, first],
+            breaks[:, first],
+            completes[:, first],
+            np.array(byte_class, dtype=np.uint8),
+            readings,
+            held,
+        )
+
+    def _three(self, lead: int) -> NDArray[np.int32]:
+        """Return the states after the second byte of three."""
+        successors = self._after_next(2, lead * _CONTINUATIONS**2).copy()
+        first = lead * _CONTINUATIONS**2 + np.arange(_CONTINUATIONS) * _CONTINUATIONS
+        successors[(first < 0x800) | (first >= 0xD800) & (first < 0xE000)] = _INVALID
+        return successors
+
+    def _four(self, lead: int) -> NDArray[np.int32]:
+        """Return the states after the second byte of four."""
+        states = np.full(_CONTINUATIONS, _INVALID)
+        for second in range(_CONTINUATIONS):
+            first = lead * _CONTINUATIONS**3 + second * _CONTINUATIONS**2
+            if 0x10000 <= first < CODE_POINTS:
+                states[second] = self._inner(2, self._after_next(3, first))
+        return states.astype(np.int32)
+
+    def _after_next(self, held: int, code: int) -> NDArray[np.int32]:
+        """Return the states with ``held`` bytes held, from ``code`` on. Most of Unicode is the same stretch again and again."""
+        stretch = self._reading_of[code : code + _CONTINUATIONS**2].tobytes()
+        if (held, stretch) not in self._successors:
+            codes = range(code, code + _CONTINUATIONS**2, _CONTINUATIONS)
+            self._successors[held, stretch] = np.array([self._last(held, c) for c in codes], dtype=np.int32)
+        return self._successors[held, stretch]
+
+    def _last(self, held: int, code: int) -> int:
+        content = self._reading_of[code : code + _CONTINUATIONS].tobytes()
+        return self._number.setdefault((held, True, content), len(self._number) + 1)
+
+    def _inner(self, held: int, successors: NDArray[np.int32]) -> int:
+        return self._number.setdefault((held, False, successors.tobytes()), len(self._number) + 1)

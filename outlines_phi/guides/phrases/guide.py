@@ -1,0 +1,267 @@
+"""Free text without certain phrases."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automata.lift import FIRST
+from ...vocabulary.classes import EOS, NEVER, Partition
+from ...vocabulary.vocabulary import Vocabulary
+from ..guide import DEAD, DONE, UNREACHABLE, Row
+from .banned import BannedPhrases
+from .banning import BanningGuide
+from .token_runs import NOWHERE, TokenRuns
+
+_SHIFT = DONE + 1
+"""A state of the guide is one of the matcher, moved up to make room for DEAD and DONE."""
+
+_ROWS, _CHANGES = 32, 256
+"""How many rows are kept, a partition of the vocabulary each, and how many of the few changes that make a row."""
+
+
+class Changes(NamedTuple):
+    """The transitions of a state as changes to those at the start of a text.
+
+    Attributes
+    ----------
+    tokens, classes
+        The tokens that are in another class than at the start of a text, and the class of each here; all others are where they are
+        there, in :attr:`PhraseGuide.root`.
+    targets
+        ``int32[G]``: the next state of each class, those of the start of a text first, then those that are added here.
+    """
+
+    tokens: NDArray[np.int32]
+    classes: NDArray[np.int32]
+    targets: NDArray[np.int32]
+
+
+@final
+class PhraseGuide(BanningGuide):
+    """Every text that holds no banned phrase, however tokens spell it; an open guide.
+
+    Tokens are read byte by byte by the matcher of the phrases, and a token is dead if it completes one on the way (theory.md,
+    section 6.1). A text may end anywhere but where its end completes a phrase: a whole word that waits for what follows it.
+
+    The transitions of a state are those at the start of a text, found in one walk of the vocabulary, but for the few tokens that go
+    on with what is pending. They are made when they are asked for, and a bounded number of them is kept.
+
+    When a guide is pickled, the copy numbers its states anew.
+
+    Parameters
+    ----------
+    vocabulary
+        The tokens.
+    phrases
+        What is kept out.
+    """
+
+    open = True
+
+    def __init__(self, vocabulary: Vocabulary, phrases: BannedPhrases) -> None:
+        self.vocabulary, self.phrases = vocabulary, phrases
+        self._matcher = phrases.matcher
+        self.start = self._matcher.start + _SHIFT
+        self._runs = TokenRuns(self._matcher, vocabulary)
+        self._steps_to_end: dict[int, int] = {}  # of the states of the matcher where a word waits
+        self._recent_row = lru_cache(_ROWS)(self._row)
+        self._recent_changes = lru_cache(_CHANGES)(self._changes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PhraseGuide, (self.vocabulary, self.phrases)
+
+    @cached_property
+    def root(self) -> Partition:
+        """The classes of the vocabulary at the start of a text: tokens with equal targets."""
+        states = self._runs.from_start
+        class_of = np.searchsorted(self._root_states, states).astype(np.int32) + FIRST
+        class_of[states == NOWHERE] = NEVER
+        class_of[self.vocabulary.eos_ids[0]] = EOS
+        return Partition(class_of, FIRST + len(self._root_states))
+
+    def row(self, state: int) -> Row:
+        """Return the transitions of ``state``."""
+        return self._recent_row(state)
+
+    def changes(self, state: int) -> Changes:
+        """Return the transitions of ``state``, not DEAD or DONE, as changes to those at the start of a text."""
+        return self._recent_changes(state)
+
+    def advance(self, state: int, token: int) -> int:
+        """See :meth:`Guide.advance`, without the whole row."""
+        if state in (DEAD, DONE):
+            return DEAD
+        if token == self.vocabulary.eos_ids[0]:
+            return DONE if self.min_tokens(state) == 0 else DEAD
+        target = self._runs.after(state - _SHIFT, token)
+        return int(self._states(np.array([target]))[0])
+
+    def after_text(self, states: NDArray[np.integer], text: bytes) -> NDArray[np.int32]:
+        """Return the state after ``text`` from each of ``states``, not DEAD or DONE; DEAD where it completes a phrase."""
+        return self._states(self._runs.after_text(states - _SHIFT, text))
+
+    def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens from ``state`` to where the text may end: 0, but after a word that waits."""
+        return int(self.min_tokens_of(np.array([state]))[0])
+
+    def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`."""
+        states = np.asarray(states, dtype=np.int64)
+        least = np.where(states == DEAD, UNREACHABLE, 0).astype(np.int64)
+        texts = states > DONE
+        least[texts] = self._to_end(states[texts] - _SHIFT)
+        return least
+
+    def start_after(self, prompt: bytes) -> int:
+        """Return the state in which a text after ``prompt`` begins: with what a phrase may have begun with, if that counts."""
+        if not self.phrases.across_prompt:
+            return self.start
+        return self._matcher.after_prompt(self._matcher.advance(self._matcher.start, prompt)) + _SHIFT
+
+    def first_in(self, prompt: bytes, text: bytes) -> str:
+        """Return the name of the first phrase that ``text``, which holds one, completes after ``prompt``."""
+        matcher, state = self._matcher, self.start_after(prompt) - _SHIFT
+        for byte in text:
+            state = matcher.read(state, bytes((byte,)))
+            if matcher.matches(np.array([state]))[0]:
+                return self.phrases.names[matcher.completed(state)[0]]
+        return self.phrases.names[matcher.completed_at_end(state)[0]]
+
+    def pending(self, state: int) -> int:
+        """See :meth:`BanningGuide.pending`."""
+        return int(self._matcher.pending(np.array([state - _SHIFT]))[0]) if state > DONE else 0
+
+    def phrases_at(self, state: int, tokens: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`BanningGuide.phrases_at`."""
+        if state <= DONE:
+            return np.full(len(tokens), -1)
+        found = self._runs.first_completed(state - _SHIFT, tokens)
+        if self._matcher.completes_at_end(np.array([state - _SHIFT]))[0]:
+            found[tokens == self.vocabulary.eos_ids[0]] = self._matcher.completed_at_end(state - _SHIFT)[0]
+        return found
+
+    def fingerprint(self) -> str:
+        """See :meth:`Guide.fingerprint`; of phrases that are searched for as they are written."""
+        if self._matcher.states is None:
+            return super().fingerprint()
+        content = repr((self.vocabulary.fingerprint, self.phrases.names, self.phrases.across_prompt))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+    def describe(self, state: int) -> str:
+        """Return a debugging picture of ``state``: what is pending, and which tokens would complete a phrase."""
+        if state in (DEAD, DONE):
+            return "dead" if state == DEAD else "done"
+        row = self.row(state)
+        dead = np.flatnonzero(row.targets[row.partition.class_of] == DEAD)
+        dead = dead[dead != self.vocabulary.eos_ids[0]]
+        phrase = self.phrases_at(state, dead)
+        banned = [
+            f"{self.vocabulary.tokens[v]!r} of {self.phrases.names[i]}"
+            for v, i in zip(dead[phrase >= 0][:6].tolist(), phrase[phrase >= 0][:6].tolist(), strict=True)
+        ]
+        rest = int((phrase >= 0).sum()) - len(banned)
+        end = "may end" if row.targets[EOS] == DONE else "may not end"
+        return (
+            f"state {state}: {self.pending(state)} bytes pending, {end}, dead are "
+            f"{', '.join(banned) or 'no tokens'}{f' and {rest} more' if rest else ''}"
+        )
+
+    @cached_property
+    def _root_states(self) -> NDArray[np.int32]:
+        """The distinct states of the matcher that tokens lead to at the start of a text."""
+        states = np.unique(self._runs.from_start)
+        return states[states != NOWHERE]
+
+    @cached_property
+    def _root_counts(self) -> NDArray[np.int64]:
+        """``int64[G]``: how many tokens each class of the start of a text has."""
+        return np.bincount(self.root.class_of, minlength=self.root.size)
+
+    @cached_property
+    def _root_targets(self) -> NDArray[np.int32]:
+        """``int32[G - 2]``: the next state of each class that spells something, at the start of a text."""
+        return self._states(self._root_states)
+
+    def _row(self, state: int) -> Row:
+        if state in (DEAD, DONE):
+            return Row(self.root, np.full(self.root.size, DEAD, dtype=np.int32))
+        tokens, classes, targets = self.changes(state)
+        if not len(tokens):
+            return Row(self.root, targets)
+        class_of = self.root.class_of.copy()
+        class_of[tokens] = classes
+        return Row(Partition(class_of, len(targets)), targets)
+
+    def _changes(self, state: int) -> Changes:
+        tokens, classes, occupied, added = self._moved(state - _SHIFT)
+        end = DONE if self.min_tokens(state) == 0 else DEAD
+        stayed = np.where(occupied, self._root_targets, DEAD)
+        targets = np.concatenate([[DEAD, end], stayed, self._states(added)]).astype(np.int32)
+        return Changes(tokens, classes, targets)
+
+    def _moved(self, state: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], NDArray[np.int32]]:
+        """Return, for a state of the matcher, what moves to another class, where to, and what classes there are.
+
+        The last two say which classes of the start of a text that spell something still have a token, and which states those lead
+        to that are added.
+        """
+        tokens, states = self._runs.difference(state)
+        alive = states != NOWHERE
+        place = np.searchsorted(self._root_states, states)
+        known = alive & np.append(self._root_states, NOWHERE)[place] == states
+        added, which = np.unique(states[alive & ~known], return_inverse=True)
+        classes = np.full(len(tokens), NEVER, dtype=np.int32)
+        classes[known] = place[known] + FIRST
+        classes[alive & ~known] = which + self.root.size
+        left = self._root_counts - np.bincount(self.root.class_of[tokens], minlength=self.root.size)
+        occupied = left + np.bincount(classes, minlength=self.root.size)[: self.root.size] > 0
+        return tokens, classes, occupied[FIRST:], added
+
+    def _states(self, after: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the states of the guide for states of the matcher: DEAD for NOWHERE, and for one that can never end."""
+        states = np.where(after == NOWHERE, DEAD, after + _SHIFT)
+        return np.where(self.min_tokens_of(states) < UNREACHABLE, states, DEAD).astype(np.int32)
+
+    def _to_end(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Return ``min_tokens`` for states of the matcher."""
+        least = np.zeros(len(states), dtype=np.int64)
+        waiting = np.flatnonzero(self._matcher.completes_at_end(states))
+        found = states[waiting].tolist()
+        unknown = np.array(sorted(set(found) - self._steps_to_end.keys()), dtype=np.int64)
+        # Almost always one letter does: it makes another word of the one that waits.
+        for text in self._letters:
+            if not len(unknown):
+                break
+            after = self._runs.after_text(unknown, text)
+            released = after != NOWHERE
+            released[released] = ~self._matcher.completes_at_end(after[released])
+            self._steps_to_end.update(dict.fromkeys(unknown[released].tolist(), 1))
+            unknown = unknown[~released]
+        for state in unknown.tolist():
+            self._steps_to_end[state] = self._search(state)
+        least[waiting] = [self._steps_to_end[state] for state in found]
+        return least
+
+    @cached_property
+    def _letters(self) -> list[bytes]:
+        return sorted({token for token in self.vocabulary.tokens if len(token) == 1 and token.isalnum()})
+
+    def _search(self, state: int) -> int:
+        """Return the least number of tokens after which no word waits, breadth first over the states where one does."""
+        level, seen, steps = [state], {state}, 0
+        while level:
+            steps += 1
+            found = set[int]()
+            for after in chain.from_iterable(map(self._runs.targets, level)):
+                if not self._matcher.completes_at_end(after).all():
+                    return steps
+                found.update(after.tolist())
+            level = sorted(found - seen)
+            seen |= found
+        return UNREACHABLE

@@ -1,0 +1,198 @@
+"""A matcher whose states are made when a text first leads to them."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automata.automaton import ByteAutomaton
+from .matcher import PhraseMatcher
+
+UNKNOWN = -1
+"""What has not been asked for yet."""
+
+
+class Machine(ABC):
+    """What a :class:`LazyMatcher` runs: a machine over bytes with too many states to list, each a *key* that tells all of it.
+
+    The attributes and the meaning of the methods are those of :class:`PhraseMatcher`.
+    """
+
+    names: tuple[str, ...]
+    longest: int
+    byte_class: NDArray[np.uint8]
+    start: Hashable
+
+    @abstractmethod
+    def follow(self, keys: Sequence[Any], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+        """Return the key after each of ``bytes``, read at the key beside it."""
+
+    @abstractmethod
+    def completed(self, key: Any) -> tuple[int, ...]:
+        """Return which phrases the last byte completed."""
+
+    @abstractmethod
+    def completed_at_end(self, key: Any) -> tuple[int, ...]:
+        """Return which phrases the end of the text would complete."""
+
+    @abstractmethod
+    def pending(self, key: Any) -> int:
+        """Return how many bytes may be the beginning of an occurrence."""
+
+    @abstractmethod
+    def future(self, key: Any) -> Hashable:
+        """Return what of ``key`` decides the phrases that are completed from now on."""
+
+    @abstractmethod
+    def after_prompt(self, key: Any) -> Hashable:
+        """Return ``key`` as the beginning of a text: what waits there is completed no more."""
+
+
+@final
+class LazyMatcher(PhraseMatcher):
+    """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it.
+
+    Parameters
+    ----------
+    machine
+        What is run.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.names, self.longest, self.byte_class = machine.names, machine.longest, machine.byte_class
+        _, self._bytes = np.unique(self.byte_class, return_index=True)  # one of each class
+        self._growing = threading.RLock()
+        self._keys: list[Any] = []
+        self._number: dict[Hashable, int] = {}
+        self._futures: dict[Hashable, int] = {}
+        self._closed: dict[int, tuple[ByteAutomaton, NDArray[np.int32]] | None] = {}
+        self._facts: tuple[Callable[[Any], int], ...] = (
+            lambda key: bool(machine.completed(key)),
+            lambda key: bool(machine.completed_at_end(key)),
+            machine.pending,
+            lambda key: self._futures.setdefault(machine.future(key), len(self._futures)),
+        )
+        self._known = np.full((64, len(self._facts)), UNKNOWN, dtype=np.int32)
+        self._after = np.full((64, len(self._bytes)), UNKNOWN, dtype=np.int32)
+        self._numbers([machine.start])
+
+    def __len__(self) -> int:
+        """How many states have come up."""
+        return len(self._keys)
+
+    def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
+        columns = self.byte_class[bytes]
+        after = self._after[states, columns]
+        if (after == UNKNOWN).any():
+            states, columns, lacking = np.broadcast_arrays(states, columns, after == UNKNOWN)
+            pairs = np.unique(states[lacking].astype(np.int64) * len(self._bytes) + columns[lacking])
+            with self._growing:
+                self._find(*np.divmod(pairs, len(self._bytes)))
+                after = self._after[states, columns]
+        return after
+
+    def read(self, state: int, text: bytes) -> int:
+        for byte in text:
+            after = self._after.item(state, self.byte_class.item(byte))
+            state = after if after != UNKNOWN else int(self.step(np.array(state), np.array(byte)))
+        return state
+
+    def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        return self._look_up(states, 0) > 0
+
+    def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        return self._look_up(states, 1) > 0
+
+    def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        return self._look_up(states, 2)
+
+    def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        return self._look_up(states, 3)
+
+    def completed(self, state: int) -> tuple[int, ...]:
+        return self._machine.completed(self._keys[state])
+
+    def completed_at_end(self, state: int) -> tuple[int, ...]:
+        return self._machine.completed_at_end(self._keys[state])
+
+    def after_prompt(self, state: int) -> int:
+        with self._growing:
+            return self._numbers([self._machine.after_prompt(self._keys[state])])[0]
+
+    def automaton(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
+        with self._growing:
+            if limit not in self._closed:
+                self._closed[limit] = self._close(limit)
+            closed = self._closed[limit]
+        if closed is None:
+            return None
+        automaton, number_of = closed
+        futures = self.futures(np.arange(len(self)))
+        # What after_prompt gave has a future that no text has by itself.
+        return automaton, np.where(futures < len(number_of), number_of[futures.clip(max=len(number_of) - 1)], 0)
+
+    def _find(self, source: NDArray[np.int64], column: NDArray[np.int64]) -> None:
+        """Take the step from each of these states on the byte beside it."""
+        keys = [self._keys[state] for state in source.tolist()]
+        numbers = self._numbers(self._machine.follow(keys, self._bytes[column].astype(np.uint8)))
+        self._after[source, column] = numbers
+
+    def _close(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
+        """Return the automaton, and which of its states each future is."""
+        # One state stands for all with the same future.
+        found = {int(self.futures(np.array(self.start))): self.start}
+        frontier, rows, alive = np.array([self.start]), list[NDArray[np.int32]](), list[NDArray[np.bool_]]()
+        while len(frontier):
+            after = self.step(frontier[:, None], self._bytes)
+            rows.append(self.futures(after))
+            alive.append(~self.matches(after))
+            futures, first = np.unique(rows[-1], return_index=True)
+            fresh = [
+                (f, s) for f, s in zip(futures.tolist(), after.ravel()[first].tolist(), strict=True) if f not in found
+            ]
+            found.update(fresh)
+            if len(found) > limit:
+                return None
+            frontier = np.array([state for _, state in fresh], dtype=np.int64)
+        number_of = np.zeros(max(found) + 1, dtype=np.int32)
+        number_of[list(found)] = np.arange(1, len(found) + 1)
+        targets = np.zeros((len(found) + 1, len(self._bytes)), dtype=np.int32)
+        targets[1:] = np.where(np.concatenate(alive), number_of[np.concatenate(rows)], 0)
+        accepting = np.zeros(len(found) + 1, dtype=bool)
+        accepting[1:] = ~self.completes_at_end(np.array(list(found.values())))
+        return ByteAutomaton(targets, self.byte_class, 1, accepting), number_of
+
+    def _numbers(self, keys: Sequence[Hashable]) -> list[int]:
+        """Return the number of each key; a new one gets the next."""
+        numbers = []
+        for key in keys:
+            number = self._number.setdefault(key, len(self._keys))
+            if number == len(self._keys):
+                self._keys.append(key)
+            numbers.append(number)
+        if len(self._keys) > len(self._after):
+            self._after, self._known = (_with_room(table, len(self._keys)) for table in (self._after, self._known))
+        return numbers
+
+    def _look_up(self, states: NDArray[np.integer], fact: int) -> NDArray[np.int32]:
+        """Return a fact about each state, found out once."""
+        values = self._known[states, fact]
+        if (values == UNKNOWN).any():
+            with self._growing:
+                for state in np.unique(np.asarray(states)[values == UNKNOWN]).tolist():
+                    self._known[state, fact] = self._facts[fact](self._keys[state])
+                values = self._known[states, fact]
+        return values
+
+
+def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
+    """Return ``table`` with at least twice its rows."""
+    grown = np.full((max(rows, 2 * len(table)), table.shape[1]), UNKNOWN, dtype=np.int32)
+    grown[: len(table)] = table
+    return grown

@@ -1,0 +1,106 @@
+"""Where phrases occur in a text, and where one may have begun: the interface of every matcher."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...automata.automaton import ByteAutomaton
+
+
+class PhraseMatcher(ABC):
+    """A deterministic machine that reads a text byte by byte and never stops, not at a match either.
+
+    A state is an ``int`` and stands for all texts that lead to it. Methods that take ``states`` take an array of any shape and
+    return one of the same shape.
+
+    Attributes
+    ----------
+    names
+        How to call each phrase in a message.
+    longest
+        How many bytes at the end of a text decide its state; so no more than these can be pending.
+    byte_class
+        ``uint8[256]``: bytes of one class act alike in every state.
+    """
+
+    names: tuple[str, ...]
+    longest: int
+    byte_class: NDArray[np.uint8]
+    start: int = 0
+    """The state at the beginning of a text."""
+
+    states: int | None = None
+    """How many states there are, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""
+
+    @abstractmethod
+    def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return the state after each of ``bytes``, read in the state beside it."""
+
+    @abstractmethod
+    def read(self, state: int, text: bytes) -> int:
+        """Return the state after all of ``text``, read in ``state``."""
+
+    @abstractmethod
+    def matches(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return where the last byte completed a phrase."""
+
+    @abstractmethod
+    def completes_at_end(self, states: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Return where a phrase only waits for the end of the text, or for a character that lets it count."""
+
+    @abstractmethod
+    def pending(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return how many bytes the longest end of the text has that may be the beginning of an occurrence; 0 for none.
+
+        An occurrence that waits for the next character or for the end of the text is pending, one that is complete is not.
+        """
+
+    @abstractmethod
+    def completed(self, state: int) -> tuple[int, ...]:
+        """Return which phrases the last byte completed, as ascending indices into ``names``."""
+
+    @abstractmethod
+    def completed_at_end(self, state: int) -> tuple[int, ...]:
+        """Return which phrases the end of the text would complete, as ascending indices into ``names``."""
+
+    @abstractmethod
+    def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Return a number for each state, equal only for states after which the same texts complete the same phrases.
+
+        Two such states may differ in what has been read: in the bytes that are pending, or in what was just completed.
+        """
+
+    @abstractmethod
+    def automaton(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
+        """Return the texts without a phrase as a byte automaton, and which of its states each matcher state is.
+
+        A text may begin in any of its states, in one that just completed a phrase as well: it is what comes *after* that holds
+        none. So states that no text without a phrase leads to are kept; :meth:`ByteAutomaton.trim` drops them.
+
+        Returns
+        -------
+        tuple
+            The automaton, whose start is ``start``, and ``int32[S]`` for the states that have come up so far, 0 for one that only
+            :meth:`after_prompt` leads to. Another call with the same limit gives the same automaton; the array may have grown.
+            ``None`` where more than ``limit`` states are needed.
+        """
+
+    def after_prompt(self, state: int) -> int:
+        """Return ``state`` as the beginning of a text: what waits there lies in the prompt, and the text does not complete it.
+
+        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own, whatever comes next. What may still
+        become a longer phrase goes on.
+        """
+        return state
+
+    def advance(self, state: int, text: bytes) -> int:
+        """Return the state after ``text``; only as much of it is read as matters."""
+        if len(text) > self.longest:
+            return self.read(self.start, text[-self.longest :])
+        return self.read(state, text)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.names)} phrases)"

@@ -1,0 +1,269 @@
+"""Backward induction over guide states and last tokens, with the law after each single token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...guides.guide import DEAD, DONE, Guide
+from ...numerics.checks import check_counts, check_shares
+from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
+from ..estimator import Estimate, Need, ProposalPhi, check_merging, floored
+from ..run import Prefixes, Run
+from .dp import Layers, explore, log_product
+
+Key = tuple[tuple[int, ...], int]  # a prompt and its budget
+
+NODES = 128
+"""Single tokens that are evaluated at a time: their laws over a large vocabulary are the most that is held in memory."""
+
+
+@final
+@dataclass(frozen=True)
+class BigramDPPhi(ProposalPhi):
+    """``h_t(s, u) = sum_v p(v | prompt, u) h_{t-1}(target(s, v), v)``: the law after a single token ``u`` for all later ones.
+
+    Exact when the law depends on the last token only and all tokens that the language uses are evaluated. One batch of model
+    calls per prompt, at the first step, and none after it. The best cheap ``h`` on recursive languages.
+
+    Attributes
+    ----------
+    tokens
+        Most single tokens that are evaluated per prompt: the likeliest member of each class that the language uses, then by
+        probability. Any other token has the law of the evaluated ones of its class in the mean, or of all where there are none.
+    states
+        Most guide states that the induction runs over, the nearest to the start first. Of what goes beyond them nothing counts
+        as completed, and prefixes that lie beyond them are masked.
+    max_bytes
+        Bound on the memory of the values of one prompt, for all budgets: where they would take more, neighbours share theirs.
+    floor
+        ``h`` of a live token is at least this share of the largest among its siblings, so that it is positive wherever ``Phi`` is.
+    """
+
+    tokens: int = 256
+    states: int = 2048
+    max_bytes: int = 64 * 2**20
+    floor: float = 1e-3
+    name: ClassVar[str] = "dp-bigram"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)
+        check_shares("BigramDPPhi", floor=self.floor)
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`."""
+        check_merging(self.name, run.table.guide)
+        return BigramEstimate(self, run)
+
+
+@final
+class BigramEstimate(Estimate):
+    """The inductions of the prompts of a run, made when a prompt is first asked about.
+
+    Samplers ask about all of them at once, so that the tokens of all prompts are evaluated together, below their prompts in the
+    run's trees.
+    """
+
+    def __init__(self, phi: BigramDPPhi, run: Run) -> None:
+        self._phi, self._run = phi, run
+        self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """See :meth:`Estimate.add_log_h`."""
+        new: dict[Key, tuple[int, Tensor]] = {}
+        for row, tokens, law in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
+            if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
+                new[key] = row, law
+        if new:
+            self._learn(dict(new.values()))
+        for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
+            log_h = self._inductions[self._key(row)].log_h(state, left, self._phi.floor, scores)
+            scores.add_(self._run.table.bias(state, left, scores.device) if log_h is None else log_h)
+        return log_p
+
+    def _key(self, row: int) -> Key:
+        return self._run.prompts[row], self._run.budgets[row]
+
+    def _learn(self, laws: dict[int, Tensor]) -> None:
+        """Make the inductions of some prompts; ``laws``, of the prompts themselves in a sampler, help to choose their tokens."""
+        run, phi = self._run, self._phi
+        space = run.table.keep(
+            ("dp-bigram", phi.states),
+            run.table.start,
+            lambda: StateSpace(run.table.guide, phi.states),
+            lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
+        )
+        columns: dict[int, Columns] = {}
+        for row, law in laws.items():
+            # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
+            limit = phi.tokens if run.budgets[row] > 1 else 0
+            columns[row] = Columns.choose(space, law.double().cpu().numpy(), limit)
+        first = run.branches.trees.next_node
+        pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
+        masses: dict[int, list[Tensor]] = {row: [] for row in columns}
+        for start in range(0, len(pairs), NODES):
+            part = pairs[start : start + NODES]
+            logits = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).logits
+            log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
+            for (row, _), law in zip(part, log_p, strict=True):
+                masses[row].append(columns[row].partition.mass(law.double().exp()))
+        if first == len(run.prompts):  # nobody holds another node yet
+            run.branches.compact(())
+        for row, chosen in columns.items():
+            found = [mass.cpu().numpy() for mass in masses[row]]
+            after = np.stack(found) if found else np.zeros((0, chosen.partition.size))
+            self._inductions[self._key(row)] = Induction(space, chosen, after, run.budgets[row], phi.max_bytes)
+
+
+@final
+class StateSpace:
+    """The guide states that an induction runs over, with one partition of the vocabulary for all of them.
+
+    Attributes
+    ----------
+    rows, number
+        The transitions of the explored states, and the number of each.
+    distance
+        ``min_tokens`` of every state that one of them leads to.
+    partition
+        The coarsest common refinement of their partitions, of which a grammar has many.
+    used
+        ``bool[G]``: the class is live in some state, the end of sequence left out.
+    """
+
+    def __init__(self, guide: Guide, limit: int) -> None:
+        self.rows = explore(guide, [guide.start], depth=None, states=limit).rows
+        self.number = {state: i for i, state in enumerate(self.rows)}
+        met = np.unique(np.concatenate([row.targets for row in self.rows.values()]))
+        self.distance = {state: guide.min_tokens(state) for state in met.tolist()}
+        distinct = {id(row.partition): row.partition for row in self.rows.values()}
+        self.partition = common_refinement(distinct.values())  # what some state never allows, another may
+        representative = np.zeros(self.partition.size, dtype=np.int64)
+        representative[self.partition.class_of] = np.arange(len(self.partition.class_of))
+        self.used = (self.targets(representative) != DEAD).any(0)
+        self.used[[NEVER, EOS]] = False
+
+    def targets(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return ``int64[S, n]``: where each of ``tokens`` leads from each state."""
+        found = [row.targets[row.partition.class_of[tokens]] for row in self.rows.values()]
+        return np.stack(found).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A partition of the vocabulary that tells evaluated tokens apart.
+
+    Attributes
+    ----------
+    tokens
+        The evaluated tokens; token ``i`` is alone in class ``EOS + 1 + i``.
+    partition
+        Beside those, one class for the rest of each class that the language uses.
+    representative
+        A member of each class; that of :data:`NEVER` means nothing.
+    weights
+        ``[J, n]``: the law after a token of class ``j`` is the mean of those after the evaluated tokens with these weights.
+    """
+
+    tokens: NDArray[np.int64]
+    partition: Partition
+    representative: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def choose(cls, space: StateSpace, log_p: NDArray[np.float64], limit: int) -> Columns:
+        """Choose at most ``limit`` tokens: the likeliest member of every class that is used, then by ``log_p``."""
+        class_of = space.partition.class_of
+        tokens = np.flatnonzero(space.used[class_of])
+        tokens = tokens[np.argsort(-log_p[tokens], kind="stable")]
+        leading = np.zeros(len(tokens), dtype=bool)
+        leading[np.unique(class_of[tokens], return_index=True)[1]] = True
+        chosen = np.concatenate([tokens[leading], tokens[~leading]])[:limit]
+        rest = np.setdiff1d(tokens, chosen)
+        classes, place = np.unique(class_of[rest], return_inverse=True)
+        column_of = np.full(len(class_of), NEVER, dtype=np.int32)
+        column_of[class_of == EOS] = EOS
+        column_of[chosen] = EOS + 1 + np.arange(len(chosen))
+        column_of[rest] = EOS + 1 + len(chosen) + place
+        size = EOS + 1 + len(chosen) + len(classes)
+        representative = np.zeros(size, dtype=np.int64)
+        representative[column_of] = np.arange(len(column_of))
+        p = np.exp(log_p[chosen])
+        weights = np.zeros((size, len(chosen)))
+        weights[EOS + 1 + np.arange(len(chosen)), np.arange(len(chosen))] = 1.0
+        for i, g in enumerate(classes.tolist()):
+            among = class_of[chosen] == g
+            among = among if among.any() else np.ones_like(among)
+            share = (
+                np.where(among, p, 0.0) if p[among].sum() > 0 else among.astype(float)
+            )  # all of them may be truncated
+            weights[EOS + 1 + len(chosen) + i] = share / share.sum()
+        return cls(chosen, Partition(column_of, size), representative, weights)
+
+
+@final
+class Induction:
+    """The values of one prompt: ``log h`` of every state, last token and remaining budget.
+
+    Only pairs of a state and a token that leads to it have a value.
+
+    Parameters
+    ----------
+    space
+        The states.
+    columns
+        The tokens that are told apart.
+    after
+        ``[n, J]``: the masses of the classes of ``columns`` after each of its tokens.
+    budget
+        The largest budget that will be asked about.
+    max_bytes
+        Bound on the memory of the values.
+    """
+
+    def __init__(
+        self, space: StateSpace, columns: Columns, after: NDArray[np.float64], budget: int, max_bytes: int
+    ) -> None:
+        self._space, self._columns = space, columns
+        targets = space.targets(columns.representative)  # [S, J]
+        targets[:, NEVER] = DEAD
+        self._targets = targets
+        distinct, place = np.unique(targets, return_inverse=True)
+        place = place.reshape(targets.shape)
+        number = np.array([space.number.get(target, -1) for target in distinct.tolist()], dtype=np.int64)
+        # An arrival is a state and the class of a token that leads to it: -inf is the value of what is dead or unexplored.
+        inside = ((number >= 0) | (distinct == DONE))[place]
+        key = place * columns.partition.size + np.arange(columns.partition.size)
+        arrivals, where = np.unique(key[inside], return_inverse=True)
+        self._arrival = np.full(targets.shape, len(arrivals), dtype=np.int64)
+        self._arrival[inside] = where
+        target, column = np.divmod(arrivals, columns.partition.size)
+        self._done = distinct[target] == DONE
+        self._at, self._column = number[target], column
+        self._law = np.ascontiguousarray((columns.weights @ after).T)  # [J, J]: mass of each class, after each class
+        first = np.where(self._done, 0.0, -np.inf)
+        self.layers = Layers(first, self._step, budget - 1, max_bytes)
+        distances = np.array([space.distance[state] for state in distinct.tolist()], dtype=np.int64)
+        self._distance = distances[place]
+
+    def _step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        after = log_product(np.append(values, -np.inf)[self._arrival], self._law)  # [S, J]
+        return np.where(self._done, 0.0, after[self._at, self._column])
+
+    def log_h(self, state: int, remaining: int, floor: float, like: Tensor) -> Tensor | None:
+        """Return ``[V]``: ``log h`` of each next token, in the form of ``like``; ``None`` for unexplored states."""
+        place = self._space.number.get(state)
+        if place is None:
+            return None
+        values = np.append(self.layers.at(remaining - 1), -np.inf)[self._arrival[place]]
+        ends, live = self._targets[place] == DONE, self._distance[place] <= remaining - 1
+        tensors: Sequence[Tensor] = [torch.from_numpy(array).to(like.device) for array in (values, ends, live)]
+        log_h = floored(tensors[0], floor, tensors[1], tensors[2])
+        return self._columns.partition.spread(log_h.to(like.dtype))

@@ -1,0 +1,201 @@
+"""Values of guide states, learned while they are used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...errors import UnsupportedError
+from ...guides.guide import DONE
+from ...guides.table import ClassTargets, Table
+from ...settings import SamplingSettings
+from ..estimator import Estimate, Need, StepPhi, add_by_class, live_mass
+from ..run import Prefixes, Run
+from ..values.kept_values import KeptValues
+from ..values.knowledge import Knowledge, Observed
+from ..values.state_values import StateValues, Subject
+
+ROUND = 8
+"""Walks of the first round; values learn between rounds."""
+
+STALE = 64
+"""Steps that wait to be learned from where there are no rounds; a quarter of the known ones, where that is more."""
+
+
+@final
+@dataclass(frozen=True)
+class LearnedPhi(StepPhi):
+    """``h(yv) = V(s)``, the value of the guide state after ``yv``, learned from the steps of real calls, at no model call.
+
+    What a step sees is the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
+    ``sum_t mass(t | y) V(t)`` (:class:`StateValues`). Exact when class masses depend on the guide state only. Many draws of one
+    call are made in rounds, and values learn between them. A weight uses the numbers of its own steps, so ``E[w] = Phi``
+    whatever has been learned.
+
+    Attributes
+    ----------
+    values
+        Where values come from and go to. ``None``: those that the model keeps for this output type and these settings, which is
+        what ``phi="learned"`` means; in a logits processor, those of this object.
+    floor
+        ``h`` of a live token is at least this share of the largest among its siblings, so that ``h`` is positive wherever ``Phi``
+        is; no choice multiplies a weight by more than its inverse.
+    """
+
+    values: StateValues | KeptValues | None = None
+    floor: float = 1e-3
+    name: ClassVar[str] = "learned"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
+    _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, StateValues | KeptValues | None):
+            raise UnsupportedError(
+                f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
+                "file, or None for those that the model keeps."
+            )
+        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not 0 < self.floor <= 1:
+            raise UnsupportedError(f"floor={self.floor!r} was given to LearnedPhi; expected a number in (0, 1].")
+
+    def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
+        """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""
+        to = table.class_targets(state, remaining, log_p.device)
+        return _step(self._values.known, self.floor, log_p, to)[0]
+
+    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Add ``log h`` in place, and learn from the steps now and then; see :meth:`StepPhi.add_log_h`."""
+        values = self._values
+        known = values.lately(STALE)
+        for scores, state, left in zip(log_p, states, remaining, strict=True):
+            values.add(_add(known, self.floor, scores, table, state, left))
+        return log_p
+
+    def check(self, table: Table, settings: SamplingSettings) -> None:
+        """See :meth:`StepPhi.check`."""
+        if isinstance(self.values, StateValues):
+            self.values.concern(Subject.of(None, table, settings))
+
+    def begin(self, run: Run) -> Estimate:
+        """See :meth:`ProposalPhi.begin`.
+
+        Raises
+        ------
+        UnsupportedError
+            The values were learned of another model, output type or law.
+        """
+        match self.values:
+            case KeptValues() as kept:
+                values = kept.of(run.lm, run.table, run.settings)
+            case StateValues() as values:
+                values.concern(Subject.of(run.lm, run.table, run.settings))
+            case None:
+                values = self._own
+        start = values.known if run.settings.seed is None else values.given
+        return LearnedEstimate(self.floor, run.table, values, [start] * len(run.prompts))
+
+    def rounds(self, n: int) -> list[int]:
+        """See :meth:`ProposalPhi.rounds`: as many walks as all before have made, so that few are drawn knowing little."""
+        sizes: list[int] = []
+        while sum(sizes) < n:
+            sizes.append(min(max(ROUND, sum(sizes)), n - sum(sizes)))
+        return sizes
+
+    def keeping(self, values: KeptValues) -> LearnedPhi:
+        """See :meth:`Phi.keeping`."""
+        return replace(self, values=values) if self.values is None else self
+
+    @property
+    def _values(self) -> StateValues:
+        return self.values if isinstance(self.values, StateValues) else self._own
+
+
+@final
+class LearnedEstimate(Estimate):
+    """Learned values at work: every prompt of a run goes its own way from a common start.
+
+    Parameters
+    ----------
+    floor
+        As of :class:`LearnedPhi`.
+    table
+        What is allowed.
+    values
+        Who is told of every step, for later calls.
+    known
+        What is known to begin with, by prompt.
+    """
+
+    def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
+        self._floor, self._table, self._values, self._known = floor, table, values, known
+        self._seen: list[list[Observed]] = [[] for _ in known]
+        self._drafted: dict[int, tuple[int, Observed]] = {}  # by place: what was seen where no walk has been yet
+
+    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """See :meth:`Estimate.add_log_h`."""
+        where = zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
+        found = [
+            (row, _add(self._known[row], self._floor, scores, self._table, state, left))
+            for scores, row, state, left in where
+        ]
+        self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
+        self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
+        return log_p
+
+    def reached(self, places: Sequence[int]) -> None:
+        """See :meth:`Estimate.reached`."""
+        self._note(self._drafted.pop(place) for place in places)
+
+    def learn(self) -> None:
+        """See :meth:`Estimate.learn`."""
+        self._known = [known.after(seen) for known, seen in zip(self._known, self._seen, strict=True)]
+        self._seen = [[] for _ in self._known]
+
+    def _note(self, steps: Iterable[tuple[int, Observed]]) -> None:
+        for row, seen in steps:
+            self._seen[row].append(seen)
+            self._values.add(seen)
+
+
+def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:
+    """Add ``log h`` to ``log_p``, ``[V]``, in place; return what the step shows."""
+    to = table.class_targets(state, remaining, log_p.device)
+    log_h, mass = _step(known, floor, log_p, to)
+    add_by_class(log_p, log_h, to.partition, to.few)
+    return Observed(state, to.states, mass)
+
+
+def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tuple[Tensor, Tensor]:
+    """Return ``log h`` by class, ``[G]``, and the mass of every target, ``[T]``. Nothing comes back from the device."""
+    by_class = live_mass(log_p, to.partition, to.few)
+    mass = by_class.new_zeros(len(to.states) + 1).index_add_(0, to.places, by_class)[:-1]
+    log_v = known.log_values(to.states)
+    unknown = np.isnan(log_v)
+    top = float(log_v[(to.states != DONE) & ~unknown].max(initial=-math.inf))
+    if unknown.any():
+        log_h = _with_average(log_v, mass, top, math.log(floor))
+    else:  # known on the host alone, so that the device has one copy to make
+        least = top + math.log(floor) if top > -math.inf else 0.0
+        log_h = torch.from_numpy(np.append(np.maximum(log_v, least), -math.inf)).to(mass)
+    return log_h.index_select(0, to.places), mass
+
+
+def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
+    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets that nobody has visited.
+
+    These have the mean value of the others, by their mass. ``top`` is the largest value of the others, ends left out.
+    """
+    visited = log_v > -math.inf
+    scale = log_v[visited].max(initial=-math.inf) if visited.any() else 0.0
+    shares = np.stack([np.exp(np.where(visited, log_v - scale, -math.inf)), visited])
+    within, held = torch.from_numpy(shares).to(mass) @ mass
+    average = (within / held).log().nan_to_num(nan=-scale, neginf=-scale) + scale
+    log_h = torch.from_numpy(log_v).to(mass)
+    log_h = torch.where(log_h.isnan(), average, log_h).maximum(average.clamp_min(top) + log_floor)
+    return torch.nn.functional.pad(log_h, (0, 1), value=-math.inf)

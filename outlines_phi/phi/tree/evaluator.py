@@ -1,0 +1,289 @@
+"""The bridge between token trees and a language model: expand nodes of many trees in one model call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...guides.guide import DEAD, DONE
+from ...lm.model import Evaluation, LanguageModel, ModelCounts
+from ...settings import SamplingSettings
+from ..branches import Branches
+from ..estimator import Estimate, ProposalPhi
+from ..run import Prefixes, Run
+from .law import UNKNOWN
+from .stale import StaleTreesError
+from .tree import AHEAD, BoundsTree, Node
+
+Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
+"""Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
+
+
+@final
+class Evaluator:
+    """Expands the nodes that walks wait for, whatever prompt they belong to, in one model call.
+
+    The bounds of a tree outlive the model's cache: where an ancestor of a wanted node is not in the cache (a tree kept from an
+    earlier call, a compacted cache), its path is evaluated again inside the same call.
+
+    Parameters
+    ----------
+    lm
+        What is likely.
+    settings
+        What the user asked for; makes ``p`` of logits.
+    prompts
+        Token ids, one prompt per tree.
+    trees
+        The trees, in the order of the prompts.
+    max_cached
+        Tree nodes that may stay in the model's cache before it is compacted to the paths in use.
+    frontier
+        What is asked about the next tokens of every node that gets its law; ``None`` for nobody.
+    stream
+        A random stream per prompt, for a frontier that draws.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        settings: SamplingSettings,
+        prompts: Sequence[Sequence[int]],
+        trees: Sequence[BoundsTree],
+        *,
+        max_cached: int = 8192,
+        frontier: ProposalPhi | None = None,
+        stream: Callable[[int], np.random.Generator] = np.random.default_rng,
+    ) -> None:
+        self._lm, self._settings, self._prompts = lm, settings, prompts
+        self.trees = trees
+        self._max_cached = max_cached
+        self._forest = lm.trees(prompts)
+        self._row = {tree.root: row for row, tree in enumerate(trees)}
+        self._handles = dict(self._row)
+        self._planted = False
+        self._branches = Branches(self._forest)
+        self._looked_at = 0  # nodes that an estimator has asked for
+        self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
+        self._unheard: list[
+            tuple[int, Node]
+        ] = []  # nodes ahead of the last call that the estimator has seen, by their places
+        self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
+        self._estimate: Estimate | None = None
+        if frontier is not None and trees:
+            self._estimate = frontier.begin(
+                Run(
+                    lm=lm,
+                    table=trees[0].table,
+                    settings=settings,
+                    prompts=[tuple(prompt) for prompt in prompts],
+                    budgets=[tree.budget for tree in trees],
+                    branches=self._branches,
+                    stream=stream,
+                )
+            )
+
+    @property
+    def counts(self) -> ModelCounts:
+        """What the model calls have cost so far."""
+        return self._forest.counts
+
+    def drafted(self, tree: BoundsTree) -> tuple[int, int]:
+        """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
+        nodes = self._ahead[tree]
+        return len(nodes), sum(node.touched != AHEAD for node in nodes)
+
+    def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
+        """Have ``nodes()`` expanded ahead, with the next new node of ``tree`` that is wanted; for walks alone, as foresight is.
+
+        A node whose law is only learned again is no new one: the bounds stay as they are.
+        """
+        self._later[tree] = nodes
+
+    def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
+        """Give every wanted node its law and bring all bounds up to date.
+
+        A node that is wanted below another wanted one (a plan made before its parent's law is known) is fine. The prompts
+        themselves are evaluated in the first call.
+
+        ``foresight`` has the nodes of the chains that it tells of expanded in the same call. A walk that then chooses by random
+        numbers of its own, of which foresight knows nothing, and finds itself at one of them needs no further call. Those that no
+        walk comes to are expanded nodes like others, and bounds may be refreshed at any time where walks have a coin for it
+        (theory.md, sections 5.3 and 7.4). It is for walks alone: a search that keeps a list of what is open has to be told of
+        every node that is expanded.
+        """
+        pairs = list(dict.fromkeys(wanted))
+        if not pairs:
+            return
+        due = self._due(pairs)
+        known = {tree for tree, _ in due}
+        ahead = self._foreseen([pair for pair in pairs if pair[0] not in known], foresight) if foresight else []
+        if not self._planted:
+            pairs = list(dict.fromkeys([*((tree, tree.root) for tree in self.trees), *pairs]))
+        pairs += due + ahead
+        for tree, node in ahead:
+            self._ahead[tree].append(node)
+        new = self._missing_paths([node for _, node in pairs])
+        if new and self._compact(new):
+            new = self._missing_paths([node for _, node in pairs])
+        if new or not self._planted:
+            self._evaluate(pairs, new, {node for _, node in due + ahead})
+        changed: dict[BoundsTree, list[Node]] = {}
+        for tree, node in pairs:
+            changed.setdefault(tree, []).append(node)
+        for tree, nodes in changed.items():
+            tree.propagate(nodes)
+
+    def _due(self, wanted: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[BoundsTree, Node]]:
+        """Return what was to be expanded with the next nodes of some trees."""
+        asked_for, due = set(wanted), list[tuple[BoundsTree, Node]]()
+        for tree in dict.fromkeys(tree for tree, node in wanted if not node.expanded):
+            if tree in self._later:
+                due += ((tree, node) for node in self._later.pop(tree)() or () if not node.expanded)
+        return [pair for pair in due if pair not in asked_for]
+
+    def confirm(self) -> None:
+        """Evaluate the prompts of trees that earlier calls have grown, if this call has not come to ask a model that is opaque.
+
+        Raises
+        ------
+        StaleTreesError
+            The model no longer has the law that a tree was grown by.
+        """
+        if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
+            self._evaluate((), (), frozenset())
+
+    def _foreseen(
+        self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
+    ) -> list[tuple[BoundsTree, Node]]:
+        """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
+        waiting = [(tree, node) for tree, node in wanted if node.law is None]
+        found: dict[tuple[BoundsTree, Node], None] = {}
+        for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
+            for chain in chains:
+                for below in _along(tree, node, chain):
+                    if below.law is None:
+                        found[tree, below] = None
+        asked_for = set(wanted)
+        return [pair for pair in found if pair not in asked_for]
+
+    def _evaluate(self, pairs: Sequence[tuple[BoundsTree, Node]], new: Sequence[Node], ahead: Set[Node]) -> None:
+        """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
+        first, parents = self._forest.next_node, list[int]()
+        for place, node in enumerate(new):
+            # A node that only lost its law may stand behind a child of it, which has the handle from before for its parent.
+            assert node.parent is not None
+            parents.append(self._handles[node.parent])
+            self._handles[node] = first + place
+        tokens = [node.token for node in new]
+        evaluation = self._forest.extend(parents, tokens) if self._planted else self._forest.roots(parents, tokens)
+        evaluated = new if self._planted else [*self._row, *new]
+        self._planted = True
+        self._learn(pairs, evaluation, {node: i for i, node in enumerate(evaluated)}, ahead)
+
+    def _learn(
+        self,
+        pairs: Iterable[tuple[BoundsTree, Node]],
+        evaluation: Evaluation,
+        index: dict[Node, int],
+        ahead: Set[Node],
+    ) -> None:
+        contexts = (self._context(node) for node in index)
+        on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
+        log_p = on_device.cpu().numpy()
+        for node in (
+            index.keys() & self._row.keys()
+        ):  # in the first call: trees of earlier calls have the law of their prompt
+            tree = self.trees[self._row[node]]
+            if node.law is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
+                raise StaleTreesError
+        hopes = self._hopes(on_device, list(index), ahead)
+        # Parents before children: a planned child learns its probability from its parent's law.
+        for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
+            if node.law is None and node in index:
+                tree.expand(node, log_p[index[node]], hopes[index[node]], ahead=node in ahead)
+
+    def _hopes(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
+        """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
+        if self._estimate is None:
+            return [UNKNOWN] * len(nodes)
+        self._estimate.reached([place for place, node in self._unheard if node.touched != AHEAD])
+        self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
+        paths = [node.path() for node in nodes]
+        prefixes = Prefixes(
+            rows=[self._prompt(node, path) for node, path in zip(nodes, paths, strict=True)],
+            nodes=[self._handles[node] for node in nodes],
+            states=[node.state for node in nodes],
+            remaining=[node.remaining for node in nodes],
+            tokens=[[below.token for below in path] for path in paths],
+            drafted=[node in ahead for node in nodes],
+        )
+        before = self._forest.next_node
+        log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
+        self._looked_at += self._forest.next_node - before
+        self._branches.prune(prefixes.nodes)
+        # Where p is 0 so is what h would be multiplied by.
+        return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())
+
+    def _prompt(self, node: Node, path: Sequence[Node]) -> int:
+        root = path[0].parent if path else node
+        assert root is not None
+        return self._row[root]
+
+    def _context(self, node: Node) -> tuple[int, ...]:
+        path = node.path()
+        return (*self._prompts[self._prompt(node, path)], *(below.token for below in path))
+
+    def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
+        """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""
+        missing: dict[Node, None] = {}
+        for node in nodes:
+            if node.law is not None or (node in self._row and not self._planted):
+                continue
+            chain = [node]
+            while chain[-1].parent is not None and chain[-1].parent not in self._handles:
+                chain.append(chain[-1].parent)
+            missing.update(dict.fromkeys(reversed(chain)))
+        return list(missing)
+
+    def _compact(self, new: Sequence[Node]) -> bool:
+        """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
+        if len(self._handles) + self._looked_at + len(new) <= self._max_cached:
+            return False
+        kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
+        self._forest.compact([self._handles[node] for node in kept])
+        self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
+        self._looked_at = 0
+        return True
+
+
+def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]:
+    """Yield the nodes of a chain below ``node``, as far as the guide goes."""
+    for token in chain:
+        below = _below(tree, node, token)
+        if below is None:
+            return
+        node = below
+        yield node
+
+
+def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
+    """Return the node of a chain after ``node``; ``None`` where it ends.
+
+    A node that was expanded before has only lost its law, and its children have the probabilities that they had: below it, laws
+    that were lost as well are learned again and nothing else, so that its bounds stay as they are. Walks rely on that.
+    """
+    if node.expanded:
+        child = node.children.get(token)
+        known = child is not None and child.expanded and child.state not in (DEAD, DONE)
+        return child if known else None
+    target = tree.target(node, token)
+    if target in (DEAD, DONE):
+        return None
+    child = tree.child(node, token, target)
+    return None if child.expanded else child

@@ -1,0 +1,212 @@
+"""Backed-up estimates of future validity, and what guide states have in common (theory.md, sections 3.3 and 5.9)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...guides.guide import DEAD, DONE
+from ..values.knowledge import EMPTY, Observed
+from .tree import BoundsTree, Node
+
+FLOOR = 1e-3
+"""Of the value of a state that is taken as usual, to the largest among its siblings."""
+
+
+class FreeMass(NamedTuple):
+    """The free part of a node's law by target.
+
+    Attributes
+    ----------
+    states, mass
+        The targets, and the probability ``mass[k]`` of ``states[k]``.
+    places
+        The target of each live token.
+    hope
+        ``[k]``: the sum of ``p h`` over the same tokens; ``mass`` itself where no estimator says anything.
+    """
+
+    states: NDArray[np.integer]
+    places: NDArray[np.int64]
+    mass: NDArray[np.float64]
+    hope: NDArray[np.float64]
+
+
+@final
+class BackedUpValues:
+    """An estimate ``V`` of Phi at every prefix of a tree, and beyond it.
+
+    ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
+    what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
+    (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too much for all
+    others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least solution of its
+    recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large tree only the
+    prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than one
+    of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
+    :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    """
+
+    SWEEPS = 8
+    SETTLED = 0.05  # largest change of the log of a state's value that ends the sweeps
+    NODES = 2000
+
+    def __init__(self, tree: BoundsTree) -> None:
+        self._tree = tree
+        self._of_node: dict[Node, float] = {}
+        self._of_state: dict[int, float] = {}
+        self._free: dict[Node, tuple[int, FreeMass]] = {}
+        self._beyond: dict[Node, NDArray[np.float64]] = {}
+        self._usual: dict[Node, NDArray[np.float64]] = {}
+        self._laws: set[Node] = set()
+        self._known = EMPTY
+
+    def refresh(self) -> None:
+        """Back up all values from what the tree knows by now."""
+        known = (node for node in self._tree.walk() if node.expanded and node.state != DONE)
+        latest = heapq.nlargest(self.NODES, known, key=lambda node: node.touched)
+        nodes = list(dict.fromkeys([self._tree.root, *(above for node in latest for above in node.path())]))
+        nodes.sort(key=lambda node: node.remaining)  # children first
+        self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
+        self._observe(nodes)
+        self._of_state = self._first(nodes)
+        for _ in range(self.SWEEPS):
+            if self._sweep(nodes) < self.SETTLED:
+                break
+        self._beyond, self._usual = {}, {}
+
+    def _observe(self, nodes: Sequence[Node]) -> None:
+        """Learn from laws that were not there before, the latest visited last."""
+        new = [node for node in nodes if node.law is not None and node.state != DEAD and node not in self._laws]
+        self._laws.update(new)
+        observed = []
+        for node in sorted(new, key=lambda node: node.touched):
+            observed.append(Observed(node.state, self.free(node).states, torch.from_numpy(self._mass(node))))
+        self._known = self._known.after(observed)
+
+    def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
+        """Return where the sweeps begin: the values that laws alone give, over what estimators say of the same prefixes."""
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            if node.state != DEAD:
+                by_state[node.state].append(node.h)
+        values = np.exp(self._known.log_values(np.array(list(by_state), dtype=np.int64)))
+        found = {}
+        for (state, h), value in zip(by_state.items(), values.tolist(), strict=True):
+            found[state] = value / (_geometric_mean(h) or 1.0) if value > 0 else self._of_state.get(state, 0.0)
+        return self._of_state | found
+
+    def usual(self, node: Node) -> NDArray[np.float64]:
+        """Return the value of each target state of an evaluated node, by state alone; none far below its siblings."""
+        if node not in self._usual:
+            free = self.free(node)
+            log_v = self._known.log_values(free.states)
+            done, known = free.states == DONE, log_v > -np.inf
+            value = np.where(known, np.exp(np.where(known, log_v, 0.0)), 0.0)
+            inner = value[known & ~done]
+            value[np.isnan(log_v)] = math.exp(float(log_v[known & ~done].mean())) if inner.size else 1.0
+            self._usual[node] = np.where(done, 1.0, np.maximum(value, FLOOR * value[~done].max(initial=0.0)))
+        return self._usual[node]
+
+    def _sweep(self, nodes: Sequence[Node]) -> float:
+        """Back up once from the deepest nodes to the root; return the largest change of the log of a state's value."""
+        self._beyond = {}
+        self._of_node = values = {}
+        by_state: dict[int, list[float]] = defaultdict(list)
+        for node in nodes:
+            values[node] = self._backed_up(node)
+            if node.state != DEAD and node.h > 0:
+                by_state[node.state].append(values[node] / node.h)
+        before = self._of_state
+        self._of_state = before | {state: _geometric_mean(found) for state, found in by_state.items()}
+        return max((_distance(before[state], self._of_state[state]) for state in by_state), default=0.0)
+
+    def of(self, node: Node, child: Node) -> float:
+        """Return ``V`` of a child of an evaluated node."""
+        if child.state == DONE:
+            return 1.0
+        if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
+            return self._of_node[child]
+        assert node.law is not None
+        target = node.law.target(child.token)
+        if target == DONE:  # ruled out when the node was expanded
+            return 0.0
+        return child.h * float(self.beyond(node)[self.free(node).states.searchsorted(target)])
+
+    def beyond(self, node: Node) -> NDArray[np.float64]:
+        """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
+
+        The siblings of a target that nobody has visited are all others, the expanded ones too.
+        """
+        if node not in self._beyond:
+            states, mass = self.free(node).states.tolist(), self._mass(node)
+            known = np.array([1.0 if state == DONE else self._of_state.get(state, np.nan) for state in states])
+            live = known > 0  # not nan
+            shared = mass[live].sum()
+            average = float(mass[live] @ known[live] / shared) if shared > 0 else 1.0
+            known[np.isnan(known) if shared > 0 else ~live] = average
+            self._beyond[node] = known
+        return self._beyond[node]
+
+    def _mass(self, node: Node) -> NDArray[np.float64]:
+        """Return the probability of each target of an evaluated node, in the order of :meth:`free`."""
+        free = self.free(node)
+        mass = free.mass.copy()
+        for child in node.children.values():
+            if child.state != DEAD:
+                mass[free.states.searchsorted(child.state)] += child.p
+        return mass
+
+    def free(self, node: Node) -> FreeMass:
+        """Return the free part of an evaluated node by target."""
+        count, free = self._free.get(node, (-1, None))
+        if free is None or count != len(node.children):
+            assert node.law is not None
+            found = self._tree.table.destinations(node.state, node.remaining)
+            mass: NDArray[np.float64] = np.zeros(len(found.states))
+            hope = mass
+            if node.law.free.size and node.rest > 0:
+                share = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
+                hope = mass = share * (node.rest / share.sum())
+                if node.law.h.ndim:
+                    hoped = np.bincount(found.places, weights=node.law.free * node.law.h, minlength=len(found.states))
+                    hope = hoped * (node.rest / share.sum())
+            free = FreeMass(found.states, found.places, mass, hope)
+            self._free[node] = (len(node.children), free)
+        return free
+
+    def _backed_up(self, node: Node) -> float:
+        if node.state == DEAD:
+            return 0.0
+        if node.law is None:  # evicted: only its children and its bounds are left
+            usual = self._of_state[node.state] * node.h
+            inside = sum(
+                child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
+            )
+            value = inside + node.rest * usual + node.lower
+        else:
+            value = float(self.free(node).hope @ self.beyond(node))
+            value += sum(child.p * self.of(node, child) for child in node.children.values())
+        return min(max(value, node.lower), node.upper)
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    positive = [value for value in values if value > 0]
+    return math.exp(math.fsum(map(math.log, positive)) / len(positive)) if positive else 0.0
+
+
+def _distance(before: float, after: float) -> float:
+    if before == after:
+        return 0.0
+    return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf

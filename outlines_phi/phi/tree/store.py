@@ -1,0 +1,162 @@
+"""Token trees kept between calls, under one memory bound."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import final
+
+from ...errors import BudgetError, EmptyLanguageError, UnsupportedError
+from ...guides.table import Table
+from ...lm.model import LanguageModel
+from ...numerics.checks import is_count, shown
+from ...settings import SamplingSettings
+from ..constraint import Constraint
+from ..values.kept_values import KeptValues
+from .tree import BoundsTree
+
+
+@final
+class TreeStore:
+    """The trees of earlier calls, by everything that their law depends on.
+
+    A call without a seed starts from what is known; the bounds only save model calls, the law of the draws is the same.
+
+    Parameters
+    ----------
+    max_bytes
+        Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
+        its least recently visited laws and subtrees.
+
+    Attributes
+    ----------
+    values
+        What ``phi="learned"`` has learned in earlier calls, beside the trees.
+    """
+
+    def __init__(self, max_bytes: int = 2**30) -> None:
+        if not is_count(max_bytes):
+            raise UnsupportedError(
+                f"A memory bound of {shown(max_bytes)} bytes was given (max_tree_bytes); expected a whole number of at least 0, "
+                "such as 2**30 for 1 GB."
+            )
+        self.max_bytes = max_bytes
+        self.values = KeptValues()
+        self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
+        # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
+        self._sizes: dict[Hashable, int] = {}
+        self._sum = 0
+        self._users: Counter[Table] = Counter()
+        self._lent: set[Hashable] = set()
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by all trees and their tables, as counted: the trees now, their tables when they were last lent."""
+        self._recount()
+        return self._sum
+
+    def tree(
+        self, key: Hashable, table: Table, budget: int, constraint: Constraint | None = None, start: int | None = None
+    ) -> BoundsTree:
+        """Return the tree kept under ``key``, or a new one that is kept from now on."""
+        if key not in self._trees:
+            self._trees[key] = BoundsTree(table, budget, constraint, start)
+            self._users[table] += 1
+        self._trees.move_to_end(key)
+        self._lent.add(key)
+        return self._trees[key]
+
+    @contextmanager
+    def lend(
+        self,
+        lm: LanguageModel,
+        settings: SamplingSettings,
+        table: Table,
+        prompts: Sequence[tuple[int, ...]],
+        budgets: Sequence[int],
+        constraint: Constraint | None = None,
+        frontier: Hashable = None,
+        starts: Sequence[int] = (),
+    ) -> Iterator[list[BoundsTree]]:
+        """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
+
+        ``starts`` are the guide states of the prompts, that of the table by default.
+
+        Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
+
+        A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
+        that an interruption may have left between learning a law and updating the bounds above it.
+        """
+        law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
+        starts = starts or [table.start] * len(prompts)
+        keys = [(law, *key) for key in zip(prompts, starts, budgets, strict=True)]
+        first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
+        trees = [
+            self.tree(key, table, budget, constraint, start)
+            if first.get(key) == row
+            else BoundsTree(table, budget, constraint, start)
+            for row, (key, start, budget) in enumerate(zip(keys, starts, budgets, strict=True))
+        ]
+        try:
+            yield trees
+        except (BudgetError, EmptyLanguageError):
+            raise
+        except BaseException:
+            for key, tree in zip(keys, trees, strict=True):
+                if self._trees.get(key) is tree:
+                    self._drop(key)
+            raise
+        finally:
+            self.trim()
+
+    def share(self, trees: int) -> int:
+        """Return the memory that each of the trees of a call may take."""
+        return self.max_bytes // max(1, trees)
+
+    def trim(self) -> None:
+        """Bring the store under its bound: whole trees first, the least recently used one leading, then parts of the last.
+
+        The last one goes, too, where its root and its table alone are over the bound.
+        """
+        self._recount()
+        while len(self._trees) > 1 and self._sum > self.max_bytes:
+            self._drop(next(iter(self._trees)))
+        if self._sum > self.max_bytes:
+            ((key, tree),) = self._trees.items()
+            tree.evict(max(0, self.max_bytes - tree.table.bytes))
+            self._count(key, tree.bytes)
+            if self._sum > self.max_bytes:
+                self._drop(key)
+        self._lent.clear()
+
+    def clear(self) -> None:
+        """Forget every tree, and all learned values."""
+        self.values.clear()
+        self._trees.clear()
+        self._sizes.clear()
+        self._sum = 0
+        self._users.clear()
+        self._lent.clear()
+
+    def _recount(self) -> None:
+        for key in self._lent:
+            tree = self._trees[key]
+            self._count(key, tree.bytes)
+            self._count(tree.table, tree.table.bytes)
+
+    def _count(self, thing: Hashable, size: int) -> None:
+        self._sum += size - self._sizes.get(thing, 0)
+        self._sizes[thing] = size
+
+    def _drop(self, key: Hashable) -> None:
+        tree = self._trees.pop(key)
+        self._lent.discard(key)
+        self._sum -= self._sizes.pop(key, 0)
+        self._users[tree.table] -= 1
+        if not self._users[tree.table]:
+            del self._users[tree.table]
+            self._sum -= self._sizes.pop(tree.table, 0)

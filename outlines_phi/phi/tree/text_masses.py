@@ -1,0 +1,85 @@
+"""What a token tree knows of texts: a text has many spellings by tokens."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from ...guides.guide import DONE
+from .law import Law
+from .tree import BoundsTree, Node
+
+Place = tuple[Node, int]
+"""An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
+
+
+@final
+@dataclass
+class Spelled:
+    """The spellings of one text that a tree has reached: their probability, and how many they are."""
+
+    p: float = 0.0
+    count: int = 0
+
+
+def spelled(tree: BoundsTree) -> dict[bytes, Spelled]:
+    """Return every text that ``tree`` has reached with its spellings."""
+    found: dict[bytes, Spelled] = defaultdict(Spelled)
+    for node in tree.walk():
+        if node.state == DONE and node.log_p > -math.inf:
+            text = found[tree.table.vocabulary.decode(node.tokens())]
+            text.p += math.exp(node.log_p)
+            text.count += 1
+    return dict(found)
+
+
+@final
+class Undecided:
+    """The undecided mass ``U - Lo`` of a tree, by the texts that it may still go to.
+
+    An undecided prefix can spell a text only if the text begins with what the prefix has written. So most of the undecided mass is
+    out of the question for most texts.
+
+    Parameters
+    ----------
+    tree
+        The tree, which must not change meanwhile.
+    """
+
+    def __init__(self, tree: BoundsTree) -> None:
+        self._root = tree.root
+        self._spelling: dict[bytes, list[int]] = defaultdict(list)
+        for token, written in enumerate(tree.table.vocabulary.tokens):
+            if written:
+                self._spelling[written].append(token)
+        self._longest = max(map(len, self._spelling))
+
+    def below(self, text: bytes) -> Iterator[tuple[Place, bytes, float]]:
+        """Yield every undecided place that may spell ``text``, what it has written, and its probability."""
+        stack = [(self._root, 0)]
+        while stack:
+            node, at = stack.pop()
+            if not node.expanded or (node.law is None and node.rest > 0):
+                yield (node, -1), text[:at], math.exp(node.log_p) * (node.rest if node.expanded else 1.0)
+            for token, end in self._tokens(text, at) if node.expanded else ():
+                child = node.children.get(token)
+                if child is not None:
+                    stack.append((child, end))
+                elif node.law is not None and (share := _free(node.law, token)) > 0:
+                    yield (node, token), text[:end], share * math.exp(node.log_p + node.law.log_scale)
+
+    def _tokens(self, text: bytes, at: int) -> Iterator[tuple[int, int]]:
+        """Yield every token that ``text`` may go on with at a position, and the position after it."""
+        for end in range(at + 1, min(at + self._longest, len(text)) + 1):
+            for token in self._spelling.get(text[at:end], ()):
+                yield token, end
+
+
+def _free(law: Law, token: int) -> float:
+    """Return what a law holds free for a token, relative to its scale; 0 for one that is not live."""
+    index = int(law.moves.tokens.searchsorted(token))
+    live = index < law.free.size and law.moves.tokens[index] == token
+    return float(law.free[index]) if live else 0.0

@@ -1,0 +1,357 @@
+"""The token tree: upper and lower bounds of future validity over visited prefixes (theory.md, section 5)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...guides.guide import DEAD, DONE
+from ...guides.table import Moves, Table
+from ..constraint import Constraint
+from .law import UNKNOWN, Law
+
+NODE_BYTES = 600
+"""Measured footprint of a node without its law, on CPython 3.11."""
+
+AHEAD = -1
+"""When a node was last visited whose law was learned for a draft, and that no walk has come to since."""
+
+
+@final
+class Node:
+    """A prefix ``y`` of generated tokens.
+
+    Attributes
+    ----------
+    parent, token
+        The prefix without its last token, and that token; ``None`` and -1 at the root.
+    state
+        The guide state after ``y``.
+    remaining
+        Tokens that may still be written, the end of sequence included.
+    p, log_p
+        ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is unexpanded.
+    h
+        What an estimator said of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
+    upper, lower
+        ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
+    children
+        The materialised children. All others are in the law's free part.
+    rest, ends
+        Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1). A
+        constraint has not been asked about any of them, so beside one ``ends`` is 0.
+    law
+        ``None`` before the first evaluation, and after its eviction.
+    touched
+        When the node was last visited, in the tree's own clock; :data:`AHEAD` where a draft was first.
+    """
+
+    __slots__ = (
+        "children", "ends", "expanded", "h", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
+        "touched", "upper",
+    )  # fmt: skip
+
+    def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
+        self.parent, self.token, self.state, self.remaining = parent, token, state, remaining
+        self.p = self.log_p = 0.0 if parent is None else math.nan
+        self.h = 1.0
+        done = state == DONE
+        self.upper, self.lower = 1.0, float(done)
+        self.children: dict[int, Node] = {}
+        self.rest = self.ends = 0.0
+        self.law: Law | None = None
+        self.expanded = done
+        self.touched = 0
+
+    @property
+    def gap(self) -> float:
+        """``upper - lower``: the probability that is not decided yet."""
+        return self.upper - self.lower
+
+    def path(self) -> list[Node]:
+        """Return the nodes from the root's child down to this one."""
+        nodes: list[Node] = []
+        node = self
+        while node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def tokens(self) -> tuple[int, ...]:
+        """Return the token ids of ``y``."""
+        return tuple(node.token for node in self.path())
+
+    def rule_out(self) -> None:
+        """Mark the prefix as one that nothing in the language begins with."""
+        self.state, self.upper, self.lower, self.expanded = DEAD, 0.0, 0.0, True
+
+    def recompute(self) -> bool:
+        """Sum both bounds afresh from the children; return whether either changed."""
+        children = self.children.values()
+        upper = self.rest + sum(child.p * child.upper for child in children)
+        lower = self.ends + sum(child.p * child.lower for child in children)
+        changed = upper != self.upper or lower != self.lower
+        self.upper, self.lower = upper, lower
+        return changed
+
+
+@final
+class BoundsTree:
+    """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
+
+    ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
+    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the law of its
+    first evaluation, because batched low-precision logits differ with the shape of the batch.
+
+    Parameters
+    ----------
+    table
+        What is allowed.
+    budget
+        The most tokens to write, end of sequence included.
+    constraint
+        What is ruled out beside the guide, found out node by node.
+    start
+        The guide state of the prompt; that of the table by default.
+    moves
+        What is live at a node; what the table says by default.
+
+    Attributes
+    ----------
+    expansions
+        Laws learned so far: the model tokens that the tree has used. Those that were learned for drafts count when a walk comes
+        to them, so an effort allows with any draft what it allows without.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        budget: int,
+        constraint: Constraint | None = None,
+        start: int | None = None,
+        moves: Callable[[Node], Moves] | None = None,
+    ) -> None:
+        self.table, self.budget, self.constraint = table, budget, constraint
+        self._moves = moves or (lambda node: table.moves(node.state, node.remaining))
+        self.root = Node(None, -1, table.start if start is None else start, budget)
+        self.clock = 0
+        self.nodes = 1
+        self.law_bytes = 0
+        self.expansions = 0
+        self._upper, self._lower = 1.0, 0.0
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by the tree, as counted."""
+        verdicts = 0 if self.constraint is None else self.constraint.bytes
+        return self.nodes * NODE_BYTES + self.law_bytes + verdicts
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """``(lower, upper)`` bounds of ``Phi`` of the prompt, as reported: they only ever tighten."""
+        return self._lower, self._upper
+
+    def target(self, node: Node, token: int) -> int:
+        """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
+        return self._moves(node).target(token)
+
+    def fewest_tokens(self, node: Node) -> int:
+        """Return the fewest tokens of a text that begins with ``node``, the end of sequence included."""
+        return self.budget - node.remaining + self.table.guide.min_tokens(node.state)
+
+    def visit(self, node: Node) -> None:
+        """Take note that a walk stands at ``node``."""
+        self.expansions += node.touched == AHEAD
+        node.touched = self.clock
+
+    def child(self, node: Node, token: int, target: int) -> Node:
+        """Return the child of ``node`` at a live ``token``, materialised where it was not.
+
+        Bounds do not change, unless the constraint rules the child out: it is :data:`DEAD` then, and all bounds know at once.
+        """
+        child = node.children.get(token)
+        if child is None:
+            child = self._add(node, token, target)
+            if node.law is not None:
+                self._attach(node, child)
+                node.rest, node.ends = node.law.mass(), self._ends(node.law)
+                if child.state == DEAD:
+                    self.propagate([node])
+        return child
+
+    def expand(
+        self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
+    ) -> None:
+        """Give ``node`` its law, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens, ``h``.
+
+        Bounds change only with :meth:`propagate`. ``ahead`` says that the law was learned for a draft: nobody has asked for it.
+
+        On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
+        probability: a second evaluation may differ from the first where precision is low, and a node has one law.
+        """
+        law = node.law = Law(self._moves(node), log_p, h)
+        self.law_bytes += law.nbytes
+        if ahead:
+            node.touched = AHEAD
+        else:
+            self.expansions += 1
+        if not node.expanded:
+            eos = self.table.vocabulary.eos_ids[0]
+            if law.target(eos) == DONE and eos not in node.children:
+                self._add(node, eos, DONE)
+            node.expanded = True
+            for child in node.children.values():
+                self._attach(node, child)
+        else:
+            for child in node.children.values():
+                law.take(child.token)
+            law.rescale(node.rest)
+        node.rest, node.ends = law.mass(), self._ends(law)
+
+    def _ends(self, law: Law) -> float:
+        """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
+        return law.ends() if self.constraint is None else 0.0
+
+    def _add(self, node: Node, token: int, target: int) -> Node:
+        child = node.children[token] = Node(node, token, target, node.remaining - 1)
+        child.touched = self.clock
+        self.nodes += 1
+        if self.constraint is not None:
+            written = node.tokens() if token == self.table.vocabulary.eos_ids[0] else child.tokens()
+            if not self.constraint.allows(written, finished=target == DONE):
+                child.rule_out()
+            elif target == DONE and token != self.table.vocabulary.eos_ids[0]:
+                child.lower = 0.0  # undecided, as the other ends at the limit that nobody has asked about
+        return child
+
+    def _attach(self, node: Node, child: Node) -> None:
+        assert node.law is not None
+        log_p = node.law.take(child.token)
+        child.p, child.log_p = math.exp(log_p), node.log_p + log_p
+        child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
+
+    def drift(self, log_p: NDArray[np.floating]) -> float:
+        """Return how far the law of the root is from ``log_p`` over the vocabulary, of a second evaluation, in nats.
+
+        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)`` over the live tokens, where ``q`` is the first law ``p`` restricted to them.
+        """
+        law = self.root.law
+        assert law is not None
+        if not law.free.size:  # truncation left nothing
+            return 0.0
+        before, now = np.exp(law.log_scale) * law.free.astype(np.float64), log_p[law.moves.tokens].astype(np.float64)
+        for child in self.root.children.values():
+            before[law.moves.tokens.searchsorted(child.token)] = child.p
+        held = before > 0
+        difference = np.log(before[held]) - now[held]
+        return float(np.sqrt(np.average(difference**2, weights=before[held]))) if held.any() else 0.0
+
+    def propagate(self, nodes: Iterable[Node]) -> None:
+        """Recompute the bounds of ``nodes`` and of every ancestor that they change, deepest first."""
+        heap = [(node.remaining, id(node), node) for node in nodes]
+        heapq.heapify(heap)
+        last = None
+        while heap:
+            _, _, node = heapq.heappop(heap)
+            if node is not last and node.recompute() and node.parent is not None:
+                heapq.heappush(heap, (node.parent.remaining, id(node.parent), node.parent))
+            last = node
+        self._upper, self._lower = min(self._upper, self.root.upper), max(self._lower, self.root.lower)
+
+    def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
+        """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
+        assert node.law is not None
+        return self._choose(node, weight, node.rest, node.law.draw, rng)
+
+    def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
+        """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
+        assert node.law is not None
+        if self.constraint is not None:
+            return self._choose(node, _gap, node.rest, node.law.draw, rng)
+        return self._choose(node, _gap, node.law.undecided(), node.law.draw_undecided, rng)
+
+    def _choose(
+        self,
+        node: Node,
+        weight: Callable[[Node], float],
+        rest: float,
+        draw: Callable[[np.random.Generator], int],
+        rng: np.random.Generator,
+    ) -> Node:
+        """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``rest``."""
+        assert node.law is not None
+        shares = [child.p * weight(child) for child in node.children.values()]
+        threshold = rng.random() * (sum(shares) + rest)
+        last: Node | None = None
+        for child, share in zip(node.children.values(), shares, strict=True):
+            threshold -= share
+            if threshold < 0:
+                return child
+            last = child if share > 0 else last
+        if rest > 0 or last is None:
+            token = draw(rng)
+            return self.child(node, token, node.law.target(token))
+        return last  # rounding pushed the threshold past the sum
+
+    def drop_laws(self, max_bytes: int) -> None:
+        """Drop laws, least recently visited first, until they take half of ``max_bytes`` or the tree fits it.
+
+        All bounds stay as they are; a law is learned again when a walk needs it. The root keeps its own.
+        """
+        self.clock += 1
+        if self.bytes <= max_bytes:
+            return
+        for node in sorted((node for node in self.walk() if node.law is not None), key=_last_visit):
+            if self.law_bytes <= max_bytes // 2:
+                break
+            if node.law is not None and node is not self.root:
+                self.law_bytes -= node.law.nbytes
+                node.law = None
+
+    def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
+        """Drop laws, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
+
+        Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next
+        attempt. The root, and the paths to ``pinned`` nodes, stay.
+        """
+        self.drop_laws(max_bytes)
+        if self.bytes <= max_bytes:
+            return
+        kept = {self.root} | {above for node in pinned for above in (*self.walk(node), *node.path())}
+        inner = (node for node in self.walk() if node.children and node not in kept)
+        for node in sorted(inner, key=_last_visit):
+            if self.bytes <= max_bytes:
+                break
+            if node.children:
+                self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        for below in list(self.walk(node)):
+            self.law_bytes -= below.law.nbytes if below.law is not None else 0
+            self.nodes -= 1
+            below.children, below.law, below.rest, below.ends = {}, None, 0.0, 0.0
+        self.nodes += 1
+        node.expanded, node.upper, node.lower = False, 1.0, 0.0
+        assert node.parent is not None
+        self.propagate([node.parent])
+
+    def walk(self, start: Node | None = None) -> Iterator[Node]:
+        """Yield every node below ``start`` (the root by default), itself first."""
+        stack = [self.root if start is None else start]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+def _last_visit(node: Node) -> int:
+    return node.touched
+
+
+def _gap(node: Node) -> float:
+    return node.gap

@@ -1,0 +1,232 @@
+"""Values of guide states, learned from the steps of real calls, kept by threads together and by files."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zipfile
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...guides.table import Table
+from ...lm.model import LanguageModel
+from ...settings import SamplingSettings
+from .knowledge import EMPTY, Knowledge, Observed
+
+FORMAT = "outlines_phi state values, 1"
+
+PENDING = 2048
+"""Steps that wait to be learned from, at most."""
+
+
+@final
+@dataclass(frozen=True)
+class Subject:
+    """What values were learned of; they say nothing about another model, output type or law.
+
+    Attributes
+    ----------
+    model, vocabulary, guide
+        Fingerprints; ``None`` for a model that is not known, as in a logits processor.
+    settings
+        What defines ``p``, as a call would write it. The budget is no part of it.
+    """
+
+    model: str | None
+    vocabulary: str
+    guide: str
+    settings: str
+
+    @classmethod
+    def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> Subject:
+        """Return the subject of a call."""
+        model = None if lm is None else lm.fingerprint()
+        return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), spelled(settings))
+
+    def joined(self, other: Subject) -> Subject:
+        """Return what this one and ``other``, the subject of a call, say together.
+
+        Raises
+        ------
+        UnsupportedError
+            They are not the same; says what differs.
+        """
+        words = {
+            "model": "another model (its architecture or its weights)",
+            "vocabulary": "another vocabulary",
+            "guide": "another output type",
+            "settings": f"other settings ({self.settings}; the call has {other.settings})",
+        }
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in words}
+        differ = [
+            words[name] for name, (mine, theirs) in pairs.items() if mine != theirs and None not in (mine, theirs)
+        ]
+        if differ:
+            raise UnsupportedError(
+                f"These StateValues were learned of {' and '.join(differ)}. Give each model, output type and law values of its "
+                "own: LearnedPhi(StateValues()), or phi='learned', which keeps them apart by itself."
+            )
+        return replace(self, model=self.model or other.model)
+
+
+def spelled(settings: SamplingSettings) -> str:
+    """Return everything that ``p`` depends on, as a call would write it."""
+    names = [field.name for field in fields(settings) if field.name not in ("max_new_tokens", "seed")]
+    return ", ".join(f"{name}={getattr(settings, name)!r}" for name in names)
+
+
+@final
+class StateValues:
+    """What :class:`LearnedPhi` knows: an estimate of future validity per state of an output type, after one model under one law.
+
+    Give one object to calls of one model, output type and temperature (top-k, ...), from as many threads as you like; every call
+    adds its steps. A call with a seed starts from what was *given* (nothing, or what was loaded or copied), so that its result does
+    not depend on what ran before; other calls start from all that is known.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given = self._known = EMPTY
+        self._subject: Subject | None = None
+        self._pending: list[Observed] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        known = self.known
+        return {"_given": self._given, "_known": known, "_subject": self._subject}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # a lock of its own
+        vars(self).update(state)
+
+    def __len__(self) -> int:
+        """How many states have a value."""
+        return len(self.known.states)
+
+    def __repr__(self) -> str:
+        return f"StateValues({len(self)} states, {len(self.known.at)} steps)"
+
+    @property
+    def given(self) -> Knowledge:
+        """Where calls with a seed start."""
+        return self._given
+
+    @property
+    def known(self) -> Knowledge:
+        """All that is known by now."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+            self._known = self._known.after(pending)
+            return self._known
+
+    def lately(self, stale: int) -> Knowledge:
+        """Return what is known, give or take ``stale`` steps, or a quarter of the known ones."""
+        return self._known if len(self._pending) < max(stale, len(self._known.at) // 4) else self.known
+
+    def add(self, step: Observed) -> None:
+        """Take note of a step; values change when they are next read."""
+        with self._lock:
+            self._pending.append(step)
+            if len(self._pending) >= PENDING:
+                pending, self._pending = self._pending, []
+                self._known = self._known.after(pending)
+
+    def concern(self, subject: Subject) -> None:
+        """Say what a call asks about.
+
+        Raises
+        ------
+        UnsupportedError
+            Another model, output type or law than the values were learned of; says which.
+        """
+        with self._lock:
+            self._subject = subject if self._subject is None else self._subject.joined(subject)
+
+    def copy(self) -> StateValues:
+        """Return an object that is given all that this one knows: a start that does not move."""
+        other, known = StateValues(), self.known
+        other._given = other._known = known
+        other._subject = self._subject
+        return other
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a file that :meth:`load` reads, in this or another process.
+
+        Raises
+        ------
+        UnsupportedError
+            No call has used the values, so that there is nothing to save; or the file cannot be written.
+        """
+        known, subject = self.known, self._subject
+        if subject is None:
+            raise UnsupportedError(
+                "StateValues.save() was asked for before any call used the values; draw first: generator.sample(prompt, n=64, "
+                "phi=LearnedPhi(values))."
+            )
+        header = np.array(json.dumps({"format": FORMAT, **asdict(subject)}))
+        try:
+            path = Path(path)
+            # A file is replaced as a whole, so that a reader never meets half of one.
+            part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+            try:
+                with part.open("wb") as file:
+                    np.savez_compressed(file, header=header, **vars(known))
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except (OSError, TypeError, ValueError) as error:
+            raise UnsupportedError(
+                f"StateValues.save({str(path)!r}) could not write there; expected the path of a file in a folder that exists."
+            ) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> StateValues:
+        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and law.
+
+        Raises
+        ------
+        UnsupportedError
+            The file cannot be read, or is not one of these.
+        """
+        try:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                form = header.pop("format")
+                subject = Subject(**header)
+                known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UnsupportedError(
+                f"{str(path)!r} could not be read as learned values; expected a file that StateValues.save() wrote. "
+                "Without one, start from nothing: LearnedPhi(StateValues())."
+            ) from error
+        if form != FORMAT or not _sound(known):
+            raise UnsupportedError(
+                f"{str(path)!r} holds learned values of another version, or damaged ones; learn them anew: "
+                "LearnedPhi(StateValues())."
+            )
+        values = cls()
+        values._given = values._known = known
+        values._subject = subject
+        return values
+
+
+def _sound(known: Knowledge) -> bool:
+    """Return whether arrays from a file fit one another."""
+    for field in fields(Knowledge):
+        array, expected = getattr(known, field.name), getattr(EMPTY, field.name)
+        if array.dtype != expected.dtype or array.ndim != 1:
+            return False
+    lengths = np.diff(known.ends, prepend=0)
+    return (
+        len(known.states) == len(known.log_v)
+        and len(known.at) == len(known.ends)
+        and len(known.targets) == len(known.log_mass) == lengths.sum()
+        and bool((lengths >= 0).all() and (np.diff(known.states) > 0).all() and np.isin(known.at, known.states).all())
+        and not np.isnan(known.log_v).any()
+        and not np.isnan(known.log_mass).any()
+        and bool((known.log_v < np.inf).all() and (known.log_mass < 1e-3).all())
+    )

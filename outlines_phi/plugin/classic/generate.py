@@ -1,0 +1,348 @@
+"""The classic API: ``generate.json``, ``regex``, ``choice``, ``format``, ``cfg`` and ``text``, as in Outlines 0.x, with ``phi=``.
+
+Each function returns a :class:`~outlines_phi.plugin.classic.generator.ClassicGenerator`; calling that gives typed values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+from json import loads
+from typing import Any, NoReturn, get_args
+
+from outlines.types import Regex
+from outlines.types.dsl import CFG, Choice
+from outlines.types.utils import get_schema_from_enum
+
+from ...errors import UnsupportedError
+from ...phi.estimator import Phi
+from ...phi.estimators.lookahead import LookaheadPhi
+from ...phi.text_constraint import Predicate, TextConstraint
+from ...sampling.resolve import SamplerOptions
+from ...sampling.smc.pimh import PIMH
+from ...sampling.smc.smc import SMC
+from ..bans import Ban, Correction
+from ..draft_sources import check_draft
+from ..drafts import DraftOptions, Drafts, resolve_draft
+from ..mistakes import no_model
+from ..model import PhiTransformers
+from ..options import Unset, resolve_constraint
+from ..types.output_types import to_json, to_language
+from ..types.values import ValueReader, reader
+from .formats import Named, Parsed
+from .generator import ClassicGenerator
+from .samplers import Sampler, multinomial, particles
+
+__all__ = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
+DEFAULT_SAMPLER = multinomial()
+
+
+def json(
+    model: Any,
+    schema_object: Any,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    whitespace_pattern: str | None = None,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of JSON.
+
+    Parameters
+    ----------
+    model
+        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
+    schema_object
+        A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
+        arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
+    sampler
+        ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)`` or
+        ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
+    whitespace_pattern
+        Of the white space between tokens of JSON; one optional space in a few places by default.
+    phi, constraint, banned_phrases, draft, draft_length
+        As for :func:`outlines_phi.Generator`.
+
+    Raises
+    ------
+    UnsupportedError, GrammarError, EmptyLanguageError
+        A model that is not wrapped, or an argument that cannot be used; says what can.
+    """
+    _checked(model, schema_object)
+    drafts = resolve_draft(draft, draft_length)
+    match schema_object:
+        case type() if issubclass(schema_object, Enum):
+            schema = to_json(_schema_of(schema_object), whitespace_pattern)
+            read = ValueReader(schema_object, Parsed(to_language(schema), partial(_member, schema_object)))
+            return _generator(
+                model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
+        case str() | dict():
+            schema = to_json(schema_object, whitespace_pattern)
+            return _generator(
+                model,
+                schema,
+                sampler,
+                phi,
+                reader(schema),
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
+            )
+    schema = to_json(schema_object, whitespace_pattern)
+    return _generator(
+        model,
+        schema,
+        sampler,
+        phi,
+        reader(schema_object),
+        constraint=constraint,
+        banned_phrases=banned_phrases,
+        draft=drafts,
+    )
+
+
+def regex(
+    model: Any,
+    regex_str: str | Regex,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
+    _checked(model, regex_str)
+    drafts = resolve_draft(draft, draft_length)
+    match regex_str:
+        case str():
+            return _generator(
+                model,
+                Regex(regex_str),
+                sampler,
+                phi,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
+            )
+        case Regex():
+            return _generator(
+                model, regex_str, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
+    raise UnsupportedError(
+        f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
+        "takes other types and terms."
+    )
+
+
+def choice(
+    model: Any,
+    choices: Sequence[Any] | type[Enum],
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
+
+    The text of a member is its value, without quotation marks.
+    """
+    _checked(model, choices)
+    drafts = resolve_draft(draft, draft_length)
+    match choices:
+        case type() if issubclass(choices, Enum):
+            return _generator(
+                model, choices, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
+        case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
+            return _generator(
+                model,
+                Choice(list(choices)),
+                sampler,
+                phi,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
+            )
+    if alternatives := get_args(choices):
+        raise UnsupportedError(
+            f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
+            "generate.format takes a Literal or a Union as it is."
+        )
+    raise UnsupportedError(
+        f"{choices!r:.80} was given as choices; expected a list of texts and numbers, such as ['yes', 'no'], or an Enum."
+    )
+
+
+def format(  # noqa: A001 - named as in Outlines 0.x
+    model: Any,
+    python_type: Any,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
+
+    Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
+    """
+    _checked(model, python_type)
+    drafts = resolve_draft(draft, draft_length)
+    match python_type:
+        case type() if issubclass(python_type, Enum) and len(python_type):
+            names = Named(dict(python_type.__members__))
+            read = ValueReader(python_type, names)
+            return _generator(
+                model,
+                Choice(list(names.values)),
+                sampler,
+                phi,
+                read,
+                constraint=constraint,
+                banned_phrases=banned_phrases,
+                draft=drafts,
+            )
+    return _generator(
+        model, python_type, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+    )
+
+
+def text(
+    model: Any,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of free text, in Hugging Face's own loop unless phrases are banned.
+
+    Free text has nothing else to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi``
+    is. Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context. Where phrases are
+    banned it is drawn with a look-ahead by default, 256 tokens at most.
+
+    Parameters
+    ----------
+    model, sampler
+        As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``, or particles where phrases are banned.
+    phi
+        Any that the model may be given.
+    banned_phrases, draft, draft_length
+        As for :func:`outlines_phi.Generator`; drafts go with banned phrases.
+    """
+    correction = Correction.of(_checked(model), phi, banned_phrases)
+    if correction.ban is None and isinstance(phi, Unset):
+        correction = replace(correction, phi=None)
+    drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
+    return ClassicGenerator(model, None, _sampler(sampler), correction, str, draft=drafts)
+
+
+def cfg(
+    model: Any,
+    cfg_str: str | CFG,
+    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+) -> ClassicGenerator:
+    """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
+
+    The grammar is its text in Lark's dialect; where it begins is the rule ``start``. With ``phi=None`` the masks are this package's
+    own as well, in Hugging Face's loop.
+    """
+    _checked(model, cfg_str)
+    drafts = resolve_draft(draft, draft_length)
+    match cfg_str:
+        case str() | CFG():
+            grammar = CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str
+            return _generator(
+                model, grammar, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
+            )
+    raise UnsupportedError(
+        f"{cfg_str!r:.80} was given as grammar; expected its text in Lark's dialect, or outlines.types.CFG. generate.format takes "
+        "other types and terms."
+    )
+
+
+def fsm(model: Any, fsm: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
+    """Refuse: the automata of 0.x, those of the package interegular, are not read.
+
+    Raises
+    ------
+    UnsupportedError
+        Always; says what to use.
+    """
+    raise UnsupportedError(
+        f"generate.fsm was given a {type(fsm).__name__}; automata of that kind are not read. Write the format as a regular "
+        "expression (generate.regex), or make an outlines_phi.FSMGuide of the automaton (FSMGuide.from_automaton) and give that "
+        "to outlines_phi.Generator(model, guide)."
+    )
+
+
+def _generator(
+    model: Any,
+    output_type: Any,
+    sampler: Any,
+    phi: str | Phi | Unset | None,
+    read: Callable[[str], Any] | None = None,
+    *,
+    constraint: Predicate | TextConstraint | None,
+    banned_phrases: Ban | Unset | None,
+    draft: DraftOptions | None,
+) -> ClassicGenerator:
+    correction = Correction.of(model, phi, banned_phrases)
+    # Finds what is wrong with the type and the phrases now, and keeps them compiled.
+    model.table(output_type, correction.ban, watched=isinstance(correction.phi, LookaheadPhi))
+    drafts = check_draft(model, correction.phi, draft)
+    given = correction, read or reader(output_type), resolve_constraint(constraint), drafts
+    return ClassicGenerator(model, output_type, _sampler(sampler), *given)
+
+
+def _checked(model: Any, second: Any = None) -> PhiTransformers:
+    if not isinstance(model, PhiTransformers):
+        raise no_model(model, "the model first, then the format", second)
+    return model
+
+
+def _sampler(sampler: Any) -> Sampler:
+    match sampler:
+        case Sampler():
+            return sampler
+        case SMC() | PIMH():
+            return particles(sampler)
+    raise UnsupportedError(
+        f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
+        "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...) or PIMH(...)."
+    )
+
+
+def _schema_of(members: type[Enum]) -> dict[str, Any]:
+    try:
+        return get_schema_from_enum(members)
+    except (AttributeError, ValueError) as error:
+        raise UnsupportedError(
+            f"{members!r} has no JSON schema: {error}. Expected members that are texts, numbers, or functools.partial(function)."
+        ) from error
+
+
+def _member(members: type[Enum], written: str) -> Any:
+    value = loads(written)
+    return value if isinstance(value, dict) else members(value)

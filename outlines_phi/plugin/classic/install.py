@@ -1,0 +1,194 @@
+"""``phi=`` and the classic API under the names of Outlines itself, for applications that are not to be edited."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import outlines
+import outlines.applications
+import outlines.generator
+from outlines.models.transformers import Transformers
+
+from ...errors import UnsupportedError
+from ...phi.estimator import Phi
+from ..bans import Ban, resolve_ban
+from ..generator import Generator as PhiGeneratorOf
+from ..loading import wrap
+from ..model import PhiTransformers
+from ..options import Unset, resolve_phi
+from . import generate, samplers
+
+TESTED = ((1, 3), (2, 0))
+"""The versions of Outlines that :func:`install` knows: from the first, below the second."""
+
+PARAMETERS = ("model", "output_type", "backend", "processor")
+"""Those of ``outlines.Generator``."""
+
+HOLDERS = (outlines, outlines.generator, outlines.applications)
+"""The modules that have ``Generator``; whoever imported the function itself before keeps the stock one."""
+
+_LOCK = threading.RLock()
+_STOCK = outlines.generator.Generator
+_WRAPPED: WeakKeyDictionary[Transformers, PhiTransformers] = WeakKeyDictionary()
+"""The wrapped form of stock models that were met; kept, so that their trees are."""
+
+
+def Generator(  # noqa: N802 - named as the host's own function
+    model: Any,
+    output_type: Any = None,
+    backend: str | None = None,
+    *,
+    processor: Any = None,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    **options: Any,
+) -> Any:
+    """Return what the stock ``outlines.Generator`` does; with ``phi=`` or ``banned_phrases=``, what that of this package does.
+
+    Parameters
+    ----------
+    model, output_type, backend, processor
+        As for Outlines; with ``phi=`` or ``banned_phrases=``, a stock ``Transformers`` model is wrapped.
+    phi, **options
+        As for :func:`outlines_phi.Generator`. Left out beside banned phrases of no level, an output type is masked as ever;
+        free text is drawn with a look-ahead.
+    banned_phrases
+        As for :func:`outlines_phi.Generator`.
+
+    Raises
+    ------
+    UnsupportedError
+        Options of this package without ``phi=``.
+    """
+    ban = None if isinstance(banned_phrases, Unset) else resolve_ban(banned_phrases)
+    lifting = not isinstance(banned_phrases, Unset) and getattr(model, "banned_phrases", None) is not None
+    uncorrected = isinstance(phi, Unset) or (resolve_phi(phi) is None and getattr(model, "phi", None) is None)
+    if ban is None and not lifting and uncorrected:
+        if unread := [
+            f"{name}=" for name in ("constraint", "sampler", "tokenization", "draft", "draft_length") if name in options
+        ]:
+            raise UnsupportedError(
+                f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws. Give phi='auto' or "
+                "phi='exact' beside it (sampler= to the call of such a generator), or leave it out."
+            )
+        return _STOCK(model, output_type, backend, processor=processor, **options)
+    if output_type is not None and processor is not None:
+        raise UnsupportedError("Both output_type and processor were given; expected one of them.")
+    adopted, language = adopt(model), processor if output_type is None else output_type
+    if isinstance(phi, Unset) and language is not None and (ban is None or ban.level is None):
+        phi = getattr(adopted, "phi", None)  # a ban alone changes nothing else
+    options["backend"] = backend if processor is None else None  # a processor has one already
+    return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=banned_phrases, **options)
+
+
+def adopt(model: Any) -> Any:
+    """Return the wrapped form of a stock ``Transformers`` model, always the same one; another model as it is."""
+    if type(model) is not Transformers:
+        return model
+    with _LOCK:
+        if model not in _WRAPPED:
+            _WRAPPED[model] = wrap(model)
+        return _WRAPPED[model]
+
+
+def install() -> None:
+    """Let ``outlines.Generator(model, T, phi=...)``, ``outlines.generate`` and ``outlines.samplers`` work.
+
+    Stock ``Transformers`` models are wrapped where they are used with these; the models themselves stay as they are, and so does
+    all else of Outlines. Without ``phi=``, ``outlines.Generator`` does what it always did. Installing twice is installing
+    once. :func:`uninstall` takes all of it back.
+
+    Call it before ``from outlines import Generator``, which binds whichever function is there at that time.
+
+    Raises
+    ------
+    UnsupportedError
+        A version of Outlines that this was not made for, or one that somebody else has patched; nothing is changed then.
+    """
+    with _LOCK:
+        if _installed():
+            return
+        _check_version()
+        taken = [name for name in _MODULES if f"outlines.{name}" in sys.modules or hasattr(outlines, name)]
+        if taken or any(holder.Generator is not _STOCK for holder in HOLDERS):
+            what = ", ".join(f"outlines.{name}" for name in taken) or "outlines.Generator"
+            raise UnsupportedError(
+                f"{what} is already something else, which install() would hide. Undo what put it there, or use "
+                "outlines_phi.Generator and outlines_phi.generate, which need no installation."
+            )
+        for holder in HOLDERS:
+            holder.Generator = Generator
+        for name, module in _MODULES.items():
+            sys.modules[f"outlines.{name}"] = module
+            setattr(outlines, name, module)
+
+
+def uninstall() -> None:
+    """Take back what :func:`install` did; the very same objects are in their places again.
+
+    Raises
+    ------
+    UnsupportedError
+        Somebody else has patched the same names since; nothing is changed then.
+    """
+    with _LOCK:
+        if not any(holder.Generator is Generator for holder in HOLDERS):
+            return
+        if not _installed():
+            raise UnsupportedError(
+                "Something of what install() put into outlines was replaced since; undo that first, then call uninstall() again."
+            )
+        for holder in HOLDERS:
+            holder.Generator = _STOCK
+        for name in _MODULES:
+            del sys.modules[f"outlines.{name}"]
+            delattr(outlines, name)
+
+
+def _installed() -> bool:
+    return all(holder.Generator is Generator for holder in HOLDERS) and all(
+        sys.modules.get(f"outlines.{name}") is module and getattr(outlines, name, None) is module
+        for name, module in _MODULES.items()
+    )
+
+
+def _check_version() -> None:
+    version = importlib.metadata.version("outlines")
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])
+    lowest, beyond = TESTED
+    if not lowest <= numbers < beyond or tuple(inspect.signature(_STOCK).parameters) != PARAMETERS:
+        raise UnsupportedError(
+            f"install() knows outlines {lowest[0]}.{lowest[1]} and later, below {beyond[0]}.{beyond[1]}, whose Generator takes "
+            f"{', '.join(PARAMETERS)}; outlines {version} is installed. Use outlines_phi.Generator and outlines_phi.generate, "
+            "which need no installation."
+        )
+
+
+def _adopting(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def of_any_model(model: Any, *arguments: Any, **keywords: Any) -> Any:
+        return function(adopt(model), *arguments, **keywords)
+
+    return of_any_model
+
+
+def _module(name: str, source: ModuleType, members: dict[str, Any]) -> ModuleType:
+    module = ModuleType(f"outlines.{name}", source.__doc__)
+    module.__spec__ = ModuleSpec(module.__name__, None)
+    vars(module).update(members, __all__=sorted(members))
+    return module
+
+
+_MODULES = {
+    "generate": _module("generate", generate, {name: _adopting(getattr(generate, name)) for name in generate.__all__}),
+    "samplers": _module("samplers", samplers, {name: getattr(samplers, name) for name in samplers.__all__}),
+}

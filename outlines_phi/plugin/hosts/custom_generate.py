@@ -1,0 +1,304 @@
+"""Draws for applications that call ``generate`` of transformers, or of stock Outlines, and keep doing so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from outlines.processors import OutlinesLogitsProcessor
+from torch import Tensor
+from transformers import GenerationConfig
+from transformers.utils.generic import ModelOutput
+
+from ...errors import EmptyLanguageError, UnsupportedError
+from ...guides.guide import Guide
+from ...guides.phrases.banned import BannedPhrases
+from ...guides.table import Table
+from ...phi.constraint import Constraint, all_of
+from ...phi.estimator import Phi
+from ...phi.estimators.lookahead import LookaheadPhi
+from ...phi.text_constraint import Predicate, TextConstraint
+from ...sampling.draws import Draws
+from ...sampling.ranking import Ranking
+from ...sampling.resolve import SamplerOptions
+from ...vocabulary.canonical import CanonicalTokenization
+from ...vocabulary.vocabulary import Vocabulary
+from ..bans import Ban, corrected_as, resolve_ban
+from ..drafts import Drafts
+from ..options import UNCHOSEN, CallOptions, Unset, proposing
+from ..progress import Told
+from ..search import check_closed, search_options
+from .borrowed import LOANS, Kept
+from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
+from .processor import TableLogitsProcessor
+
+
+@final
+@dataclass
+class PhiGenerateOutput(ModelOutput):
+    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their law.
+
+    Attributes
+    ----------
+    log_p, log_w
+        ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row, and its importance weight
+        ``log p(y) - log q(y)`` (for exact draws the constant estimate of ``log Phi``; ``None`` with ``do_sample=False``).
+    draws
+        The draws of each distinct prompt, in the order of their first rows: texts, guarantees, bounds and counts.
+        ``None`` with ``do_sample=False``.
+    """
+
+    sequences: Tensor | None = None
+    log_p: Tensor | None = None
+    log_w: Tensor | None = None
+    draws: tuple[Draws, ...] | None = None
+
+
+def custom_generate(
+    model: Any,
+    input_ids: Tensor,
+    logits_processor: Sequence[Any] = (),
+    stopping_criteria: Iterable[Any] = (),
+    generation_config: GenerationConfig | None = None,
+    *,
+    output_type: Any = None,
+    vocabulary: Any = None,
+    phi: str | Phi = UNCHOSEN,
+    seed: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    do_sample: bool | None = None,
+    num_beams: int | None = None,
+    num_return_sequences: int | None = None,
+    max_length: int | None = None,
+    tokenization: str | None = None,
+    constraint: Predicate | TextConstraint | None = None,
+    sampler: SamplerOptions | None = None,
+    banned_phrases: Ban | None = None,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
+    progress: Told = None,
+    **prepared: Any,
+) -> Tensor | PhiGenerateOutput:
+    """Generate under a correction, as ``hf_model.generate(..., custom_generate=outlines_phi.custom_generate)``.
+
+    What is to be written is either ``output_type`` (with ``vocabulary``) or the language of an Outlines logits processor
+    among ``logits_processor``, as it is in stock Outlines:
+    ``model(prompt, T, custom_generate=outlines_phi.custom_generate, phi="exact")``.
+
+    The keywords mean what they mean everywhere in this package, see :class:`outlines_phi.SamplingSettings`: the model's
+    ``generation_config`` gives temperature, repetition penalty and ``max_new_tokens``; its truncations apply only where
+    the call has them. Rows with equal prompts share one token tree. What is compiled and learned is kept while the
+    model lives. Every other keyword is refused, but for ``streamer`` and ``assistant_model``, which transformers keeps to itself.
+
+    Parameters
+    ----------
+    model, input_ids, logits_processor, stopping_criteria, generation_config, **prepared
+        From transformers, not from the caller.
+    output_type
+        What to write: an output type of Outlines, a guide, or a table.
+    vocabulary
+        The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on.
+    phi
+        ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
+    seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences
+        As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate.
+    tokenization
+        ``"any"`` or ``"canonical"``, as for every call with ``phi=``; needs the tokenizer itself as ``vocabulary``.
+    constraint
+        A function of a text or a :class:`outlines_phi.TextConstraint`, as for every call with ``phi=``.
+    sampler
+        ``SMC(...)`` or ``PIMH(...)``, as for every call.
+    banned_phrases
+        What must not be written, as for every call; needs ``vocabulary``, and with it no ``output_type``: free text is drawn with a
+        look-ahead then.
+    draft, draft_length
+        What proposes tokens, as for every call with ``phi=``; forced text is spelled as the tokenizer does where ``vocabulary`` is
+        one. ``assistant_model`` is for transformers' own loop.
+    progress
+        ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as for every call with ``phi=``.
+    max_length
+        Refused: it counts the prompt. Give ``max_new_tokens``.
+
+    Returns
+    -------
+    Tensor | PhiGenerateOutput
+        ``[B * num_return_sequences, prompt + generated]`` ids, each row ended by the end of sequence and filled up with
+        the padding id; with ``return_dict_in_generate=True``, those and their weights.
+
+    Raises
+    ------
+    UnsupportedError
+        Something that cannot be used under a correction, or nothing to condition on.
+    EmptyLanguageError, BudgetError, ModelError
+        As for every call with ``phi=``.
+    """
+    ban = resolve_ban(banned_phrases)
+    said = corrected_as(Unset.UNSET if phi is UNCHOSEN else phi, ban)
+    free = output_type is None and not any(map(_is_closed, logits_processor))
+    resolved = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
+    if resolved is None:
+        raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
+    config = GenerationConfig() if generation_config is None else generation_config
+    call = {
+        "seed": seed,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "do_sample": do_sample,
+        "num_beams": num_beams,
+        "num_return_sequences": num_return_sequences,
+        "tokenization": tokenization,
+        "constraint": constraint,
+        "sampler": sampler,
+        "draft": draft,
+        "draft_length": draft_length,
+        "progress": progress,
+        "max_new_tokens": config.max_new_tokens,
+        "max_length": length_of(max_length, config, model, input_ids.shape[1]),
+    }
+    keywords = said_beyond(config, model.generation_config) | {name: v for name, v in call.items() if v is not None}
+    sought = keywords.get("do_sample") is False
+    options, limits = (
+        search_options(resolved, keywords, config) if sought else (CallOptions.read(keywords, config, ban), {})
+    )
+    processor = language_of(logits_processor, config)
+    check_stops(stopping_criteria, config)
+    kept, table = _resources(model, config, vocabulary, output_type, processor, ban, resolved)
+    if sought:
+        check_closed(table, "do_sample=False")
+    language = _constraint(options, vocabulary, kept)
+    prompts = prompts_of(input_ids, **prepared)
+    pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
+    rows: list[tuple[Tensor, Any]]
+    if sought:
+        best = _best(kept, prompts, table, options, {**limits, "constraint": language})
+        rows = [(ids, member) for ids, prompt in zip(input_ids, prompts, strict=True) for member in best[prompt]]
+        output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
+    else:
+        copies = Counter(prompts)
+        weighted = bool(config.return_dict_in_generate)
+        many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
+        tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        draws = kept.draw(list(copies), table, resolved, many, language, tokenizer)
+        _check_complete(draws, options)
+        drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
+        rows = [
+            (ids, next(drawn[prompt])) for ids, prompt in zip(input_ids, prompts, strict=True) for _ in range(options.n)
+        ]
+        output = PhiGenerateOutput(
+            sequences=_joined(rows, pad),
+            log_p=_column(rows, "log_p"),
+            log_w=_column(rows, "log_w"),
+            draws=tuple(draws),
+        )
+    return output if config.return_dict_in_generate else _joined(rows, pad)
+
+
+def _best(
+    kept: Kept, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, limits: dict[str, Any]
+) -> dict[tuple[int, ...], Ranking]:
+    """Return the most probable members after each distinct prompt, ``options.n`` of each."""
+    distinct = list(dict.fromkeys(prompts))
+    rankings = kept.rank(distinct, table, replace(options, n=1), options.n, **limits)
+    for ranking in rankings:
+        if len(ranking) < options.n:
+            raise UnsupportedError(
+                f"num_return_sequences={options.n} was given with do_sample=False, and only {len(ranking)} members of the "
+                "language have any probability; ask for as many at most."
+            )
+    return dict(zip(distinct, rankings, strict=True))
+
+
+def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> Constraint | None:
+    texts = options.constraint and options.constraint.over(kept.lm.vocabulary)
+    if options.tokenization == "any":
+        return texts
+    if vocabulary is None or isinstance(vocabulary, Vocabulary):
+        raise UnsupportedError(
+            "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
+        )
+    return all_of(texts, CanonicalTokenization(vocabulary, kept.lm.vocabulary))
+
+
+def _resources(
+    model: Any,
+    config: GenerationConfig,
+    vocabulary: Any,
+    output_type: Any,
+    processor: Any,
+    ban: BannedPhrases | None,
+    phi: Phi,
+) -> tuple[Kept, Table]:
+    """Return what is kept for the model, and the table of what may be written."""
+    if output_type is not None and processor is not None:
+        raise UnsupportedError(
+            f"output_type= was given beside a {type(processor).__name__}, and both say what may be written; give one."
+        )
+    language = processor if output_type is None else output_type
+    if language is None and ban is None:
+        raise UnsupportedError(
+            "output_type=None was given: free text has nothing to correct. Give output_type= and vocabulary=tokenizer, "
+            "or leave custom_generate out."
+        )
+    kept = _kept(model, config, language, vocabulary)
+    watched = isinstance(phi, LookaheadPhi)
+    if ban is None and watched:
+        ban = getattr(processor, "ban", None)
+    return kept, kept.compiled.without(language, ban, watched=watched)
+
+
+def _is_closed(processor: Any) -> bool:
+    """Return whether a logits processor is for a format, not for free text without banned phrases."""
+    match processor:
+        case TableLogitsProcessor():
+            return not processor.table.guide.open
+    return isinstance(processor, OutlinesLogitsProcessor)
+
+
+def _kept(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> Kept:
+    if vocabulary is not None:
+        return LOANS.of(model, vocabulary)
+    match language:
+        case Table() | Guide():
+            return LOANS.of(model, language.vocabulary)
+        case TableLogitsProcessor():
+            return LOANS.of(model, language.table.vocabulary)
+        case OutlinesLogitsProcessor():
+            ends = config.eos_token_id
+            return LOANS.without_tokenizer(model, [ends] if isinstance(ends, int) else list(ends or ()))
+    given = "banned_phrases=" if language is None else "output_type="
+    raise UnsupportedError(
+        f"{given} was given without vocabulary=tokenizer, which knows what tokens write. (transformers does not "
+        "hand tokenizer= on to custom_generate.)"
+    )
+
+
+def _check_complete(draws: Iterable[Draws], options: CallOptions) -> None:
+    failures = sum(each.failures for each in draws)
+    if failures:
+        raise EmptyLanguageError(
+            f"{failures} {options.launched} met a step where {options.obstacle}; they "
+            f"are draws of weight 0, which sequences cannot tell. {options.remedy}, use phi='exact', or "
+            "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)."
+        )
+
+
+def _joined(rows: Sequence[tuple[Tensor, Any]], pad: int) -> Tensor:
+    """Return the rows of prompts and what was written after each, filled up on the right."""
+    longest = max(len(item.token_ids) for _, item in rows)
+    fill = [list(item.token_ids) + [pad] * (longest - len(item.token_ids)) for _, item in rows]
+    prompts = torch.stack([ids for ids, _ in rows])
+    return torch.cat([prompts, torch.tensor(fill, dtype=prompts.dtype, device=prompts.device)], dim=-1)
+
+
+def _column(rows: Sequence[tuple[Tensor, Any]], name: str) -> Tensor:
+    return torch.tensor([getattr(item, name) for _, item in rows], dtype=torch.float64)

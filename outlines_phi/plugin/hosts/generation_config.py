@@ -1,0 +1,211 @@
+"""What a correction makes of each field of transformers' ``GenerationConfig``: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from numbers import Real
+from typing import Any, NamedTuple
+
+from transformers import GenerationConfig
+
+from ...errors import UnsupportedError
+
+END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
+"""What to do in place of a stop."""
+
+BUDGET = "give max_new_tokens="
+
+
+class Role(Enum):
+    """What a field of the model's own configuration is under a correction."""
+
+    HOLDS = "a part of the law, unless the call says otherwise"
+    TRUNCATES = "truncation, which applies only where the call asks for it"
+    REFUSED = "it changes the law in a way that is not offered, so draws are refused until it is neutral"
+    LOOP = "it is about Hugging Face's own loop, and does not apply"
+
+
+class Field(NamedTuple):
+    """A row of the table.
+
+    Attributes
+    ----------
+    role
+        Of the field in the configuration.
+    neutral
+        The values that change nothing, which a call may always give; the last one is what messages name.
+    instead
+        What to do in place of giving it to a call.
+    """
+
+    role: Role
+    neutral: tuple[Any, ...] = (None,)
+    instead: str = ""
+
+
+NO_LAW = "it changes no law, so leave it out"
+SAMPLED = "draws are sampled, one by one, so leave it out"
+CUT = "give top_p= or min_p= to truncate"
+DRAFTED = "give draft= for tokens that are written ahead"
+RETURNED = "sample() of outlines_phi.Generator(model, T) returns what is known of draws"
+
+_PENALTY = (None, 1.0)
+_FLAG = (None, False)
+_LIST: tuple[Any, ...] = (None, [])
+
+FIELDS: dict[str, Field] = {
+    # the law
+    "temperature": Field(Role.HOLDS),
+    "repetition_penalty": Field(Role.HOLDS),
+    "eos_token_id": Field(Role.HOLDS, instead="set it in model.generation_config before the model is wrapped"),
+    # truncation
+    "top_k": Field(Role.TRUNCATES, (None, 0)),
+    "top_p": Field(Role.TRUNCATES, (None, 1.0)),
+    "min_p": Field(Role.TRUNCATES, (None, 0.0)),
+    "top_h": Field(Role.TRUNCATES, instead=CUT),
+    "typical_p": Field(Role.TRUNCATES, (None, 1.0), CUT),
+    "epsilon_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
+    "eta_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
+    # other laws
+    "no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
+    "encoder_no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
+    "encoder_repetition_penalty": Field(Role.REFUSED, _PENALTY),
+    "guidance_scale": Field(Role.REFUSED, _PENALTY),
+    "min_length": Field(Role.REFUSED, (None, 0), "write the least length into the format"),
+    "min_new_tokens": Field(Role.REFUSED, (None, 0), "write the least length into the format"),
+    "bad_words_ids": Field(Role.REFUSED, _LIST, "ban texts in all their spellings with banned_phrases=['...']"),
+    "force_words_ids": Field(Role.REFUSED, _LIST, "write the words into the format"),
+    "constraints": Field(Role.REFUSED, _LIST, "write them into the format, or give constraint="),
+    "sequence_bias": Field(Role.REFUSED, (None, {}, [])),
+    "suppress_tokens": Field(Role.REFUSED, _LIST),
+    "begin_suppress_tokens": Field(Role.REFUSED, _LIST),
+    "forced_bos_token_id": Field(Role.REFUSED),
+    "forced_eos_token_id": Field(Role.REFUSED),
+    "exponential_decay_length_penalty": Field(Role.REFUSED),
+    "watermarking_config": Field(Role.REFUSED),
+    "token_healing": Field(Role.REFUSED, _FLAG),
+    "dola_layers": Field(Role.REFUSED),
+    "stop_strings": Field(Role.REFUSED, ([], None), END),
+    "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
+    # how many, how long
+    "num_return_sequences": Field(Role.LOOP, (None, 1)),
+    "max_new_tokens": Field(Role.LOOP),
+    "max_length": Field(Role.LOOP, instead=f"{BUDGET}, which does not count the prompt"),
+    # search
+    "do_sample": Field(Role.LOOP),
+    "num_beams": Field(Role.LOOP, (None, 1), "beam search has no sampling law to correct, so leave it out"),
+    "num_beam_groups": Field(Role.LOOP, (None, 1), SAMPLED),
+    "diversity_penalty": Field(Role.LOOP, (None, 0.0), SAMPLED),
+    "length_penalty": Field(Role.LOOP, (None, 1.0), SAMPLED),
+    "early_stopping": Field(Role.LOOP, _FLAG, SAMPLED),
+    "penalty_alpha": Field(Role.LOOP, (None, 0.0), SAMPLED),
+    "low_memory": Field(Role.LOOP, _FLAG, SAMPLED),
+    # tokens written ahead; where one of these biases the loop's draws, it does not bias ours
+    "use_mtp": Field(Role.LOOP, _FLAG, DRAFTED),
+    "is_assistant": Field(Role.LOOP, _FLAG, DRAFTED),
+    "num_assistant_tokens": Field(Role.LOOP, instead=DRAFTED),
+    "num_assistant_tokens_schedule": Field(Role.LOOP, instead=DRAFTED),
+    "assistant_confidence_threshold": Field(Role.LOOP, instead=DRAFTED),
+    "assistant_early_exit": Field(Role.LOOP, instead=DRAFTED),
+    "assistant_lookbehind": Field(Role.LOOP, instead=DRAFTED),
+    "target_lookbehind": Field(Role.LOOP, instead=DRAFTED),
+    "assistant_ensemble_weight": Field(Role.LOOP, instead=DRAFTED),
+    "speculation_type": Field(Role.LOOP, instead=DRAFTED),
+    "prompt_lookup_num_tokens": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
+    "max_matching_ngram_size": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
+    # numbers that no law depends on: a constant in all logits; NaN in them is a ModelError here
+    "renormalize_logits": Field(Role.LOOP, _FLAG, NO_LAW),
+    "remove_invalid_values": Field(Role.LOOP, _FLAG, NO_LAW),
+    # ids that are not drawn
+    "pad_token_id": Field(Role.LOOP, instead=NO_LAW),
+    "bos_token_id": Field(Role.LOOP, instead=NO_LAW),
+    "decoder_start_token_id": Field(Role.LOOP, instead=NO_LAW),
+    # the loop's cache and compiler; draws have a cache of their own
+    "use_cache": Field(Role.LOOP, (None, True), NO_LAW),
+    "cache_implementation": Field(Role.LOOP, instead=NO_LAW),
+    "cache_config": Field(Role.LOOP, instead=NO_LAW),
+    "max_cache_len": Field(Role.LOOP, instead=NO_LAW),
+    "prefill_chunk_size": Field(Role.LOOP, instead=NO_LAW),
+    "compile_config": Field(Role.LOOP, instead=NO_LAW),
+    "disable_compile": Field(Role.LOOP, _FLAG, NO_LAW),
+    "continuous_batching_config": Field(Role.LOOP, instead=NO_LAW),
+    # what the loop returns beside ids
+    "output_attentions": Field(Role.LOOP, _FLAG, RETURNED),
+    "output_hidden_states": Field(Role.LOOP, _FLAG, RETURNED),
+    "output_scores": Field(Role.LOOP, _FLAG, RETURNED),
+    "output_logits": Field(Role.LOOP, _FLAG, RETURNED),
+    "return_dict_in_generate": Field(Role.LOOP, _FLAG, RETURNED),
+    "transformers_version": Field(Role.LOOP, instead=NO_LAW),
+}
+"""Every field that transformers 5.23 has; what each means there is in its documentation."""
+
+INSTALLED = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
+"""The fields that the installed transformers has. One that the table does not know is refused: it may change the law."""
+
+DEFAULTS: dict[str, Any] = {
+    **vars(GenerationConfig()),
+    **getattr(GenerationConfig, "_get_default_generation_params", dict)(),
+}
+"""What a field is where nobody says: transformers 5.23 fills them in at the call."""
+
+TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]
+"""The fields that truncate."""
+
+
+MEANT = {
+    name: field.instead or "it changes the law in a way that is not offered, so leave it out"
+    for name, field in FIELDS.items()
+    if field.instead or field.role is Role.REFUSED
+}
+"""What to do in place of giving a field to a call, where calls do not take it."""
+
+
+def said(keywords: Mapping[str, Any]) -> set[str]:
+    """Return the keywords of a call that say something: a field at a neutral value does not."""
+    return {name for name, value in keywords.items() if name not in _names() or value not in _row(name).neutral}
+
+
+def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
+    """Refuse a generation config that changes the law in a way that is not offered, unless ``keywords`` of the call undo it.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the field, the neutral value to give, and what is offered in its place.
+    """
+    for name in _names():
+        field, value = _row(name), getattr(config, name, None)
+        if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
+            offered = f" ({field.instead})" if field.instead else ""
+            raise UnsupportedError(
+                f"Give {name}={field.neutral[-1]!r} to the call to draw without it, or phi=None: {name}={value!r:.80} in the "
+                f"model's generation_config changes the model's law, which is not offered under phi={offered}."
+            )
+
+
+def _names() -> dict[str, None]:
+    return dict.fromkeys([*FIELDS, *INSTALLED])
+
+
+def _row(name: str) -> Field:
+    return FIELDS.get(name, Field(Role.REFUSED, (DEFAULTS.get(name), None)))
+
+
+def held(name: str, given: Any, config: GenerationConfig | None) -> Any:
+    """Return the temperature or repetition penalty of a call: what it gave, else that of the generation config, else 1.
+
+    Raises
+    ------
+    UnsupportedError
+        The generation config has one that is no positive number, by which nothing can be divided.
+    """
+    own = getattr(config, name, None)
+    if given is not None or own is None:
+        return 1.0 if given is None else given
+    if not isinstance(own, Real) or own <= 0:
+        raise UnsupportedError(
+            f"Give {name}=1.0 to the call (and do_sample=False for the most probable output): {name}={own!r} in the model's "
+            "generation_config defines no law to draw from."
+        )
+    return own

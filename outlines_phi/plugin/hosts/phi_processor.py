@@ -1,0 +1,359 @@
+"""A correction inside somebody else's loop."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from outlines.models.transformers import Transformers
+from torch import Tensor
+
+from ...errors import EmptyLanguageError, ModelError, UnsupportedError
+from ...guides.guide import DEAD, DONE
+from ...guides.phrases.banned import BannedPhrases
+from ...guides.table import Table
+from ...phi.estimator import Phi, StepPhi
+from ...vocabulary.vocabulary import Vocabulary
+from ..bans import Ban, corrected_as, resolve_ban
+from ..model import PhiTransformers
+from ..options import Unset, resolve_phi
+from ..types.tables import CompiledTypes
+from .borrowed import LOANS
+from .loop import check_budget, loop_settings
+from .prefixes import Prefix, Representatives, Step
+from .processor import TableLogitsProcessor
+
+AVAILABLE = frozenset({"guide", "logits"})
+"""What a logits processor has to offer to an estimator."""
+
+LIBRARIES = ("torch", "numpy")
+"""The libraries whose tensors are read."""
+
+MAX_STEP_BYTES = 64 * 2**20
+"""Bound on the memory of the steps that are kept for weights; the oldest are forgotten."""
+
+
+@final
+class PhiLogitsProcessor(TableLogitsProcessor):
+    """``q_h(v|y) = p(v|y) h(yv) / S(y)`` in a loop that the application keeps: Hugging Face's, Outlines', or its own.
+
+    The loop warps what a processor returns. With temperature ``T`` this one returns ``T (log p + log h)``, where ``p`` is
+    the law of the *tempered* logits and ``h`` is computed under it, so that what the loop divides by ``T`` is exact
+    (theory.md, section 1.7). Top-k is applied first: the loop's equal one then changes nothing (but for ties in
+    the k-th place, which none at all, ``top_k=0`` in the call, leaves alone). Repetition penalties and bans
+    come before custom processors in Hugging Face's loop, so they are a part of ``p``.
+
+    Draws of ``q_h`` are proposals, not draws of ``mu*``: take :meth:`log_w` along.
+
+    Parameters
+    ----------
+    model
+        Whose tokens they are: an Outlines model, a Hugging Face model (with ``tokenizer=``), a tokenizer, or a
+        :class:`outlines_phi.Vocabulary`.
+    output_type
+        What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
+        free text without banned phrases.
+    tokenizer
+        The tokenizer of a Hugging Face model.
+    phi
+        An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
+        Left out, ``"onestep"``; with banned phrases ``"local"``.
+    temperature, top_k, top_p, min_p
+        What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
+        ``top_k`` may cut (0 is none); the last two may only say that they do not.
+    max_new_tokens
+        The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
+    tensor_library_name
+        ``"torch"`` or ``"numpy"``, as for Outlines' processors.
+    banned_phrases
+        What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
+    constraint, sampler
+        Refused: predicates and particles need a sampler.
+
+    Raises
+    ------
+    UnsupportedError
+        An estimator or a level that needs the model, a truncation after the processor, or nothing to condition on.
+    EmptyLanguageError
+        Nothing can be written, or nothing within ``max_new_tokens``; says the least that would do.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        output_type: Any,
+        *,
+        tokenizer: Any = None,
+        phi: str | Phi | Unset = Unset.UNSET,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        max_new_tokens: int | None = None,
+        tensor_library_name: str = "torch",
+        banned_phrases: Ban | None = None,
+        constraint: Any = None,
+        sampler: Any = None,
+    ) -> None:
+        if constraint is not None:
+            raise UnsupportedError(
+                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
+                "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
+                "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
+            )
+        if sampler is not None:
+            raise UnsupportedError(
+                f"sampler={sampler!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
+                "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
+                "outlines_phi.Generator(model, T)(prompt, sampler=...)."
+            )
+        if tensor_library_name not in LIBRARIES:
+            raise UnsupportedError(
+                f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
+            )
+        self.ban = resolve_ban(banned_phrases)
+        said = corrected_as(phi, self.ban)
+        self.phi = _step_phi(("onestep" if self.ban is None else "local") if isinstance(said, Unset) else said)
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        hf_model = model.model if isinstance(model, Transformers) else model
+        self.budget = _budget(max_new_tokens)
+        self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
+        self.tensor_library_name = tensor_library_name
+        self._numpy = tensor_library_name == "numpy"
+        self._representatives = Representatives()
+        self._stepped: deque[tuple[Prefix, Step]] = deque()
+        self._step_bytes = 0
+        super().__init__(_table(model, tokenizer, output_type, self.ban), tensor_library_name)
+        check_budget(self.table, self.budget)
+        self.phi.check(self.table, self.settings)
+
+    @property
+    def host_options(self) -> dict[str, Any]:
+        """The keywords with which the loop samples from the law of this processor.
+
+        ``hf_model.generate(**inputs, logits_processor=[processor], **processor.host_options)``, or a call of
+        ``outlines.Generator(model, processor=processor)``. The top-k, if any, is applied by the processor alone.
+        """
+        temperature = float(self.settings.temperature)
+        neutral = {"top_k": 0, "top_p": 1.0, "min_p": None}
+        return {"do_sample": True, "temperature": temperature, **neutral, "max_new_tokens": self.budget}
+
+    def reset(self) -> None:
+        """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
+        super().reset()
+        self._stepped.clear()
+        self._step_bytes = 0
+
+    def process_logits(self, input_ids: Any, logits: Any) -> Any:
+        """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the budget.
+
+        Raises
+        ------
+        UnsupportedError, ModelError
+            As for plain masking.
+        EmptyLanguageError
+            Top-k, or what stands before this processor, leaves a row no allowed token: a draw of weight 0, which a
+            loop cannot record.
+        """
+        if not self._numpy:
+            return super().process_logits(input_ids, logits)
+        ids, scores = torch.from_numpy(np.array(input_ids, dtype=np.int64)), torch.from_numpy(np.array(logits))
+        return super().process_logits(ids, scores).numpy()
+
+    def log_w(self, sequences: Any = None) -> NDArray[np.float64]:
+        """Return ``log p(y) - log q(y)`` of each row of the last generation, in nats.
+
+        ``E[w] = Phi`` over sampled rows. A row that the loop cut short is a draw of weight 0, ``-inf``. The weights mean
+        nothing where the loop did not sample (``do_sample=False``, beams) or sampled from another law than
+        :attr:`host_options` says.
+
+        Parameters
+        ----------
+        sequences
+            What the loop returned: ``[B, prompt + generated]`` ids, filled up on the right. Left out, the rows of the last
+            call, in their order: for hosts that return texts.
+
+        Raises
+        ------
+        UnsupportedError
+            Rows that were not written by the last generation, or whose weights are no longer known.
+        """
+        if sequences is not None:
+            return np.array([self._log_w_of(row) for row in _rows(sequences)])
+        if not self._prefixes.last:
+            raise UnsupportedError(
+                "log_w() was asked for before any generation; run the loop with this processor first, then ask."
+            )
+        if not self._prefixes.in_order:
+            raise UnsupportedError(
+                "log_w() without sequences was asked for after a generation with beams or drafts, where the last call "
+                "does not tell which rows were kept; give what the loop returned: log_w(sequences)."
+            )
+        # The budget of the loop is that of the processor, so what it did not end before, it ended last.
+        return np.array([self._ended(prefix) for prefix in self._prefixes.last])
+
+    def _log_w_of(self, row: list[int]) -> float:
+        found = self._prefixes.find(row)
+        if found is None:
+            raise UnsupportedError(
+                "log_w(sequences) was given rows with another prompt than the last generation had; give what the loop "
+                "returned, prompts included, before the next generation begins."
+            )
+        return self._completed(*found)
+
+    def _ended(self, prefix: Prefix) -> float:
+        """Return the log weight of a row that ended with the token after ``prefix``."""
+        if self.table.guide.open and prefix.step is not None and prefix.length + 1 == self.budget:
+            return prefix.log_w + prefix.step.log_s  # whatever it was: h is 1 at an end
+        return self._completed(prefix, [self.table.vocabulary.eos_ids[0]])
+
+    def _completed(self, prefix: Prefix, rest: list[int]) -> float:
+        """Return the log weight of a row: a prefix that was visited, and at most one token that counts after it."""
+        log_w = prefix.log_w
+        if prefix.state != DONE:
+            if not rest:
+                return -math.inf
+            ended = self.table.advance(prefix.state, rest[0], self.budget - prefix.length) == DONE
+            if prefix.step is None or (len(rest) > 1 and not ended):
+                log_w = math.nan
+            elif not ended:
+                return -math.inf
+            else:
+                log_w += prefix.step.log_w(rest[0])
+        if math.isnan(log_w):
+            raise UnsupportedError(
+                "The weight of a row is not known: the loop went past a step without asking this processor, or the "
+                "step was too long ago. Give rows that the last generation returned."
+            )
+        return log_w
+
+    def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
+        if logits.max() == math.inf:
+            raise ModelError("The logits hold an infinity, so they give no law. Check the model's weights and dtype.")
+        left = [self.budget - prefix.length for prefix in prefixes]
+        # Beams also carry rows that are dead.
+        live = [i for i, prefix in enumerate(prefixes) if self._goes_on(prefix.state, left[i])]
+        if len(live) == len(prefixes):
+            return self._scores(prefixes, left, logits).to(logits.dtype)
+        out = torch.full_like(logits, -math.inf)
+        done = [i for i, prefix in enumerate(prefixes) if prefix.state == DONE]
+        out[done, self.table.vocabulary.eos_ids[0]] = 0.0  # they are called until the batch ends
+        if live:
+            out[live] = self._scores([prefixes[i] for i in live], [left[i] for i in live], logits[live]).to(out.dtype)
+        return out
+
+    def _goes_on(self, state: int, left: int) -> bool:
+        return state not in (DEAD, DONE) and left > 0 and self.table.guide.min_tokens(state) <= left
+
+    def _scores(self, prefixes: Sequence[Prefix], left: Sequence[int], logits: Tensor) -> Tensor:
+        """Return ``T (log p + log h)`` for rows that can go on, and keep what their weights need."""
+        log_p = self.settings.log_p(logits, self.table.vocabulary, ())
+        states = [prefix.state for prefix in prefixes]
+        scores = self.phi.add_log_h(log_p.clone(), self.table, states, left)
+        top = scores.max(-1, keepdim=True).values
+        log_s = ((scores - top).exp().sum(-1, dtype=torch.float64).log() + top[:, 0]).tolist()
+        for prefix, i in {prefix: i for i, prefix in enumerate(prefixes)}.items():  # rows may share one
+            if not log_s[i] > -math.inf:  # nan where no logit is finite, or none is allowed
+                raise EmptyLanguageError(
+                    f"After {prefix.length} generated tokens, {self.settings.truncation or 'what stands before'} leaves "
+                    "no allowed token any probability: a draw of weight 0, which this loop cannot record. Loosen it, "
+                    "or draw with outlines_phi.custom_generate or outlines_phi.Generator, which can."
+                )
+            self._remember(prefix, log_s[i], log_p[i], scores[i])
+        return scores if self.settings.temperature == 1.0 else self.settings.temperature * scores
+
+    def _remember(self, prefix: Prefix, log_s: float, log_p: Tensor, scores: Tensor) -> None:
+        """Keep ``log h`` by class: it is the same for all tokens of one."""
+        partition = self.table.partition(prefix.state)
+        log_h = self._representatives.log_h(partition, log_p, scores)
+        prefix.step = Step(log_s, log_h, partition.class_of)
+        self._stepped.append((prefix, prefix.step))
+        self._step_bytes += prefix.step.log_h.nbytes
+        while self._step_bytes > MAX_STEP_BYTES and len(self._stepped) > 1:
+            oldest, step = self._stepped.popleft()
+            self._step_bytes -= step.log_h.nbytes
+            if oldest.step is step:
+                oldest.step = None
+
+
+def _step_phi(phi: str | Phi | None) -> StepPhi:
+    resolved = resolve_phi(phi)
+    match resolved:
+        case StepPhi() if resolved.needs <= AVAILABLE:
+            return resolved
+        case None:
+            raise UnsupportedError("phi=None was given; phi='local' is plain masking, 'onestep' looks one step ahead.")
+    missing = ", ".join(sorted(resolved.needs - AVAILABLE))
+    raise UnsupportedError(
+        f"phi={resolved.name!r} needs the {missing}, and a logits processor has only ids and logits. Draw "
+        "with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
+        "phi=...) or outlines_phi.Generator(model, T, phi=...)."
+    )
+
+
+def _table(model: Any, tokenizer: Any, output_type: Any, ban: BannedPhrases | None) -> Table:
+    return compiled_for(model, tokenizer).without(output_type, ban)
+
+
+def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
+    """Return what compiles output types for the tokens of a model; kept with the model where one is given.
+
+    Parameters
+    ----------
+    model, tokenizer
+        As for :class:`PhiLogitsProcessor`.
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing whose tokens are known.
+    """
+    match model:
+        case PhiTransformers():
+            return model.compiled
+        case Transformers():
+            return LOANS.of(model.model, model.hf_tokenizer).compiled
+        case Vocabulary():
+            return CompiledTypes(model)
+    if hasattr(model, "generation_config"):
+        if tokenizer is None:
+            raise UnsupportedError(
+                f"A {type(model).__name__} was given without its tokenizer, which knows what tokens write; add "
+                "tokenizer=tokenizer."
+            )
+        return LOANS.of(model, tokenizer).compiled
+    if callable(getattr(model, "convert_ids_to_tokens", None)):
+        return CompiledTypes(Vocabulary.from_tokenizer(model))
+    raise UnsupportedError(
+        f"A {type(model).__name__} was given as model; expected an Outlines model made by outlines.from_transformers, a "
+        "Hugging Face model with tokenizer=, a tokenizer, or an outlines_phi.Vocabulary."
+    )
+
+
+def _rows(sequences: Any) -> list[list[int]]:
+    """Return the rows of token ids that a loop returned."""
+    try:
+        rows = torch.as_tensor(sequences)
+    except (TypeError, ValueError, RuntimeError):
+        rows = torch.empty(0)
+    if rows.ndim not in (1, 2) or not rows.numel() or rows.is_floating_point():
+        raise UnsupportedError(
+            f"log_w({sequences!r:.60}) was asked for; expected the token ids that the loop returned, [B, prompt + generated] "
+            "and filled up on the right. For texts, as a call of Outlines returns, ask for log_w() without sequences."
+        )
+    return (rows if rows.ndim == 2 else rows[None]).tolist()
+
+
+def _budget(max_new_tokens: int | None) -> int:
+    if max_new_tokens is None:
+        raise UnsupportedError(
+            "max_new_tokens was not given; a processor has to know the budget of the loop, so that it allows only what can be "
+            "completed within it and nothing is cut short. Give PhiLogitsProcessor(model, T, max_new_tokens=N), and the loop "
+            "the same (**processor.host_options has it)."
+        )
+    return max_new_tokens

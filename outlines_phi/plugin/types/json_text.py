@@ -1,0 +1,206 @@
+"""JSON values, and the regular expressions that they stand in: what an output type with a JSON schema lets be written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, final
+
+from outlines.types.dsl import (
+    Alternatives,
+    Choice,
+    JsonSchema,
+    KleenePlus,
+    KleeneStar,
+    Optional,
+    QuantifyBetween,
+    QuantifyExact,
+    QuantifyMaximum,
+    QuantifyMinimum,
+    Sequence,
+    Term,
+    to_regex,
+)
+
+from ...errors import GrammarError, UnsupportedError
+from ...guides.json_schema.guide import JSONGuide
+from ...guides.json_schema.machine.machine import Machine
+from ...guides.json_schema.reading.schema import Schema
+from ...guides.json_schema.reading.template import Template
+from ...guides.regex import compile_regex
+from ...vocabulary.vocabulary import Vocabulary
+from .python_schemas import PythonSchema, term_of
+
+
+class Written(NamedTuple):
+    """A JSON schema.
+
+    Attributes
+    ----------
+    schema
+        Its text.
+    whitespace_pattern
+        The white space between the tokens of its values; ``None`` is what writers of JSON put.
+    plain
+        Whether it is that of a Python type, whose integers have no fraction.
+    """
+
+    schema: str
+    whitespace_pattern: str | None
+    plain: bool
+
+
+class Joined(NamedTuple):
+    """Parts one after the other."""
+
+    parts: tuple[Part, ...]
+
+
+class OneOf(NamedTuple):
+    """Alternatives."""
+
+    parts: tuple[Part, ...]
+
+
+class Repeated(NamedTuple):
+    """A part some times in a row; ``None`` is no bound."""
+
+    part: Part
+    least: int
+    most: int | None
+
+
+Part: TypeAlias = str | Written | Joined | OneOf | Repeated
+"""A regular expression, or what holds JSON values."""
+
+
+@final
+@dataclass(frozen=True)
+class JSONText:
+    """Texts of JSON values and what they stand in.
+
+    Attributes
+    ----------
+    part
+        The whole.
+    """
+
+    part: Part
+
+    @classmethod
+    def of(cls, term: Term) -> JSONText:
+        """Return the texts of a term."""
+        return cls(_part(term))
+
+    @property
+    def whitespace_pattern(self) -> str | None:
+        """What may stand between the tokens of JSON; ``None`` for what writers of JSON put.
+
+        Raises
+        ------
+        UnsupportedError
+            It is not the same everywhere.
+        """
+        found = {one.whitespace_pattern for one in self._written}
+        if len(found) > 1:
+            raise UnsupportedError(
+                f"Give the JSON schemas of one output type the same whitespace_pattern. These have {sorted(map(str, found))}."
+            )
+        return found.pop()
+
+    @cached_property
+    def template(self) -> Template:
+        """The texts, the schemas read; errors as :meth:`Schema.read`."""
+        labels = {one: str(place) if place else "" for place, one in enumerate(dict.fromkeys(self._written))}
+        schemas = {one: Schema.read(_read(one.schema), label=label, plain=one.plain) for one, label in labels.items()}
+        return _template(self.part, schemas)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """What reads the texts."""
+        return Machine(self.template, blanks=self.whitespace_pattern)
+
+    def guide(self, vocabulary: Vocabulary) -> JSONGuide:
+        """Return what allows the texts, over the tokens of a vocabulary; warns of what the schemas say and is not asked."""
+        return JSONGuide.of_template(self.template, vocabulary, blanks=self.whitespace_pattern)
+
+    @property
+    def text(self) -> str:
+        """What to call it."""
+        return self.part.schema if isinstance(self.part, Written) else repr(self.part)
+
+    @property
+    def _written(self) -> Iterator[Written]:
+        return _leaves(self.part)
+
+
+def _read(schema: str) -> Any:
+    try:
+        return json.loads(schema, parse_float=Decimal)
+    except json.JSONDecodeError as error:
+        raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+
+
+def _part(term: Term) -> Part:
+    match term:
+        case JsonSchema():
+            return Written(term.schema, term.whitespace_pattern, isinstance(term, PythonSchema))
+        case Choice():
+            return _part(Alternatives([term_of(item) for item in term.items]))
+        case Sequence() | Alternatives():
+            parts = tuple(_part(one) for one in term.terms)
+            if any(not isinstance(part, str) for part in parts):
+                return Joined(parts) if isinstance(term, Sequence) else OneOf(parts)
+        case (
+            KleeneStar()
+            | KleenePlus()
+            | Optional()
+            | QuantifyExact()
+            | QuantifyMinimum()
+            | QuantifyMaximum()
+            | QuantifyBetween()
+        ):
+            part = _part(term.term)
+            if not isinstance(part, str):
+                return Repeated(part, *_counts(term))
+    return to_regex(term)
+
+
+def _counts(term: Any) -> tuple[int, int | None]:
+    match term:
+        case KleeneStar():
+            return 0, None
+        case KleenePlus():
+            return 1, None
+        case Optional():
+            return 0, 1
+        case QuantifyExact():
+            return term.count, term.count
+    return getattr(term, "min_count", 0), getattr(term, "max_count", None)
+
+
+def _leaves(part: Part) -> Iterator[Written]:
+    match part:
+        case Written():
+            yield part
+        case Joined() | OneOf():
+            for one in part.parts:
+                yield from _leaves(one)
+        case Repeated():
+            yield from _leaves(part.part)
+
+
+def _template(part: Part, schemas: Mapping[Written, Schema]) -> Template:
+    match part:
+        case Written():
+            return Template.of_value(schemas[part])
+        case Joined():
+            return Template.sequence(_template(one, schemas) for one in part.parts)
+        case OneOf():
+            return Template.one_of([_template(one, schemas) for one in part.parts])
+        case Repeated():
+            return _template(part.part, schemas).repeated(part.least, part.most)
+    return Template.of_bytes(compile_regex(part))

@@ -1,0 +1,371 @@
+"""The JSON schemas of pydantic's core schemas: the values that pydantic reads, of JSON that is written for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
+from pydantic_core import core_schema
+
+from ...errors import UnsupportedError
+from .pydantic_checks import (
+    ANNOTATIONS,
+    NO_JSON,
+    beside,
+    by_function,
+    checked,
+    in_json_schema,
+    is_self_spelled,
+    multiples,
+    narrowed,
+    plain,
+    read_back,
+    takes,
+)
+from .pydantic_kinds import FORMATS, REFUSED, TERM, named, refused, url
+from .pydantic_patterns import IN_ASCII, flags_of, in_ecma
+
+DIGITS = 28
+"""Of a ``Decimal``: the precision of Python's own context."""
+
+LARGEST = 1e300
+"""The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
+
+STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
+"""No white space at either end, where it would be taken off before lengths and patterns are looked at."""
+
+KEYS = {
+    "integer": "^(0|-?[1-9][0-9]{0,17})$",
+    "number": r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?$",
+    "boolean": "^(true|false)$",
+}
+"""The texts of keys that are no strings, by their type."""
+
+MODIFIERS = frozenset(
+    {"pydantic_js_updates", "pydantic_js_extra", "pydantic_js_functions", "pydantic_js_annotation_functions"}
+)
+"""Where a core schema has what its author says of the JSON schema."""
+
+UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-dict", "counter", "generator"})
+"""What pydantic makes of JSON that is no item of a set."""
+
+
+class PydanticSchema(GenerateJsonSchema):
+    """The schema of what is written for a type: all that it says, and what pydantic asks beyond the schema that it gives.
+
+    - Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them.
+    - A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
+    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII, and so are bytes that are counted.
+    - Strings that are stripped before they are looked at begin and end with no white space.
+    - A ``Decimal`` is written as a number, of the places that it may have; a fraction and a size in bytes as well.
+    - URLs, networks and Base64 are plain ones.
+    - Keys of a dict are of their type.
+    - Members of an ``Enum`` or a ``Literal`` are those that pydantic itself reads from JSON.
+    - What an author says of the schema of a type (``json_schema_extra``, ``WithJsonSchema``) is asked beside what the type says.
+
+    What a function checks that is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names. What pydantic asks
+    and no schema says has the keyword :data:`REFUSED`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._made: dict[int, tuple[Any, JsonSchemaValue]] = {}  # with the core schema, so that its identity is its own
+        self._cores: dict[str, Any] = {}
+
+    def build_schema_type_to_method(self) -> Any:
+        return {kind: partial(self._make, method) for kind, method in super().build_schema_type_to_method().items()}
+
+    def _make(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
+        """Return what a core schema says; and keep it, before its author changes it."""
+        found = method(schema)
+        self._made[id(schema)] = schema, deepcopy(found)
+        return found
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        if id(schema) in self._made and "ref" in schema:
+            return super().generate_inner(schema)
+        found = super().generate_inner(schema)
+        if schema["type"] == "function-plain" and named(schema["function"]["function"]) == TERM:
+            return {**found, **in_ecma(f"^(?:{found['pattern']})$", python=True)}
+        changed = bool(MODIFIERS & schema.get("metadata", {}).keys())
+        if not changed and "format" not in found:
+            return found
+        if id(schema) not in self._made:  # its author has not asked
+            self._schema_type_to_method[schema["type"]](schema)
+        made, target = self._made[id(schema)][1], found
+        if "ref" in schema and "$ref" in found:
+            target = self.get_schema_from_definitions(JsonRef(found["$ref"])) or found
+        said = in_json_schema(target)
+        said = narrowed(said, in_json_schema(made)) if changed else said
+        target.clear()
+        target.update(said)
+        return found
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return refused(NO_JSON, f"it is {error_info}")
+
+    def definitions_schema(self, schema: core_schema.DefinitionsSchema) -> JsonSchemaValue:
+        self._cores.update({each["ref"]: each for each in schema["definitions"]})
+        return super().definitions_schema(schema)
+
+    def _update_class_schema(self, json_schema: JsonSchemaValue, cls: type[Any], config: Any) -> None:
+        made = deepcopy(json_schema)
+        super()._update_class_schema(json_schema, cls, config)
+        if config.get("json_schema_extra") is not None:
+            said = narrowed(json_schema, made)
+            json_schema.clear()
+            json_schema.update(said)
+
+    # What holds values.
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        found, cls = _closed(super().model_schema(schema)), schema["cls"]
+        if schema.get("custom_init"):
+            found = checked(found, f"{cls.__qualname__}.__init__")
+        after = getattr(cls, schema.get("post_init") or "", None)
+        if after is not None and not after.__module__.startswith("pydantic."):
+            found = checked(found, after.__qualname__)
+        return found
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        found = _closed(super().dataclass_schema(schema))
+        return checked(found, schema["cls"].__post_init__.__qualname__) if schema.get("post_init") else found
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        return _closed(super().typed_dict_schema(schema))
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        inner = field["schema"]
+        if inner["type"] == "default" and inner.get("validate_default", self._config.validate_default):
+            return super().field_is_required(field, total) or not takes(inner["schema"], inner.get("default", ...))
+        return super().field_is_required(field, total)
+
+    def tuple_schema(self, schema: core_schema.TupleSchema) -> JsonSchemaValue:
+        if schema.get("variadic_item_index", -1) + 1 not in (0, len(schema["items_schema"])):
+            return refused(
+                "Give a list for a tuple with items behind those of any number", "no JSON schema says such items"
+            )
+        return super().tuple_schema(schema)
+
+    def set_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._set(schema, super().set_schema(schema))
+
+    def frozenset_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._set(schema, super().frozenset_schema(schema))
+
+    def _set(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        items = schema.get("items_schema", {"type": "any"})
+        if items["type"] == "any":
+            found["items"] = {"type": ["string", "number", "boolean", "null"]}
+        elif not self._is_hashable(items):
+            return refused("Give a list, or tuples and frozen models as the items", "items of a set must be hashable")
+        if schema.get("min_length", 0) > 1 and not is_self_spelled(items):
+            found = checked(found, "min_length")
+        return found
+
+    def _is_hashable(self, schema: Any, within: tuple[str, ...] = ()) -> bool:
+        match schema:
+            case {"type": "model" | "dataclass"}:
+                return schema["cls"].__hash__ is not None
+            case {"type": "definition-ref"} if (
+                schema["schema_ref"] in self._cores and schema["schema_ref"] not in within
+            ):
+                return self._is_hashable(self._cores[schema["schema_ref"]], (*within, schema["schema_ref"]))
+            case {"type": kind} if kind in UNHASHABLE:
+                return False
+        inner = [schema.get(key) for key in ("schema", "lax_schema", "json_schema")]
+        inner += [
+            one[0] if isinstance(one, tuple) else one for one in schema.get("choices", ()) if not isinstance(one, str)
+        ]
+        if schema["type"] == "tuple":
+            inner += schema["items_schema"]
+        return all(self._is_hashable(one, within) for one in inner if isinstance(one, dict))
+
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().dict_schema(schema))
+
+    def frozendict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().frozendict_schema(schema))
+
+    def ordered_dict_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().ordered_dict_schema(schema))
+
+    def counter_schema(self, schema: Any) -> JsonSchemaValue:
+        return self._dict(schema, super().counter_schema(schema))
+
+    def _dict(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        keys = schema.get("keys_schema", {"type": "any"})
+        names = self._names(keys) if keys["type"] != "any" else {}
+        if names not in ({}, {"type": "string"}):
+            found = {**found, "propertyNames": names}
+        if REFUSED in names:
+            return names
+        # Two texts may be one key.
+        alike = schema.get("min_length", 0) > 1 and keys["type"] != "any" and not is_self_spelled(keys)
+        return checked(found, "min_length") if alike or keys["type"] == "float" else found
+
+    def _names(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of the keys that are read as values of a type."""
+        keys = self.generate_inner(schema)
+        while "$ref" in keys and (definition := self.get_schema_from_definitions(JsonRef(keys["$ref"]))) is not None:
+            keys = definition
+        if schema["type"] == "enum" and schema.get("sub_type") == "int":
+            return {"enum": [str(value) for value in keys.get("enum", [keys.get("const")])]}
+        if schema["type"] == "nullable":
+            return self._names(schema["schema"])  # no key is None
+        if schema["type"] == "union":
+            return {"anyOf": [self._names(one[0] if isinstance(one, tuple) else one) for one in schema["choices"]]}
+        said = {keyword: value for keyword, value in keys.items() if keyword not in ANNOTATIONS}
+        if said.get("type") not in KEYS or "enum" in said or "const" in said:
+            return said
+        if len(said.get("allOf", ())) == 1:
+            del said["allOf"]  # bounds beyond the digits of keys
+        if len(said) > 1:
+            return refused(
+                "Give the keys of a dict strings under a pattern, or numbers without bounds", f"keys have {said!r:.200}"
+            )
+        return {"pattern": KEYS[said["type"]]}
+
+    def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
+        found = super().union_schema(schema)
+        if kept := [one for one in found.get("anyOf", ()) if REFUSED not in one]:
+            found["anyOf"] = kept
+        return found
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        found, discriminator = super().tagged_union_schema(schema), schema["discriminator"]
+        return checked(found, discriminator.__qualname__) if callable(discriminator) else found
+
+    def _get_alias_name(self, field: Any, name: str) -> str:
+        alias = field.get("validation_alias", name)
+        if isinstance(alias, list) and not any(isinstance(way, list) and len(way) == 1 for way in alias):
+            raise UnsupportedError(
+                f"Give the field {name!r} one name as its alias, or as one of its AliasChoices. Its AliasPath {alias!r} is no "
+                "part of a JSON schema."
+            )
+        return super()._get_alias_name(field, name)
+
+    # What functions check.
+
+    def function_before_schema(self, schema: Any) -> JsonSchemaValue:
+        return by_function(schema, super().function_before_schema(schema))
+
+    def function_after_schema(self, schema: Any) -> JsonSchemaValue:
+        return by_function(schema, super().function_after_schema(schema))
+
+    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
+        return by_function(schema, super().function_wrap_schema(schema))
+
+    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
+        given = schema.get("json_schema_input_schema")
+        return by_function(schema, {} if given is None else self.generate_inner(given))
+
+    def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:
+        found = super().chain_schema(schema)
+        return checked(found, "the steps of the type") if len(schema["steps"]) > 1 else found
+
+    # What is written as one value.
+
+    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
+        return read_back(schema, super().literal_schema(schema))
+
+    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
+        return read_back(schema, super().enum_schema(schema))
+
+    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
+        return refused("Give a Literal of the names of the classes", "no JSON stands for a class")
+
+    def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
+        found = super().str_schema(schema)
+        given, pattern = schema.get("pattern"), found.pop("pattern", None)
+        if flags := flags_of(given):
+            return refused(
+                "Write what the flags mean into the pattern, such as [aA]", f"the pattern {pattern!r} has {flags!r}"
+            )
+        if pattern is not None:
+            python = isinstance(given, re.Pattern) or self._config.regex_engine == "python-re"
+            found |= in_ecma(pattern, python=python)
+        narrower = [IN_ASCII] if schema.get("ascii_only") else []
+        stripped = schema.get("strip_whitespace", self._config.str_strip_whitespace)
+        if stripped and ("pattern" in found or "minLength" in found):
+            narrower.append(STRIPPED)
+        return beside(found, *narrower)
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        found, spelled = super().bytes_schema(schema), self._config.val_json_bytes
+        del found["format"]
+        if spelled != "utf8":
+            found |= FORMATS["base64url"] if spelled == "base64" else {"pattern": "^(?:[0-9a-f]{2})*$"}
+            counted = found.keys() & {"minLength", "maxLength"}
+            return checked({key: found[key] for key in found.keys() - counted}, "the length") if counted else found
+        return beside(found, IN_ASCII) if "maxLength" in found else found
+
+    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
+        found = super().float_schema(schema)
+        if schema.get("allow_inf_nan") is False:
+            found = beside(found, {"minimum": -LARGEST, "maximum": LARGEST})
+        return beside(found, multiples(found.pop("multipleOf"))) if "multipleOf" in found else found
+
+    def fraction_schema(self, schema: Any) -> JsonSchemaValue:
+        found: JsonSchemaValue = {"type": "number", "minimum": -LARGEST, "maximum": LARGEST}
+        bounds: JsonSchemaValue = {}
+        self.update_with_validations(bounds, schema, self.ValidationsMapping.numeric)
+        return beside(found, {keyword: float(bound) for keyword, bound in bounds.items()})
+
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        digits, places = schema.get("max_digits"), schema.get("decimal_places")
+        if digits is None:
+            digits, least = DIGITS, DIGITS
+        else:
+            least = digits - (places or 0)
+        bounds = {"exclusiveMinimum": -(10**least), "exclusiveMaximum": 10**least}
+        found: JsonSchemaValue = {"type": "number", "allOf": [bounds]}
+        if least == 0:  # 0 has a digit before the point
+            found["not"] = {"const": 0}
+        if places is not None or "max_digits" in schema:
+            found["allOf"].append({"multipleOf": 10 ** -(places or 0)})
+        self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
+        return {key: plain(value) for key, value in found.items()}
+
+    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().date_schema(schema))
+
+    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().time_schema(schema))
+
+    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
+        return _unbounded(schema, super().timedelta_schema(schema))
+
+    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
+        if schema.get("tz_constraint", "aware") != "aware":
+            return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
+        return _unbounded(schema, super().datetime_schema(schema))
+
+    def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:
+        return refused("Give the type within Json by itself", "no JSON schema says that a string holds JSON")
+
+    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:
+        return refused("Give two floats for a complex number", "no JSON schema says how a string holds one")
+
+    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
+        return url(schema)
+
+    def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:
+        return url(schema)
+
+
+def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
+    return {"additionalProperties": False, **schema} if "properties" in schema else schema
+
+
+def _unbounded(schema: Mapping[str, Any], found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of a type of which no JSON schema says the bounds, if it has none."""
+    if any(bound in schema for bound in ("le", "ge", "lt", "gt", "now_op")):
+        return refused(
+            f"Check the bounds of a {schema['type']} by constraint=, or in the application", "no JSON schema says them"
+        )
+    return found

@@ -1,0 +1,269 @@
+"""The compiled output types of a model: each is lifted to its vocabulary once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, final
+from weakref import WeakKeyDictionary
+
+from numpy.typing import NDArray
+from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
+from outlines.processors import OutlinesLogitsProcessor
+from outlines_core import Index
+
+from ...automata.automaton import ByteAutomaton
+from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
+from ...guides.engine import Stopped
+from ...guides.engines.engine import Engine, Source
+from ...guides.engines.guide import EngineGuide
+from ...guides.engines.names import ENGINES
+from ...guides.fsm import FSMGuide
+from ...guides.grammar.guide import CFGGuide
+from ...guides.grammar.notation.reader import read_grammar
+from ...guides.guide import Guide
+from ...guides.index import from_index, is_byte_level
+from ...guides.phrases.ban_language import banned, free_text
+from ...guides.phrases.banned import BannedPhrases
+from ...guides.phrases.banning import BanningGuide
+from ...guides.phrases.guide import PhraseGuide
+from ...guides.product import ProductGuide
+from ...guides.regex import compile_regex
+from ...guides.table import Table
+from ...numerics.cache import Cache
+from ...vocabulary.vocabulary import Vocabulary
+from ..hosts.processor import TableLogitsProcessor
+from .backends import OWN, engine_name, to_source
+from .json_text import JSONText
+from .output_types import GrammarText, Language, patterns, to_core_language, to_language
+
+KEPT = 32
+"""Patterns, tables, and tables without banned phrases, kept per model."""
+
+Kept = TypeVar("Kept")
+
+
+@final
+class CompiledTypes:
+    """What a model may be asked to write, compiled for its vocabulary and kept for later calls.
+
+    A pattern is determinised once. Its byte automaton is lifted once, whether it came from an output type or from the
+    logits processor of ``outlines.Generator(model, T)``: equal automata share a table, and with it the token trees. The
+    processor of a generator of another, stock model over the same tokenizer is read as it is, token by token.
+
+    What is banned beside a language is kept by both, and in free text by itself.
+
+    Threads that ask for the same language at once get the same table: one compiles it, the others wait.
+
+    Parameters
+    ----------
+    vocabulary
+        The model's.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._compiling = threading.RLock()
+        self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
+        self._by_language: Cache[Language, Table] = Cache(KEPT)
+        self._by_content: Cache[bytes, Table] = Cache(KEPT)
+        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
+        self._by_source: Cache[tuple[str, Source], Table] = Cache(KEPT)
+        self._engines: dict[str, Engine] = {}
+        # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
+        self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
+
+    def of(self, language: Any) -> Table:
+        """Return the table of an output type, of what a logits processor allows, of a guide, or a table itself."""
+        match language:
+            case None | OutlinesLogitsProcessor():
+                return self.of_processor(language)
+            case Guide():
+                return self.of(Table(language))
+            case Table():
+                return self._checked(language)
+        return self.of_type(language)
+
+    def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
+        """Return the table of what ``language`` allows, as :meth:`of` takes it, without banned phrases; ``None`` is free text then.
+
+        Parameters
+        ----------
+        language, ban
+            The two.
+        watched
+            Whether its guide has to tell how much of a text may become a phrase, for a look-ahead.
+
+        Raises
+        ------
+        UnsupportedError
+            As :meth:`of`; or the bytes of the tokens are not known.
+        EmptyLanguageError
+            The phrases leave nothing of the language.
+        """
+        if ban is None:
+            return self.of(language)
+        if not any(self._vocabulary.tokens):
+            raise UnsupportedError(
+                "banned_phrases= was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
+            )
+        with self._compiling:
+            table = None if language is None else self._readable(language)
+            # The level is no part of the language. A table is held by its key, so no other one can have its identity.
+            key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
+            found = self._by_ban.of(
+                key, lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban))
+            )
+            if not watched or table is None or isinstance(found.guide, BanningGuide):
+                return found
+            return self._by_ban.of(
+                (*key, watched), lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
+            )
+
+    def of_type(self, output_type: Any, backend: str | None = None) -> Table:
+        """Return the table of an output type; errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
+
+        A JSON schema that is compiled, and not at hand from an earlier call, gives one :class:`outlines_phi.SchemaWarning` if
+        the language does not honour it in full.
+
+        Parameters
+        ----------
+        output_type
+            What is allowed.
+        backend
+            What says so: an engine of another package, or guides of this one.
+        """
+        engine = engine_name(backend)
+        with self._compiling:
+            if engine is not None:
+                return self._of_engine(engine, to_source(output_type, engine), output_type)
+            language = self._language(output_type, backend)
+            return self._by_language.of(language, lambda: self._table(language, output_type))
+
+    def of_processor(self, processor: Any) -> Table:
+        """Return the table of what a logits processor allows.
+
+        Raises
+        ------
+        UnsupportedError
+            No processor (nothing to condition on), one whose language cannot be read, or one that was made for
+            another model.
+        """
+        match processor:
+            case TableLogitsProcessor():
+                return self._checked(processor.table)
+            case OutlinesCoreLogitsProcessor():
+                with self._compiling:
+                    if processor not in self._by_processor:
+                        self._by_processor[processor] = self._of_index(processor.index)
+                    return self._by_processor[processor]
+            case None:
+                raise UnsupportedError(
+                    "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
+                )
+        raise UnsupportedError(
+            f"phi= cannot read the language of a {type(processor).__name__}. Give the output type and the backend to "
+            "outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' (the default for regex and JSON), or "
+            "phi=None."
+        )
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._compiling:
+            self._languages.clear()
+            self._by_language.clear()
+            self._by_content.clear()
+            self._by_ban.clear()
+            self._by_source.clear()
+            self._by_processor.clear()
+
+    def _of_engine(self, name: str, source: Source, output_type: Any) -> Table:
+        if name not in self._engines:
+            if not any(self._vocabulary.tokens):
+                raise UnsupportedError(
+                    f"backend={name!r} was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
+                )
+            self._engines[name] = ENGINES[name](self._vocabulary)
+        return self._by_source.of(
+            (name, source), lambda: Table(EngineGuide(self._engines[name], source, self._vocabulary))
+        )
+
+    def _readable(self, language: Any) -> Table:
+        match language:
+            case TableLogitsProcessor() | OutlinesCoreLogitsProcessor():
+                return self.of(language)
+            case OutlinesLogitsProcessor():
+                raise UnsupportedError(
+                    f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Give the "
+                    "output type and the backend to outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' "
+                    "(the default for regex and JSON), or leave the phrases out (banned_phrases=None)."
+                )
+        return self.of(language)
+
+    def _table(self, language: Language, output_type: Any) -> Table:
+        match language:
+            case GrammarText():
+                return Table(CFGGuide.of(read_grammar(language.text), self._vocabulary))
+            case JSONText():
+                return Table(language.guide(self._vocabulary))
+        return self._lifted(_automaton(language, output_type))
+
+    def _language(self, output_type: Any, backend: str | None) -> Language:
+        if backend == OWN:
+            return to_core_language(output_type)
+        # Writing a pydantic model as a schema, and that as a pattern, takes longer than a draw. A model that is rebuilt
+        # has another core schema.
+        schema = getattr(output_type, "__pydantic_core_schema__", None) if isinstance(output_type, type) else None
+        if schema is None:
+            return to_language(output_type)
+        # The schema is kept beside its language, so that no other one can have its identity.
+        return self._languages.of((output_type, id(schema)), lambda: (schema, to_language(output_type)))[1]
+
+    def _checked(self, table: Table) -> Table:
+        if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
+            raise UnsupportedError(
+                "The generator was made for a model with another vocabulary; make one with this model."
+            )
+        return table
+
+    def _of_index(self, index: Index) -> Table:
+        if is_byte_level(index):
+            return self._lifted(from_index(index))
+        try:
+            guide = FSMGuide.from_index(index, self._vocabulary)
+        except VocabularyError as error:
+            raise UnsupportedError(
+                f"phi= was given with a generator of another model: {error}, outlines.Generator(model, T), or use "
+                "phi=None."
+            ) from error
+        key = _content(
+            (guide.start, len(guide)), guide.partition.class_of, guide.offsets, guide.classes, guide.successors
+        )
+        return self._kept(key, lambda: guide)
+
+    def _lifted(self, automaton: ByteAutomaton) -> Table:
+        shape = (automaton.start, automaton.targets.shape)
+        key = _content(shape, automaton.targets, automaton.byte_class, automaton.accepting)
+        return self._kept(key, lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
+
+    def _kept(self, key: bytes, guide: Callable[[], FSMGuide]) -> Table:
+        return self._by_content.of(key, lambda: Table(guide()))
+
+
+def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
+    try:
+        return compile_regex(pattern)
+    except (EmptyLanguageError, GrammarError, UnsupportedError) as error:
+        if not isinstance(error.__context__, Stopped):
+            # Outlines puts groups around what it is given. Who wrote a regular expression knows it without them.
+            for own in patterns(output_type):
+                compile_regex(own)
+        raise
+
+
+def _content(shape: tuple[Any, ...], *arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.digest()

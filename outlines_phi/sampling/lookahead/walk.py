@@ -1,0 +1,204 @@
+"""A walk that writes window by window."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import final
+
+import numpy as np
+
+from ...drafting.drafter import Site
+from ...guides.guide import DONE
+from ...numerics.inverse_cdf import draw
+from ...phi.estimators.lookahead import LookaheadPhi
+from ...phi.tree.tree import Node
+from ...phi.tree.window import Windows
+from ..trajectory import Trajectory
+from .cache import Stem
+from .window import Ground, Weighing, WindowAttempts
+
+
+@final
+@dataclass(eq=False)
+class Account:
+    """What a walk has come to, kept when the walk itself is gone.
+
+    Attributes
+    ----------
+    trajectory
+        The draw; what it holds is committed, and only ever grows.
+    attempts, committed
+        Attempts at windows, and windows, so far.
+    rejected
+        How many attempts each phrase has cost, by its place in the list.
+    exhausted
+        Whether the effort of a window ran out; the draw is given up then.
+    turns
+        How often the text has waited for the model.
+    """
+
+    trajectory: Trajectory
+    attempts: int = 0
+    committed: int = 0
+    rejected: Counter[int] = field(default_factory=Counter)
+    exhausted: bool = False
+    turns: int = 0
+
+
+@final
+class CommittingWalk:
+    """One draw of a look-ahead in the making: what is committed, and the window under way.
+
+    Parameters
+    ----------
+    windows
+        Makes the windows' trees.
+    phi
+        The options.
+    trajectory
+        The draw, which may have been begun.
+    stem
+        Its text.
+    prompt
+        The token ids before that.
+    aside
+        A random stream for all that the draw itself does not depend on.
+
+    Attributes
+    ----------
+    account
+        What the walk has come to.
+    limit
+        How many windows it may commit before it waits; no limit by default.
+    """
+
+    def __init__(
+        self,
+        windows: Windows,
+        phi: LookaheadPhi,
+        trajectory: Trajectory,
+        stem: Stem,
+        prompt: tuple[int, ...],
+        aside: np.random.Generator,
+    ) -> None:
+        self.account = Account(trajectory)
+        self.limit = math.inf
+        self._windows, self._phi, self._prompt, self._aside = windows, phi, prompt, aside
+        self._weighings: list[Weighing] = []
+        self._begin(stem, ())
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The draw."""
+        return self.account.trajectory
+
+    @property
+    def stem(self) -> Stem:
+        """The text that the window under way begins at."""
+        return self._ground.stem
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the walk waits for a law."""
+        return bool(self._weighings) or self._writing
+
+    @property
+    def _writing(self) -> bool:
+        account = self.account
+        return not (account.trajectory.finished or account.exhausted) and account.committed < self.limit
+
+    def held(self) -> Iterator[Stem]:
+        """Yield the texts that the walk may come back to."""
+        for weighing in self._weighings:
+            yield from weighing.ground.stem.walk()
+        yield from self._ground.stem.walk()
+
+    def advance(self) -> dict[Stem, Callable[[], Site]]:
+        """Go on as far as known laws lead, and commit the windows that end; return the texts whose laws are wanted next.
+
+        With each comes what tells where it stands.
+        """
+        waiting = []
+        for weighing in list(self._weighings):
+            if nodes := weighing.ground.grow(weighing):
+                waiting += [(weighing.ground, node) for node in nodes]
+            else:
+                self._weighings.remove(weighing)
+                self.trajectory.log_w += math.log(weighing.estimate)
+        while self._writing:
+            if nodes := self._ground.grow(self._window):
+                waiting += [(self._ground, node) for node in nodes]
+                self.account.turns += 1
+                break
+            self._settle()
+        return {ground.stem_of(node): partial(self._site, ground, node) for ground, node in waiting}
+
+    def _site(self, ground: Ground, node: Node) -> Site:
+        walk = self.trajectory
+        written = (*walk.tokens[: ground.written], *node.tokens())
+        return Site(walk.row, self._prompt, written, node.state, node.remaining)
+
+    def _begin(self, stem: Stem, queue: Sequence[int]) -> None:
+        """Begin a window at ``stem``; its first attempt has drawn ``queue`` already."""
+        walk = self.trajectory
+        self._ground = Ground(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
+        first = self._ground.plant(queue) if queue else None
+        self._window = WindowAttempts(
+            self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, aside=self._aside, first=first
+        )
+
+    def _settle(self) -> None:
+        """Take note of what the window has come to, now that its attempts have ended."""
+        self.account.attempts += self._window.read
+        for node in self._window.failures():
+            self._blame(node)
+        if self._window.satisfied:
+            self._commit(self._window.accepted[0])
+        elif self._window.impossible:
+            self.trajectory.log_w = -math.inf
+        else:
+            self.account.exhausted = True
+
+    def _commit(self, end: Node) -> None:
+        """Commit what is final of the accepted window, and begin the next one with the rest."""
+        self.account.committed += 1
+        ground, walk, path = self._ground, self.trajectory, end.path()
+        states = self._states([node.token for node in path])
+        lengths = self._windows.lengths([node.token for node in path])
+        pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
+        kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
+        if self._phi.weights:
+            self._weighings.append(Weighing(ground, self._aside))
+        last = path[kept - 1]
+        stem = ground.stem_of(last)
+        walk.node, walk.state, walk.log_p = stem.parent, states[kept - 1], walk.log_p + last.log_p
+        walk.tokens += [node.token for node in path[:kept]]
+        walk.remaining -= kept
+        if not walk.finished:
+            self._begin(stem, [node.token for node in path[kept:]])
+
+    def _states(self, tokens: Sequence[int]) -> list[int]:
+        """Return the guide state after each of ``tokens``, which a window's tree does not tell where it ends."""
+        state, states = self.trajectory.state, []
+        for i, token in enumerate(tokens):
+            state = self._windows.table.advance(state, token, self.trajectory.remaining - i)
+            states.append(state)
+        return states
+
+    def _blame(self, node: Node) -> None:
+        """Count an attempt that failed for the dead tokens after ``node`` for the phrase that the one which it drew completes.
+
+        An attempt fails where its next token would be a dead one, so that token is drawn, by ``p`` of those that are dead.
+        """
+        log_p, windows = self._ground.stem_of(node).log_p, self._windows
+        if log_p is None:
+            return
+        dead = np.exp(log_p, dtype=np.float64)
+        dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
+        if dead.any():
+            phrase = windows.phrase_at(node.state, draw(dead, self._aside))
+            self.account.rejected.update([] if phrase is None else [phrase])

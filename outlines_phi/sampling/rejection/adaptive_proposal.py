@@ -1,0 +1,185 @@
+"""The tree's adaptive proposal: weighted draws that learn from one another (theory.md, section 5.9)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import final
+
+import numpy as np
+
+from ...guides.guide import DEAD, DONE
+from ...lm.interruption import check_interruption
+from ...numerics.inverse_cdf import draw
+from ...phi.tree.state_averages import BackedUpValues
+from ...phi.tree.tree import BoundsTree, Node
+
+MASK, STATE, TREE = 0, 1, 2
+SHARES = (0.1, 0.4, 0.5)
+"""Shares of the trajectories that follow the mask, the usual values of guide states, and the values of prefixes.
+
+No weight exceeds that of masking by more than ten times, nor that of values by state by more than two and a half: what was found of
+some prefixes says little of all others, where each context has a Phi of its own.
+"""
+
+ROUND = 16
+"""Trajectories of the first round, where there are several."""
+
+
+def doubling(total: int) -> list[int]:
+    """Return the sizes of the rounds of ``total`` trajectories, between which the proposal learns: each as large as all before."""
+    rounds: list[int] = []
+    while (done := sum(rounds)) < total:
+        rounds.append(min(max(ROUND, done), total - done))
+    return rounds
+
+
+@final
+class Trajectory:
+    """One draw in the making, with its log probability under all parts of the proposal.
+
+    Attributes
+    ----------
+    node
+        Where it stands; ``None`` once it has found no allowed token.
+    part
+        Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
+    log_q
+        ``[3]``: ``log q(y)`` under each part.
+    turns
+        How often it has waited for the model.
+    """
+
+    __slots__ = ("log_q", "node", "part", "rng", "turns")
+
+    def __init__(self, root: Node, rng: np.random.Generator) -> None:
+        self.node: Node | None = root
+        self.rng, self.part = rng, draw(np.array(SHARES), rng)
+        self.log_q = [0.0] * len(SHARES)
+        self.turns = 0
+
+    @property
+    def log_w(self) -> float:
+        """``log p(y) - log sum_k SHARES[k] q_k(y)``; ``-inf`` where it failed."""
+        if self.node is None:
+            return -math.inf
+        return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + np.array(self.log_q)))
+
+
+@final
+class AdaptiveTrajectories:
+    """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`. They come in rounds.
+
+    The values stand still during a round, so every trajectory's weight is that of the proposal it was drawn from:
+    ``E[w f | the rounds before] = Phi mu*(f)``, whatever it learns for the next round. How many there are is fixed beforehand.
+
+    Parameters
+    ----------
+    tree
+        The bounds; every trajectory expands its path.
+    rounds
+        How many there are in each round.
+    stream
+        The random stream of each trajectory, by its number.
+    max_bytes
+        Memory that the tree may take, give or take one round.
+    others
+        Where other walks on the tree stand: a new round forgets nothing on the way there.
+    """
+
+    def __init__(
+        self,
+        tree: BoundsTree,
+        rounds: Sequence[int],
+        stream: Callable[[int], np.random.Generator],
+        *,
+        max_bytes: int,
+        others: Callable[[], Iterable[Node]] = tuple,
+    ) -> None:
+        self.tree = tree
+        self._rounds, self._stream, self._max_bytes, self._others = list(rounds), stream, max_bytes, others
+        self._values = BackedUpValues(tree)
+        self._walking: list[Trajectory] = []
+        self.trajectories: list[Trajectory] = []
+
+    @property
+    def finished(self) -> int:
+        """How many trajectories have ended."""
+        return len(self.trajectories) - len(self._walking)
+
+    @property
+    def total(self) -> int:
+        """How many there will be."""
+        return len(self.trajectories) + sum(self._rounds)
+
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that trajectories wait for."""
+        return [trajectory.node for trajectory in self._walking if trajectory.node is not None]
+
+    def advance(self) -> list[Node]:
+        """Take every trajectory as far as it goes without the model and return the nodes they wait for, none at the end."""
+        while True:
+            self._walking = [trajectory for trajectory in self._walking if not self._walk(trajectory)]
+            if self._walking:
+                self.tree.drop_laws(self._max_bytes)
+                return self.waiting
+            if not self._rounds:
+                return []
+            self._begin_round(self._rounds.pop(0))
+
+    def _begin_round(self, size: int) -> None:
+        self.tree.evict(self._max_bytes, pinned=self._others())
+        self._values.refresh()
+        first = len(self.trajectories)
+        self._walking = [Trajectory(self.tree.root, self._stream(first + i)) for i in range(size)]
+        self.trajectories += self._walking
+
+    def _walk(self, trajectory: Trajectory) -> bool:
+        """Walk until the end, or until a node whose law is not known; return whether it was the end."""
+        check_interruption()
+        while trajectory.node is not None and trajectory.node.state != DONE:
+            self.tree.visit(trajectory.node)
+            if trajectory.node.law is None:
+                trajectory.turns += 1
+                return False
+            self._step(trajectory, trajectory.node)
+        return True
+
+    def _step(self, trajectory: Trajectory, node: Node) -> None:
+        """Draw the next token and keep account of all parts of the proposal."""
+        assert node.law is not None
+        children = list(node.children.values())
+        p = np.array([child.p for child in children])
+        v = np.array([self._values.of(node, child) for child in children])
+        free, beyond, usual = self._values.free(node), self._values.beyond(node), self._values.usual(node)
+        # A child that was ruled out keeps the place of its target for the mask, and has no value.
+        by_state = np.array(
+            [usual[free.states.searchsorted(child.state)] if child.state != DEAD else 0.0 for child in children]
+        )
+        shares = np.stack(
+            [
+                np.concatenate([p, free.mass]),
+                np.concatenate([p * by_state, free.mass * usual]),
+                np.concatenate([p * v, free.hope * beyond]),
+            ]
+        )
+        if not shares[trajectory.part].any():
+            trajectory.node = None
+            return
+        choice = draw(shares[trajectory.part], trajectory.rng)
+        if choice < len(children):
+            child = children[choice]
+            values = (1.0, by_state[choice], v[choice])
+        else:
+            place = choice - len(children)
+            tokens = np.flatnonzero(free.places == place)
+            weights = node.law.free * node.law.h if trajectory.part == TREE else node.law.free
+            token = int(node.law.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
+            child = self.tree.child(node, token, node.law.target(token))
+            values = (1.0, usual[place], child.h * beyond[place])
+        log_p = child.log_p - node.log_p
+        for part, (value, total) in enumerate(zip(values, shares.sum(1).tolist(), strict=True)):
+            found = value > 0 and total > 0
+            trajectory.log_q[part] += log_p + math.log(value) - math.log(total) if found else -math.inf
+        trajectory.node = child if child.state != DEAD else None

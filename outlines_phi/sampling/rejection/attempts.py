@@ -1,0 +1,195 @@
+"""Walks over a token tree: launched in order, read in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import final
+
+import numpy as np
+
+from ...lm.interruption import check_interruption
+from ...lm.watch import current
+from ...phi.estimators.exact import Effort
+from ...phi.tree.tree import BoundsTree, Node
+
+LEAST_HOPE = 1 / 4
+"""A single draw is tried by at most the inverse of this many attempts at once, however many have failed."""
+
+
+@final
+class Attempt:
+    """One walk from the root.
+
+    Attributes
+    ----------
+    number
+        Its place in the launch order.
+    node
+        Where it stands.
+    bound
+        The upper bound that ``node`` had when the walk chose it.
+    turns
+        How often it has waited for the model.
+    """
+
+    __slots__ = ("bound", "node", "number", "rng", "turns")
+
+    def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
+        self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
+        self.turns = 0
+
+
+class Attempts(ABC):
+    """The walks of one prompt: launched in order, read in order, sharing and growing one tree.
+
+    How a walk goes down, and when it fails, is the subclass's. Walks that finish are read strictly in launch order, so one that
+    is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
+    is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
+
+    Parameters
+    ----------
+    tree
+        The bounds, which may know anything from earlier calls.
+    wanted
+        Draws to make.
+    stream
+        The random stream of each attempt, by its number.
+    width
+        Attempts in flight at most.
+    effort
+        When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
+    max_bytes
+        Memory that the tree may take, give or take one call.
+
+    Attributes
+    ----------
+    read, accepted
+        Walks read so far, and the members that they found.
+    turns
+        How often the walks that found these have waited for the model, all together.
+    longest
+        The fewest tokens of a text that begins as the longest walk so far.
+    stopped
+        Whether nothing is launched any more, see :meth:`stop`.
+    others
+        Where other walks on the tree stand: nothing on the way there is forgotten.
+    """
+
+    def __init__(
+        self,
+        tree: BoundsTree,
+        wanted: int,
+        stream: Callable[[int], np.random.Generator],
+        *,
+        width: int,
+        effort: Effort,
+        max_bytes: int,
+    ) -> None:
+        self.tree, self._wanted, self._stream = tree, wanted, stream
+        self._width, self._effort, self._max_bytes = width, effort, max_bytes
+        self._watch = current()
+        self._spent_before = tree.expansions
+        self._launched = 0
+        self._waiting: list[Attempt] = []
+        self._finished: dict[int, Node | None] = {}
+        self._turns: dict[int, int] = {}
+        self._successes = 0
+        self.read = self.turns = 0
+        self.accepted: list[Node] = []
+        self.longest = tree.fewest_tokens(tree.root)
+        self.stopped = False
+        self.others: Callable[[], Iterable[Node]] = tuple
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether all wanted draws have been read."""
+        return len(self.accepted) >= self._wanted
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the tree knows by now that nothing in the language has any probability."""
+        return self.tree.root.upper <= 0
+
+    @property
+    def waiting(self) -> list[Node]:
+        """The nodes that walks wait for."""
+        return [attempt.node for attempt in self._waiting]
+
+    def stop(self) -> None:
+        """Launch nothing any more; what was launched is finished. Others walk on the tree from now on, and see to its memory."""
+        self.stopped = True
+
+    def advance(self) -> list[Node]:
+        """Launch walks, take every walk as far as it goes without the model, and return the nodes they wait for.
+
+        Empty when the draws are complete, when nothing is possible, or when the effort is spent.
+        """
+        moving, self._waiting = self._waiting, []
+        while True:
+            while self._may_launch(len(self._waiting) + len(moving)):
+                moving.append(Attempt(self._launched, self.tree.root, self._stream(self._launched)))
+                self._launched += 1
+            if not moving:
+                break
+            check_interruption()  # where the tree knows everything, all draws are made here
+            for attempt in moving:
+                self._walk(attempt)
+            moving = []
+            self._read_in_order()
+        if self.satisfied:
+            self._waiting = []
+        if not self.stopped:
+            self._evict()
+        return self.waiting
+
+    def _may_launch(self, in_flight: int) -> bool:
+        """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
+        if self.stopped or self.satisfied or self.impossible or in_flight >= self._width:
+            return False
+        if (
+            self._launched >= self._effort.attempts * self._wanted
+            or self._spent(in_flight) >= self._effort.tokens * self._wanted
+            or self._watch.over
+        ):
+            return False
+        missing = self._wanted - self._successes
+        return missing > 0 and in_flight * self._success_rate() < missing
+
+    def _spent(self, in_flight: int) -> int:
+        """Return the model tokens of this call: those spent, and the least that the attempts in flight will come to."""
+        committed = in_flight * self.tree.table.guide.min_tokens(self.tree.root.state)
+        return self.tree.expansions - self._spent_before + committed
+
+    def _success_rate(self) -> float:
+        """Return how many attempts in one may succeed: a guess, that decides only how many to launch."""
+        root = self.tree.root
+        lately = self._successes / max(1, len(self._finished) + self.read)
+        return max(LEAST_HOPE, lately, root.lower / root.upper)
+
+    @abstractmethod
+    def _walk(self, attempt: Attempt) -> None:
+        """Walk until a node whose law is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
+
+    @abstractmethod
+    def _evict(self) -> None:
+        """Bring the tree's memory under its bound, without changing the law of the walks under way."""
+
+    def _wait(self, attempt: Attempt) -> None:
+        attempt.turns += 1
+        self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
+        self._waiting.append(attempt)
+
+    def _finish(self, attempt: Attempt, *, success: bool) -> None:
+        self._finished[attempt.number] = attempt.node if success else None
+        if success:
+            self._turns[attempt.number] = attempt.turns
+        self._successes += success
+
+    def _read_in_order(self) -> None:
+        while self.read in self._finished and not self.satisfied:
+            node, turns = self._finished.pop(self.read), self._turns.pop(self.read, 0)
+            self.read += 1
+            if node is not None:
+                self.accepted.append(node)
+                self.turns += turns

@@ -1,0 +1,209 @@
+"""Certificates: enumeration, and residual attempts on what it leaves undecided (theory.md, section 5.8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeAlias, TypeVar, final
+
+import numpy as np
+
+from ...lm.watch import current
+from ...numerics.streams import Stream
+from ...phi.tree.enumerate import BestFirst
+from ...phi.tree.evaluator import Evaluator
+from ...phi.tree.evidence import Evidence, Wave
+from ...phi.tree.frontier import grow
+from ...phi.tree.tree import BoundsTree, Node
+from .certificate import Certificate
+from .residual import ResidualAttempts
+
+RESERVE = 1 / 4
+"""The last part of the model tokens is for residual attempts alone."""
+
+NumberedStreams: TypeAlias = Callable[[int], np.random.Generator]
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[list[Node], None, T]
+"""Yields the nodes to expand, one call after the other."""
+
+
+@final
+class Certification:
+    """Grows one tree until it certifies a total variation to ``mu*``, for certain or at a confidence.
+
+    *For certain*: enumerated until ``U - Lo <= eps Lo``, the tree gives draws within ``(U - Lo) / U`` of ``mu*``. *At a
+    confidence*: the members that the tree holds whole have the probability ``Lo`` together; drawn in proportion to ``p``, the law
+    ``mu_Lo``, they are at a total variation of ``1 - Lo / Phi`` to ``mu*``. Residual attempts give an upper limit ``phi`` of Phi
+    (:class:`Evidence`), so ``1 - Lo / phi`` is certified, which with ``R = U - Lo`` and ``theta = (phi - Lo) / R`` is
+    ``R theta / (Lo + R theta)``. ``Lo`` is that of the end: what is found after the limit was known makes the certificate better.
+
+    *How the tokens are divided.* If none of what is undecided is valid, about ``log(2 / (1 - confidence)) R / (eps Lo)`` attempts
+    suffice, and enumeration makes ``R / Lo`` smaller. Attempts begin as soon as the number that would suffice, if all of them
+    fail, brings their cost to no more than that of enumeration so far. Where some succeed, that number grows, and enumeration
+    goes on until attempts are worth it again. The last quarter of the tokens is for attempts alone, so that a call that gives up
+    can say what is certified. An attempt is taken to cost what those before it did, the first ones as much as the shortest text.
+    A wave has at most as many attempts as there were before it (or as may be in flight), and is always finished.
+
+    *Looking many times.* None of this costs confidence: a wave is launched at bounds that stand still for it, and the evidence
+    bounds the probability of being wrong at any time. A confidence of 1 makes no attempts.
+
+    Parameters
+    ----------
+    tree
+        The tree, in any state.
+    tolerance, confidence
+        What is to be certified; ``tolerance`` is ``eps``.
+    stream
+        The random stream of each attempt, by its number.
+    max_tokens, max_attempts
+        Model tokens to spend here, and residual attempts to launch, at most; checked before a call or a wave begins, as is the
+        time of the call that is watched.
+    width
+        Attempts in flight at once.
+    max_bytes
+        Memory that the tree may take, give or take one call.
+    """
+
+    def __init__(
+        self,
+        tree: BoundsTree,
+        tolerance: float,
+        confidence: float,
+        stream: NumberedStreams,
+        *,
+        max_tokens: int,
+        max_attempts: int,
+        width: int,
+        max_bytes: int = 2**40,
+    ) -> None:
+        self.tree, self.tolerance, self.confidence = tree, tolerance, confidence
+        self.evidence = Evidence()
+        self._stream, self._width, self._max_bytes = stream, width, max_bytes
+        self._max_tokens, self._max_attempts = max_tokens, max_attempts
+        self._before, self._watch = tree.expansions, current()
+        self._attempts_cost = 0
+        self._steps = self._run()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the bounds alone certify the tolerance."""
+        root = self.tree.root
+        return root.expanded and root.gap <= self.tolerance * root.lower
+
+    @property
+    def reached(self) -> bool:
+        """Whether the tolerance is certified, for certain or at the confidence."""
+        return self.certain or self.evidence.rules_out(self._goal, 1 - self.confidence)
+
+    @property
+    def certificate(self) -> Certificate:
+        """What is certified by now, reached or not."""
+        root = self.tree.root
+        if self.certain or not self.evidence.attempts:
+            # Walks by the upper bounds, or by the lower ones.
+            return Certificate(total_variation=root.gap / root.upper if root.upper > 0 else 0.0)
+        return Certificate(total_variation=1 - root.lower / self._limit, confidence=self.confidence)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Bounds of Phi: those of the certificate where it holds at a confidence, else the tree's, which are certain."""
+        return (self.tree.root.lower, self._limit) if self.reached and not self.certain else self.tree.bounds
+
+    @property
+    def _limit(self) -> float:
+        root = self.tree.root
+        return max(root.lower, min(root.upper, self.evidence.limit(1 - self.confidence)))
+
+    def advance(self) -> list[Node]:
+        """Return the nodes to expand next; none when the tolerance is certified or the effort is spent."""
+        return next(self._steps, [])
+
+    def _run(self) -> Steps[None]:
+        while not self.reached and self._left > 0:
+            if count := self._worthwhile():
+                yield from self._attempt(count)
+            elif not (yield from self._enumerate()):
+                # Nothing more fits the memory or the share of the tokens.
+                if not (count := self._affordable()):
+                    return
+                yield from self._attempt(count)
+
+    def _enumerate(self) -> Steps[bool]:
+        """Enumerate until attempts are worth it; return whether anything was expanded."""
+        share = self._left - (RESERVE * self._max_tokens if self.confidence < 1 else 0)
+        if share <= 0 and self.tree.root.expanded:
+            return False
+        enumeration = BestFirst(self.tree, self.tolerance, math.ceil(share), self._max_bytes)
+        any_ = False
+        while not (any_ and (self.reached or self._worthwhile())) and (nodes := enumeration.advance()):
+            any_ = True
+            yield nodes
+        return any_
+
+    def _attempt(self, count: int) -> Steps[None]:
+        """Launch a wave of residual attempts at the bounds of now."""
+        root, first, begun = self.tree.root, self.evidence.attempts, self.tree.expansions
+        lower, gap = root.lower, root.gap
+        walks = ResidualAttempts(self.tree, list(map(self._stream, range(first, first + count))), width=self._width)
+        while nodes := walks.advance():
+            self.tree.drop_laws(self._max_bytes)
+            yield nodes
+        self._attempts_cost += self.tree.expansions - begun
+        self.evidence.add(Wave(lower, gap, count, walks.successes))
+
+    def _worthwhile(self) -> int:
+        """Return how many attempts to launch now rather than to enumerate; 0 where they would cost more than that has so far."""
+        root, affordable = self.tree.root, self._affordable()
+        if not affordable or root.lower <= 0:
+            return 0
+        missing = self.evidence.missing(self._goal, 1 - self.confidence, root.lower, root.gap)
+        cost = self._attempts_cost + missing * self._cost
+        enumerated = self.tree.expansions - self._attempts_cost
+        if cost > enumerated or missing * self._cost > self._left:
+            return 0
+        return min(affordable, int(missing))
+
+    def _affordable(self) -> int:
+        """Return how many attempts the effort has left, no more than were made already or are in flight at once."""
+        if self.confidence == 1 or not self.tree.root.expanded or self._left <= 0:
+            return 0
+        wave = max(self._width, self.evidence.attempts)
+        return min(wave, max(1, int(self._left / self._cost)), self._max_attempts - self.evidence.attempts)
+
+    @property
+    def _goal(self) -> float:
+        """The value that Phi must be under."""
+        return self.tree.root.lower / (1 - self.tolerance)
+
+    @property
+    def _left(self) -> int:
+        return 0 if self._watch.over else self._max_tokens - (self.tree.expansions - self._before)
+
+    @property
+    def _cost(self) -> float:
+        """Model tokens of an attempt, about."""
+        if not self.evidence.attempts:
+            return float(max(1, self.tree.table.guide.min_tokens(self.tree.root.state)))  # free text may end at once
+        return max(self._attempts_cost, 1) / self.evidence.attempts
+
+
+def certify(
+    trees: Sequence[BoundsTree],
+    evaluator: Evaluator,
+    tolerance: float,
+    confidence: float,
+    stream: Callable[[int, int], np.random.Generator],
+    **limits: int,
+) -> list[Certification]:
+    """Run a :class:`Certification` on every tree, in shared model calls; ``limits`` as it takes them.
+
+    ``stream(row, number)`` is the random stream of an attempt; their numbers begin at ``Stream.CONFIDENCE``.
+    """
+
+    def streams(row: int) -> NumberedStreams:
+        return lambda number: stream(row, Stream.CONFIDENCE + number)
+
+    rows = [Certification(tree, tolerance, confidence, streams(row), **limits) for row, tree in enumerate(trees)]
+    grow(rows, evaluator)
+    return rows

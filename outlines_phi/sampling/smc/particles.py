@@ -1,0 +1,188 @@
+"""One run of sequential Monte Carlo in the making: its particles, and when they are resampled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...numerics.weights import effective_size, log_mean, scaled
+from ..stepper import Trajectory
+from .resampling import Ancestors
+
+
+class Timing(ABC):
+    """When the particles of one run are resampled."""
+
+    @abstractmethod
+    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return those of the unfinished ``walks`` that go on; the others wait for the next resampling."""
+
+    @abstractmethod
+    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
+        """Return whether it is time to resample ``walks``, not all of which are finished."""
+
+    @abstractmethod
+    def begin(self, walks: Sequence[Trajectory]) -> None:
+        """Take note that an epoch begins with ``walks``."""
+
+
+@final
+class Never(Timing):
+    """One epoch."""
+
+    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
+        """See :meth:`Timing.moving`: all."""
+        return _unfinished(walks)
+
+    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
+        """See :meth:`Timing.due`."""
+        return False
+
+    def begin(self, walks: Sequence[Trajectory]) -> None:
+        """See :meth:`Timing.begin`."""
+
+
+@final
+@dataclass(frozen=True)
+class ByEffectiveSize(Timing):
+    """After any step whose effective sample size is below ``threshold`` times the particles, finished and failed ones included."""
+
+    threshold: float
+
+    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
+        """See :meth:`Timing.moving`: all."""
+        return _unfinished(walks)
+
+    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
+        """See :meth:`Timing.due`."""
+        return effective_size(scaled(_log_w(walks))) < self.threshold * len(walks)
+
+    def begin(self, walks: Sequence[Trajectory]) -> None:
+        """See :meth:`Timing.begin`."""
+
+
+@final
+class AtBoundaries(Timing):
+    """When every particle is finished or has written a given number of boundaries, for which the faster ones wait.
+
+    The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all of
+    them, so that spellings of one text by different tokens keep step.
+
+    Parameters
+    ----------
+    boundaries
+        The bytes that are boundaries.
+    tokens
+        What each token writes.
+    """
+
+    def __init__(self, boundaries: frozenset[int], tokens: Sequence[bytes]) -> None:
+        self._boundaries, self._tokens = boundaries, tokens
+        self._written: dict[int, int] = {}
+        # Tokens counted so far and boundaries among them, so that a step looks at the new tokens only.
+        self._counted: WeakKeyDictionary[Trajectory, tuple[int, int]] = WeakKeyDictionary()
+        self._level = 1
+
+    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
+        """See :meth:`Timing.moving`."""
+        return [walk for walk in _unfinished(walks) if self._passed(walk) < self._level]
+
+    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
+        """See :meth:`Timing.due`."""
+        return not moving
+
+    def begin(self, walks: Sequence[Trajectory]) -> None:
+        """See :meth:`Timing.begin`."""
+        self._level = 1 + min(map(self._passed, _unfinished(walks)), default=0)
+
+    def _passed(self, walk: Trajectory) -> int:
+        """Return how many boundaries a walk has written."""
+        length, count = self._counted.get(walk, (0, 0))
+        for token in walk.tokens[length:]:
+            if token not in self._written:
+                self._written[token] = sum(byte in self._boundaries for byte in self._tokens[token])
+            count += self._written[token]
+        self._counted[walk] = (len(walk.tokens), count)
+        return count
+
+
+@final
+class Particles:
+    """The particles of one run.
+
+    Parameters
+    ----------
+    walks
+        The particles, at the start.
+    timing, scheme
+        When they are resampled, and how.
+    rng
+        The random stream of the run; particles propose by their own.
+
+    Attributes
+    ----------
+    walks
+        The particles.
+    moving
+        Those that take the next step.
+    rng
+        As given.
+    resamplings
+        How often they were resampled.
+    """
+
+    def __init__(
+        self,
+        walks: Sequence[Trajectory],
+        timing: Timing,
+        scheme: Callable[[NDArray[np.float64], np.random.Generator], Ancestors],
+        rng: np.random.Generator,
+    ) -> None:
+        self.walks = self.moving = list(walks)
+        self.rng, self.resamplings = rng, 0
+        self._timing, self._scheme = timing, scheme
+
+    @property
+    def finished(self) -> bool:
+        """Whether no particle goes on."""
+        return not _unfinished(self.walks)
+
+    def settle(self) -> bool:
+        """Resample, if it is time after a step, and say who goes on; return whether there was a resampling."""
+        self.moving = self._timing.moving(self.walks)
+        if self.finished or not self._timing.due(self.walks, self.moving):
+            return False
+        self._resample()
+        self._timing.begin(self.walks)
+        self.moving = self._timing.moving(self.walks)
+        return True
+
+    def _resample(self) -> None:
+        """Replace the particles by copies, each with the mean weight; each place keeps its random stream."""
+        log_w = _log_w(self.walks)
+        mean = log_mean(log_w)
+        ancestors = self._scheme(log_w, self.rng).tolist()
+        self.walks = [_continued(self.walks[i], place, mean) for place, i in zip(self.walks, ancestors, strict=True)]
+        self.resamplings += 1
+
+
+def _continued(walk: Trajectory, place: Trajectory, log_w: float) -> Trajectory:
+    """Return a copy of ``walk`` in the place of another."""
+    # By hand: copy() takes four times as long, for every particle of every resampling.
+    return Trajectory(
+        walk.row, place.number, place.rng, walk.node, walk.state, walk.remaining, list(walk.tokens), walk.log_p, log_w
+    )
+
+
+def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:
+    return [walk for walk in walks if not walk.finished]
+
+
+def _log_w(walks: Sequence[Trajectory]) -> NDArray[np.float64]:
+    return np.array([walk.log_w for walk in walks])

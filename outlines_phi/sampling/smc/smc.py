@@ -1,0 +1,274 @@
+"""Sequential Monte Carlo: populations of particles that advance together (theory.md, section 8.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from numbers import Integral, Real
+from typing import Literal, final, get_args
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...lm.model import ModelCounts
+from ...numerics.checks import check_fits
+from ...numerics.streams import Stream
+from ...phi.estimator import ProposalPhi
+from ..ancestral import TOGETHER, grow
+from ..draw import Draw, Guarantee
+from ..draws import DrawCounts, Draws
+from ..sampler import Request, Sampler
+from ..stepper import Stepper
+from ..trajectory import Trajectory
+from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
+from .population import Population
+from .resampling import SCHEMES, Scheme
+
+Resample = Literal["never", "ess", "boundary"]
+
+THRESHOLD = 0.5
+"""The default of ``SMC(resample="ess", threshold=...)``."""
+
+BOUNDARIES = ",;}])\n"
+"""The default of ``SMC(resample="boundary", boundaries=...)``: where a part of JSON, of a list or of a bracket ends, and lines."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SMC:
+    """Sequential Monte Carlo, ``sampler=SMC(particles=50)``: each draw is picked by weight from a population of particles.
+
+    Draws are *weighted*: the ``log_w`` of each is the ``log Z_hat`` of its population. The populations themselves are in
+    :attr:`Draws.populations`. More particles can be worse where they are resampled at every step, because those that have already
+    paid for ending are replaced by those that have not yet, so the default is not to resample; see ``docs/smc.md``.
+
+    Attributes
+    ----------
+    particles
+        ``N``, the particles of each run.
+    resample
+        ``"never"``; ``"ess"``, after any step whose effective sample size is below ``threshold * particles``; or ``"boundary"``,
+        when every particle has finished or has written as many ``boundaries`` as the others, for which the faster ones wait.
+    scheme
+        ``"systematic"`` (the default), ``"stratified"`` or ``"residual"``.
+    threshold
+        A share of the particles; 0.5 by default.
+    boundaries
+        The characters that are boundaries, ASCII; ``",;}])\\n"`` by default.
+
+    Raises
+    ------
+    UnsupportedError
+        A value out of range, or an option without effect beside the others.
+    """
+
+    particles: int = 50
+    resample: Resample = "never"
+    scheme: Scheme | None = None
+    threshold: float | None = None
+    boundaries: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_values()
+        if self.resample != "never" and self.particles == 1:
+            raise UnsupportedError(
+                f"SMC(particles=1, resample={self.resample!r}) was given; one particle has nobody to be replaced by. Give more "
+                "particles, or leave resample out."
+            )
+        needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}
+        for name, modes in needed.items():
+            if getattr(self, name) is not None and self.resample not in modes:
+                raise UnsupportedError(
+                    f"SMC({name}={getattr(self, name)!r}) was given with resample={self.resample!r}, where it has no effect. Leave "
+                    f"it out, or give resample={' or '.join(map(repr, modes))}."
+                )
+
+    def __repr__(self) -> str:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = [f"{name}={value!r}" for name, value in given.items() if value not in (None, "never")]
+        return f"SMC({', '.join(shown)})"
+
+    def _check_values(self) -> None:
+        threshold, boundaries = self.threshold, self.boundaries
+        is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
+        expectations = {
+            "particles": (
+                isinstance(self.particles, Integral) and not isinstance(self.particles, bool) and self.particles >= 1,
+                "a whole number of at least 1",
+            ),
+            "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
+            "scheme": (
+                self.scheme is None or self.scheme in tuple(SCHEMES),
+                f"{', '.join(map(repr, SCHEMES))}, or None",
+            ),
+            "threshold": (threshold is None or is_number and 0 < threshold <= 1, "a number in (0, 1], or None"),
+            "boundaries": (
+                boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
+                "a text of one or more ASCII characters, each of which is a boundary, or None",
+            ),
+        }
+        for name, (holds, expected) in expectations.items():
+            if not holds:
+                raise UnsupportedError(f"SMC({name}={getattr(self, name)!r}) was given; expected {expected}.")
+        check_fits("particles", self.particles, each=4096, things="particles")
+
+    def timing(self, tokens: Sequence[bytes]) -> Timing:
+        """Return when one run is resampled, of texts that ``tokens`` spell."""
+        match self.resample:
+            case "never":
+                return Never()
+            case "ess":
+                return ByEffectiveSize(THRESHOLD if self.threshold is None else self.threshold)
+            case "boundary":
+                return AtBoundaries(frozenset((self.boundaries or BOUNDARIES).encode()), tokens)
+
+
+@final
+@dataclass(frozen=True)
+class SMCSampler(Sampler):
+    """Runs populations of particles that follow ``q_h``, and picks one particle of each by weight.
+
+    *Weights.* A particle's weight is multiplied by ``p(v|y) / q_h(v|y)`` at every step; resampling gives each the mean weight. So
+    the mean weight at the end is ``Z_hat = prod over epochs (1/N) sum_i prod_(t in epoch) w_t^i``, the last epoch included.
+
+    *Unbiased.* ``M = sum_i w_i Phi(y_i) / N`` begins at ``Phi(prompt)``. A step leaves its expectation as it is, because
+    ``sum_v q_h(v|y) (p(v|y) / q_h(v|y)) Phi(yv) = Phi(y)``; so does resampling, because ``E[copies of i] = N W_i``; and whether
+    a particle waits or all are resampled is decided by what has happened so far. At the end ``Phi`` is 1 and ``M = Z_hat``, so
+    ``E[Z_hat] = Phi``; with ``mu*(f) Phi`` of what follows in the place of ``Phi``, ``E[sum_i w_i f(y_i) / N] = Phi mu*(f)``.
+
+    All particles of all runs of all prompts advance in one model call per step, equal prefixes evaluated once, up to
+    ``TOGETHER`` different prefixes; beyond it, whole runs take turns. An estimator that learns from walks makes rounds of them.
+
+    Attributes
+    ----------
+    phi
+        The estimator ``h``, which proposes.
+    options
+        The options.
+    """
+
+    phi: ProposalPhi
+    options: SMC = field(default_factory=SMC)
+
+    def sample(self, request: Request) -> list[Draws]:
+        """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
+        runs, counts = self.run(request, request.n)
+        return [picks(request, row, of_prompt, counts) for row, of_prompt in enumerate(runs)]
+
+    def run(
+        self, request: Request, n: int, *, independent: bool = False
+    ) -> tuple[list[list[tuple[Population, np.random.Generator]]], ModelCounts]:
+        """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
+
+        Parameters
+        ----------
+        request
+            The call.
+        n
+            How many.
+        independent
+            Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
+        """
+        stepper, size = Stepper(request, self.phi), self.options.particles
+        runs: list[Particles] = []
+        walks: list[Trajectory] = []
+        stepper.follow(
+            lambda: chain(walks, *(run.walks for run in runs)), wanted=n * len(request.prompts), particles=size
+        )
+        if self.options.resample == "never":  # particles have nothing to do with one another, so any may begin together
+            for together in [n * size] if independent else self.phi.rounds(n * size):
+                walks += (begun := stepper.launch(together))
+                for _ in grow(stepper, begun):
+                    pass
+            walks, runs = [], self._runs(request, sorted(walks, key=lambda walk: (walk.row, walk.number)))
+        else:
+            for together in [n] if independent else self.phi.rounds(n):
+                runs += (waiting := self._runs(request, stepper.launch(together * size)))
+                _advance(stepper, waiting)
+        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
+        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
+        for run in runs:
+            row = run.walks[0].row
+            of_prompt[row].append((population_of(request, run, spelled[row]), run.rng))
+        return of_prompt, stepper.branches.trees.counts
+
+    def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
+        """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
+        size, tokens = self.options.particles, request.table.vocabulary.tokens
+        return [
+            Particles(
+                walks[first : first + size],
+                self.options.timing(tokens),
+                SCHEMES[self.options.scheme or "systematic"],
+                request.stream(walks[first].row, Stream.RESAMPLING + walks[first].number // size),
+            )
+            for first in range(0, len(walks), size)
+        ]
+
+
+def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:
+    """Take every run to its end, step by step."""
+    stepper.first([walk for run in runs for walk in run.walks])
+    for run in runs:
+        run.settle()
+    groups = _groups(runs)
+    while groups:
+        group = groups.pop()
+        stepper.advance([walk for run in group for walk in run.moving])
+        for run in group:
+            run.settle()
+        below = _groups(group)
+        groups += below
+        waiting = [walk for other in groups for run in other for walk in run.walks if not walk.finished]
+        needed = {walk.node: len(walk.tokens) for walk in waiting}
+        if below:
+            stepper.branches.tidy(needed)
+        else:
+            stepper.branches.compact(needed)
+
+
+def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
+    """Return the runs that go on, in groups of few prefixes; the particles of a run stay together."""
+    groups: list[list[Particles]] = []
+    prefixes: set[tuple[int, int]] = set()
+    for run in runs:
+        if run.finished:
+            continue
+        own = {(walk.node, walk.tokens[-1]) for walk in run.walks if not walk.finished}
+        if not groups or len(prefixes | own) > TOGETHER:
+            groups.append([])
+            prefixes = set()
+        groups[-1].append(run)
+        prefixes |= own
+    return groups
+
+
+def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
+    """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
+    items = []
+    for walk in run.walks:
+        if walk.failed:
+            continue
+        ids = tuple(walk.tokens)
+        if ids not in spelled:
+            spelled[ids] = Draw.of(
+                request.table.vocabulary, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
+            )
+        items.append(replace(spelled[ids], log_w=walk.log_w))
+    return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
+
+
+def picks(
+    request: Request, row: int, runs: Sequence[tuple[Population, np.random.Generator]], counts: ModelCounts
+) -> Draws:
+    """Return the draws of a prompt, one picked by weight from each of its ``runs``."""
+    alive = [(population, rng) for population, rng in runs if population.log_z > -math.inf]
+    return Draws(
+        items=tuple(population.pick(rng) for population, rng in alive),
+        counts=DrawCounts(**vars(counts), attempts=len(runs), accepted=len(alive)),
+        budget=request.budgets[row],
+        failures=len(runs) - len(alive),
+        populations=tuple(population for population, _ in alive),
+    )

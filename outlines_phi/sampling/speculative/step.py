@@ -1,0 +1,225 @@
+"""One round of walks that follow drafts: several tokens of each from one model call (theory.md, section 7.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...drafting.drafter import Draft, Site
+from ...numerics.streams import Stream
+from ...phi.branches import KEPT
+from ...phi.estimator import ProposalPhi
+from ..sampler import Request
+from ..trajectory import Trajectory, Walks
+from .batch import Chain, Growth
+from .coupling import Chains, Laws, Proposals, verify
+from .prefetch import Prefetch
+
+
+@dataclass(eq=False)
+class Pen:
+    """What a walk keeps between rounds.
+
+    Attributes
+    ----------
+    stream
+        The random stream of its drafts, apart from its own.
+    ahead
+        Numbers of the walk's own stream that no token has used yet. Token ``i`` of a walk uses number ``i`` and no other, so a walk
+        that follows deterministic drafts writes, token for token, what it would have written without.
+    drafted, followed, turns
+        Tokens that were drafted, those that were kept, and the rounds it took part in.
+    """
+
+    stream: np.random.Generator
+    ahead: list[float] = field(default_factory=list)
+    drafted: int = 0
+    followed: int = 0
+    turns: int = 0
+
+    def uniforms(self, walk: Trajectory, n: int) -> list[float]:
+        """Return the next ``n`` numbers of the stream of ``walk``; they stay its next ones until it writes tokens."""
+        if len(self.ahead) < n:
+            self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
+        return self.ahead[:n]
+
+    def take_note(self, drafted: int, followed: int, written: int) -> None:
+        """Take note of a round: how many tokens were drafted, kept, and written in all."""
+        self.turns, self.drafted, self.followed = self.turns + 1, self.drafted + drafted, self.followed + followed
+        del self.ahead[:written]
+
+
+@final
+class DraftedStepper(Walks):
+    """Takes walks further by as many tokens as their drafts hold good for, and one more.
+
+    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the laws ``q_h`` of
+    all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells how far
+    each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
+
+    The law of a position depends on the text before it and on what was known before the round: an estimator learns between rounds
+    of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds
+    those that were drafted evaluated.
+
+    Parameters
+    ----------
+    request
+        The call.
+    phi
+        The estimator, ``h``.
+    draft
+        What is drafted.
+    """
+
+    def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
+        super().__init__(request, phi, weighted=request.weighted)
+        self._length, self._width, self._sampled = draft.length, draft.drafter.width, draft.drafter.sampled
+        self._proposer = draft.proposer(request)
+        self._pens: dict[Trajectory, Pen] = {}
+
+    @property
+    def room(self) -> int:
+        """How many drafts of full length a round may evaluate."""
+        return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
+
+    def launch(self, n: int) -> list[Trajectory]:
+        """See :meth:`Walks.launch`."""
+        walks = super().launch(n)
+        for walk in walks:
+            self._pens[walk] = Pen(self._request.stream(walk.row, Stream.DRAFT + walk.number))
+        return walks
+
+    def pen(self, walk: Trajectory) -> Pen:
+        """Return what ``walk`` keeps between rounds."""
+        return self._pens[walk]
+
+    def first(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate the prompts with the first drafts, and take every walk from the start."""
+        self._round(walks)
+
+    def advance(self, walks: Sequence[Trajectory]) -> None:
+        """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
+        self._round(walks)
+
+    def _round(self, walks: Sequence[Trajectory]) -> None:
+        growth = Growth(self._request.table)
+        sites = self._sites(walks)
+        standing = [growth.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
+        drafts = self._drafts(walks, sites)
+        trees = [
+            [growth.chain(law, chain) for chain in draft.chains] for law, draft in zip(standing, drafts, strict=True)
+        ]
+        nodes, logits = self.branches.reach(growth.parents, growth.tokens)
+        if growth.roots:
+            logits = torch.cat([self.branches.plant()[1][growth.roots], logits])
+        prefixes = growth.prefixes(nodes)
+        log_p, scores = self.laws(logits, prefixes)
+        came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Laws.of(scores))
+        self.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
+        self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
+
+    def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
+        """Return where each walk stands; one object for all that stand on one prefix."""
+        found: dict[tuple[int, ...], Site] = {}
+        keys = [(walk.node, *walk.tokens[-1:]) for walk in walks]
+        for key, walk in zip(keys, walks, strict=True):
+            if key not in found:
+                prompt = self._request.prompts[walk.row]
+                found[key] = Site(walk.row, prompt, tuple(walk.tokens), walk.state, walk.remaining)
+        return [found[key] for key in keys]
+
+    def _drafts(self, walks: Sequence[Trajectory], sites: Sequence[Site]) -> list[Draft]:
+        """Return a draft per walk. Drafts that are drawn are as many chains: where memory has no room some walks go without."""
+        lengths = [self._length] * len(walks)
+        if self._sampled:
+            lengths[self.room :] = [0] * (len(walks) - self.room)
+        return self._proposer.propose(sites, lengths, [self._pens[walk].stream for walk in walks])
+
+    def _decide(
+        self,
+        walks: Sequence[Trajectory],
+        trees: Sequence[Sequence[Chain]],
+        drafts: Sequence[Draft],
+        nodes: Sequence[int],
+        log_p: Tensor,
+        laws: Laws,
+    ) -> set[int]:
+        """Let every walk write what it keeps of its draft and the token after it; return the laws that walks have come to."""
+        # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
+        pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
+        drafted = self._tensors(pairs, log_p.device)
+        verdict = verify(laws, drafted, _proposals(drafts, drafted.tokens))
+        own = verdict.tokens.clamp_min(0)[:, None]
+        tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
+        rows = drafted.laws.clamp_min(0)
+        log_p_v = log_p[rows, tokens].double()
+        log_s = laws.log_s[rows.gather(1, verdict.accepted[:, None])]
+        head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
+        # The one thing of a round that is read back.
+        found = torch.cat([head, log_s, log_p_v, log_p_v - laws.log_q(rows, tokens)], 1).cpu().tolist()
+        came, rows_found = set[int](), iter(found)
+        for walk, chains in zip(walks, trees, strict=True):
+            # The chain that the walk goes furthest along.
+            chain, (accepted, token, log_s_y, *accounts) = max(
+                zip(chains, islice(rows_found, len(chains)), strict=True), key=lambda row: row[1][0]
+            )
+            size = len({one.tokens[:end] for one in chains for end in range(1, len(one.tokens) + 1)})
+            self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts, size)
+            came.update(chain.laws[: int(accepted) + 1])
+        return came - {-1}
+
+    def _tensors(self, pairs: Sequence[tuple[Trajectory, Chain]], device: torch.device) -> Chains:
+        lengths = np.array([len(chain.tokens) for _, chain in pairs])
+        longest = int(lengths.max())
+        laws = np.full((len(pairs), longest + 1), -1)
+        tokens = np.zeros((len(pairs), longest), dtype=np.int64)
+        uniforms = np.zeros((len(pairs), longest + 1))
+        for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
+            laws[i, : size + 1], tokens[i, :size] = chain.laws, chain.tokens
+            uniforms[i, : size + 1] = self._pens[walk].uniforms(walk, size + 1)
+        return Chains(*(torch.from_numpy(array).to(device) for array in (laws, tokens, lengths, uniforms)))
+
+    def _write(
+        self,
+        walk: Trajectory,
+        chain: Chain,
+        nodes: Sequence[int],
+        accepted: int,
+        token: int,
+        allowed: bool,
+        accounts: Sequence[float],
+        drafted: int,
+    ) -> None:
+        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
+        last, half = chain.laws[accepted], len(accounts) // 2
+        written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
+        self._pens[walk].take_note(drafted, accepted, len(written))
+        for place, one in enumerate(written):
+            self.take(walk, one, accounts[place], accounts[half + place])
+        if last >= 0:
+            walk.node = nodes[last]
+            walk.log_w = walk.log_w if allowed else -math.inf
+        self.end_free(walk)
+
+
+def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:
+    """Return what the drafts that were drawn were drawn from; ``None`` where there are none."""
+    drawn = [(i, draft.log_r) for i, draft in enumerate(drafts) if draft.log_r is not None]
+    if not drawn:
+        return None
+    rows, first = np.zeros((len(drawn), like.shape[1]), dtype=np.int64), 0
+    for place, (_, log_r) in enumerate(drawn):
+        rows[place, : len(log_r)] = range(first, first + len(log_r))
+        first += len(log_r)
+    return Proposals(
+        torch.tensor([i for i, _ in drawn], device=like.device),
+        torch.from_numpy(rows).to(like.device),
+        torch.cat([log_r.to(like.device) for _, log_r in drawn]),
+    )

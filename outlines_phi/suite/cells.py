@@ -1,0 +1,218 @@
+"""What is measured of one estimator, run by one sampler, on one language."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..fidelity.divergence import frequencies, noise_floor, total_variation
+from ..fidelity.reference import Ids, Reference
+
+How = Literal["computed", "draws", "groups", "weights", "theorem", ""]
+"""Where a distance comes from; see :class:`Cell`."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known of ``mu*`` on a language.
+
+    Attributes
+    ----------
+    log_phi, error
+        ``log Phi(prompt)`` in nats, and how far off it may be: 0 where the language was enumerated, half the width of certified
+        bounds, or the standard error of an estimate.
+    texts, masked
+        The law of the texts, all spellings summed, and that of plain masking; ``None`` where it is not known.
+    tolerance
+        Total variation that ``texts`` may be off.
+    reference
+        Every member with its laws, where the language was enumerated.
+    source
+        In words.
+    """
+
+    log_phi: float
+    error: float = 0.0
+    texts: Mapping[str, float] | None = None
+    masked: Mapping[str, float] | None = None
+    tolerance: float = 0.0
+    reference: Reference | None = None
+    source: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One estimator, run by one sampler, on one language. ``None`` where something is not known.
+
+    Attributes
+    ----------
+    family, language
+        What is written, after which prompt.
+    estimator, sampler
+        How.
+    how
+        Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies; ``groups``, of the
+        frequencies of a few groups of texts, a lower limit, where the texts are too many for the draws; ``weights``,
+        ``1 - mean min(1, w / Phi)`` over draws that know their weight (of token sequences); ``theorem``, nothing was measured.
+    tv
+        Total variation from ``mu*``, of texts, all spellings of one summed, but for ``weights``.
+    floor
+        Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights, that of
+        ``Phi`` included.
+    change
+        ``tv`` relative to that of plain masking, ``(tv - tv_mask) / tv_mask``: negative where the estimator helps. ``None`` where
+        noise would decide it.
+    tv_tokens
+        TV of token sequences.
+    kl
+        ``KL(q || mu*)`` of token sequences, in nats.
+    ess
+        ``(E w)^2 / E w^2``: how many draws of ``mu*`` one weighted draw is worth.
+    lost
+        Share of ``mu*`` that the estimator can never draw; 0 unless it is wrong.
+    log_z_error
+        Log of the mean weight of ``n`` draws, minus ``log Phi``.
+    certificate
+        An upper limit of the TV (of token sequences) that the sampler gave without knowing the truth.
+    calls, tokens
+        Model calls and generated tokens evaluated, of one draw in a call of its own.
+    agreement
+        Where the distance was computed: TV of ``n`` draws from the law that was computed, over the mean noise of so many; about 1.
+    n
+        Draws that were made.
+    note
+        What went wrong.
+    """
+
+    family: str
+    language: str
+    estimator: str
+    sampler: str
+    how: How = ""
+    tv: float | None = None
+    floor: float | None = None
+    change: float | None = None
+    tv_tokens: float | None = None
+    kl: float | None = None
+    ess: float | None = None
+    lost: float | None = None
+    log_z_error: float | None = None
+    certificate: float | None = None
+    calls: float | None = None
+    tokens: float | None = None
+    agreement: float | None = None
+    n: int = 0
+    note: str = ""
+
+    @property
+    def method(self) -> str:
+        """Estimator and sampler as one name."""
+        return self.estimator if self.sampler == "draw" else f"{self.estimator} + {self.sampler}"
+
+
+class Computed(NamedTuple):
+    """Exact figures of a law; names as in :class:`Cell`."""
+
+    tv: float
+    tv_tokens: float
+    kl: float
+    ess: float
+    lost: float
+
+
+def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> Computed:
+    """Return the exact figures of ``q_h``, ``h`` being the estimator ``name`` of ``reference``, by summation over all members.
+
+    Where ``q_h`` loses trajectories (truncation leaves them no token), the distances are those of the completed ones, and lost
+    ones count in the effective sample size with weight 0.
+    """
+    members = list(reference.log_p)
+    log_p = np.array([reference.log_p[ids] for ids in members])
+    log_q = np.array([reference.log_q[name][ids] for ids in members])
+    mu, q = np.exp(log_p - reference.log_phi), np.exp(log_q)
+    drawn = q > 0
+    completed = float(q.sum())
+    if completed <= 0:
+        return Computed(1.0, 1.0, math.nan, 0.0, 1.0)
+    finished = q / completed
+    texts = [text_of(ids) for ids in members]
+    difference: Counter[str] = Counter()
+    for text, gap in zip(texts, (finished - mu).tolist(), strict=True):
+        difference[text] += gap
+    log_ratio = log_q[drawn] - math.log(completed) - (log_p[drawn] - reference.log_phi)
+    w = np.exp(log_p[drawn] - reference.log_phi - log_q[drawn])  # w / Phi
+    mean, square = float((q[drawn] * w).sum()), float((q[drawn] * w**2).sum())
+    return Computed(
+        tv=sum(map(abs, difference.values())) / 2,
+        tv_tokens=float(np.abs(finished - mu).sum()) / 2,
+        kl=max(0.0, float((finished[drawn] * log_ratio).sum())),
+        ess=mean**2 / square,
+        lost=float(mu[~drawn].sum()),
+    )
+
+
+def text_law(law: Mapping[Ids, float], text_of: Callable[[Ids], str]) -> dict[str, float]:
+    """Return the law of the texts, all spellings of one summed; normalised."""
+    texts: dict[str, float] = defaultdict(float)
+    for ids, p in law.items():
+        texts[text_of(ids)] += p
+    total = sum(texts.values())
+    return {text: p / total for text, p in texts.items()} if total else {}
+
+
+def drawn(texts: Sequence[Hashable], law: Mapping[Any, float]) -> tuple[float, float]:
+    """Return the TV of the frequencies of ``texts`` from ``law``, and the mean TV that as many draws of ``law`` show."""
+    if not texts:
+        return math.nan, math.nan
+    return total_variation(frequencies(texts), law), noise_floor(law, len(texts))
+
+
+def ordered_groups(law: Mapping[str, float], other: Mapping[str, float], groups: int) -> dict[str, int]:
+    """Return the group of each text of ``law``: texts that ``other`` has too seldom first, too often last.
+
+    Each group has about the same share of the mean of the two laws. The TV of the two over groups is close to that over texts,
+    because what one of them has too much of is kept apart from what it has too little of; for any further law it is a lower limit.
+    """
+    ratio = {text: other.get(text, 0.0) / p if p > 0 else math.inf for text, p in law.items()}
+    texts = sorted(law, key=lambda text: ratio[text])
+    mean = np.array([(law[text] + other.get(text, 0.0)) / 2 for text in texts])
+    place = (np.cumsum(mean) - mean / 2) / mean.sum() * groups
+    return dict(zip(texts, np.minimum(place.astype(int), groups - 1).tolist(), strict=True))
+
+
+class Weighed(NamedTuple):
+    """Estimates from weights; names as in :class:`Cell`, ``error`` the standard error of ``tv``."""
+
+    tv: float
+    error: float
+    kl: float
+    ess: float
+
+
+def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
+    """Return what independent draws of one law say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
+
+    ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
+    0 are among them, of the law of the others.
+    """
+    log_ratio = np.asarray(log_w, dtype=np.float64) - log_phi
+    finished = log_ratio[log_ratio > -math.inf]
+    if not len(finished):
+        return Weighed(1.0, 0.0, math.nan, 0.0)
+    log_completed = math.log(len(finished) / len(log_ratio))
+    least = np.exp(np.minimum(0.0, finished + log_completed))
+    w = np.exp(log_ratio - log_ratio.max())
+    return Weighed(
+        tv=1.0 - float(least.mean()),
+        error=float(least.std()) / math.sqrt(len(least)),
+        kl=-float(finished.mean()) - log_completed,
+        ess=float(w.mean() ** 2 / (w**2).mean()),
+    )

@@ -1,0 +1,314 @@
+"""One language as it is measured: the truth about it, and how far a method is from that."""
+
+from __future__ import annotations
+
+import math
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from ..automata.automaton import ByteAutomaton
+from ..errors import BudgetError, FidelityWarning
+from ..fidelity.certified import certified_law
+from ..fidelity.certified_walk import CertifiedWalk
+from ..fidelity.reference import Ids, count_prefixes, enumerate_language
+from ..guides.fsm import FSMGuide
+from ..guides.guide import DEAD
+from ..guides.regex import compile_regex
+from ..guides.table import Table
+from ..lm.recorded import RecordedModel
+from ..numerics.weights import log_mean
+from ..phi.estimator import ProposalPhi
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.exact import Effort, ExactPhi
+from ..phi.estimators.local import LocalPhi
+from ..phi.text_constraint import TextConstraint
+from ..plugin.hosts.processor import MaskLogitsProcessor
+from ..plugin.model import PhiTransformers
+from ..plugin.options import CallOptions
+from ..sampling.draw import Guarantee
+from ..sampling.draws import Draws
+from ..sampling.rejection.auto import AutoSampler
+from ..sampling.sampler import Request
+from ..settings import SamplingSettings
+from .cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed
+from .languages import Language
+from .methods import AWRS, DRAW, Method
+
+PREFIXES = 20_000
+"""Prefixes of a language that is enumerated, at most;"""
+
+RECORDED = 2**30
+"""and bytes of their laws."""
+
+SINGLE = 16
+"""Calls for one draw each, whose cost is counted."""
+
+TOGETHER = 50
+"""Such calls that are made side by side, where the law of a draw depends on the others of its call."""
+
+APART = 200
+"""Draws of such a method, at most."""
+
+POPULATIONS = 250
+"""Draws that are picked from populations of particles, at most."""
+
+FREE, FREE_SINGLE = 200, 4
+"""Draws, and calls for one draw each, where a language cannot be enumerated: every draw then takes model calls of its own."""
+
+FREE_EFFORT, FREE_TOKENS = Effort(attempts=100, tokens=150), 5_000
+"""What each of many exact draws may cost there, and the model tokens of a certificate."""
+
+NORMALIZERS = 50
+"""Residual attempts after many exact draws, which know ``Phi`` by bounds only without them."""
+
+SHARPNESS = 1e-3, 10_000
+"""The tolerance of the law of the texts where token sequences are too many, and the model tokens that it may cost."""
+
+REFERENCE = 800
+"""Weighted draws that ``Phi`` is estimated from where even that is too much."""
+
+NOISY, GROUPS = 0.06, 12
+"""Noise of a TV of texts from which on it is that of so many groups of them."""
+
+LEAST_NOISE = 1e-6
+"""Noise of a law that is all on one text."""
+
+ANY_TEXT = r"[\x00-\x7f]*"
+"""What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
+
+
+@final
+class Subject:
+    """A language as it is measured: compiled, with the model that is asked.
+
+    Where it can be enumerated, the model's answers are kept, so that thousands of calls cost no more than one of each prefix.
+
+    Parameters
+    ----------
+    model, language
+        What is likely, and what is written after which prompt.
+    settings
+        What defines the law, and the seed of all random streams; the language's own budget comes first.
+    n
+        Draws of a method.
+    laws
+        The estimators whose laws are computed, by the names of their methods.
+    """
+
+    def __init__(
+        self,
+        model: PhiTransformers,
+        language: Language,
+        settings: SamplingSettings,
+        n: int,
+        laws: Mapping[str, ProposalPhi],
+    ) -> None:
+        self._language, self._n, self._laws, self._seed = language, n, laws, settings.seed or 0
+        table = language.table(model)
+        if language.budget is not None:
+            settings = replace(settings, max_new_tokens=language.budget)
+        with model.asking([language.prompt], MaskLogitsProcessor(table), CallOptions(settings)) as request:
+            limit = min(PREFIXES, RECORDED // (4 * len(table.vocabulary)))
+            self.prefixes = count_prefixes(table, request.budgets[0], limit)
+            self.request = request
+        if self.finite:
+            self.request = replace(request, lm=RecordedModel(request.lm, max_bytes=2 * RECORDED))
+
+    @property
+    def finite(self) -> bool:
+        """Whether every member is enumerated."""
+        return self.prefixes is not None
+
+    @cached_property
+    def truth(self) -> Truth:
+        """What is known of ``mu*``: everything, or the law of the texts to within a tolerance, or an estimate of ``Phi``."""
+        if self.finite:
+            return self._enumerated()
+        request = self.request
+        law = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
+        tolerance, tokens = SHARPNESS
+        try:
+            found = certified_law(*law, tolerance=tolerance, max_tokens=tokens)
+        except BudgetError as error:
+            return self._estimated(error)
+        low, high = map(math.log, found.phi_bounds)
+        return Truth(
+            log_phi=(low + high) / 2,
+            error=(high - low) / 2,
+            texts=found.probabilities,
+            tolerance=found.tolerance,
+            source=f"texts enumerated to a TV of {found.tolerance:.1g}",
+        )
+
+    def _enumerated(self) -> Truth:
+        request = self.request
+        laws = {LocalPhi.name: LocalPhi(), **self._laws}
+        law = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
+        reference = enumerate_language(*law, estimators=laws)
+        texts = text_law(reference.mu, self._text)
+        source = f"enumerated, {self.prefixes:,} prefixes"
+        masked = text_law(reference.law(LocalPhi.name), self._text)
+        return Truth(log_phi=reference.log_phi, texts=texts, masked=masked, reference=reference, source=source)
+
+    def _estimated(self, error: BudgetError) -> Truth:
+        """Estimate ``Phi`` from weighted draws of the adaptive proposal, each of which is unbiased given those before it."""
+        draws = AutoSampler(AutoPhi(share=0, candidates=1)).sample(replace(self.request, n=REFERENCE))[0]
+        log_w = draws.log_w
+        log_phi = log_mean(log_w)
+        spread = float(np.exp(log_w - log_phi).std()) / math.sqrt(len(log_w))
+        low, high = map(math.exp, error.log_z_bounds or (-math.inf, 0.0))
+        source = f"Phi from {REFERENCE} weighted draws, ESS {draws.ess:.0f}; certainly in [{low:.3g}, {high:.3g}]"
+        return Truth(log_phi=log_phi, error=spread, source=source)
+
+    def mask_tv(self, truth: Truth) -> float | None:
+        """Return the TV of plain masking, where the language was enumerated."""
+        if truth.reference is None:
+            return None
+        return computed(truth.reference, LocalPhi.name, self._text).tv
+
+    def measure(self, method: Method, truth: Truth) -> Cell:
+        """Return what there is to know of a method here."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FidelityWarning)  # the cell says it
+            results = self._draw(method)
+            singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in range(self._singles(method))]
+        texts = [text for draws in results for text in draws.texts]
+        log_w = np.array([log_w for draws in results for log_w in _weights(draws, truth.log_phi)])
+        cell = Cell(
+            family=self._language.family,
+            language=self._language.name,
+            estimator=method.estimator,
+            sampler=method.sampler,
+            ess=weighed(log_w, truth.log_phi).ess,
+            log_z_error=_log_z_error(results, truth.log_phi),
+            certificate=_certificate(results),
+            calls=float(np.mean([counts.calls for counts in singles])),
+            tokens=float(np.mean([counts.tokens for counts in singles])),
+            n=len(log_w),
+        )
+        return replace(cell, **self._distance(method, truth, texts, log_w))
+
+    def _distance(self, method: Method, truth: Truth, texts: Sequence[str], log_w: Any) -> dict[str, Any]:
+        """Return how far the method is from ``mu*``, in the best way that there is here."""
+        if truth.reference is not None and method.law is not None:
+            exact = computed(truth.reference, method.name, self._text)
+            own = text_law(truth.reference.law(method.name), self._text)
+            distance, noise = drawn(texts, own)
+            return {"how": "computed", "floor": 0.0, **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
+        known = _by_weights(method, log_w, truth)
+        if truth.texts is not None:
+            tv, floor = drawn(texts, truth.texts)
+            if floor > NOISY and truth.masked is not None:
+                group = ordered_groups(truth.texts, truth.masked, GROUPS)
+                tv, floor = drawn([group[text] for text in texts], _grouped(truth.texts, group))
+                return {"how": "groups", "tv": tv, "floor": floor}
+            return {**known, "how": "draws", "tv": tv, "floor": floor + truth.tolerance}
+        if known:
+            return {**known, "how": "weights", "tv": known["tv_tokens"]}
+        match method.phi:
+            case ExactPhi(tolerance=0) if method.sampler == DRAW:
+                return {"how": "theorem", "tv": 0.0}
+        return {}
+
+    def _draw(self, method: Method) -> list[Draws]:
+        """Return the draws of a method, in calls of its own for each where they are not independent."""
+        n = self._n if self.finite else min(FREE, self._n)
+        n = n if method.options is None else min(n, POPULATIONS if self.finite else TOGETHER)
+        if method.independent:
+            return self._sample(method, 1, n, (0,))
+        n = min(n, APART if self.finite else TOGETHER)
+        sizes = [min(TOGETHER, n - start) for start in range(0, n, TOGETHER)]
+        return [draws for i, rows in enumerate(sizes) for draws in self._sample(method, rows, 1, (0, i))]
+
+    def _sample(self, method: Method, rows: int, n: int, key: tuple[int, ...]) -> list[Draws]:
+        """Return ``n`` draws in each of so many calls that are made side by side."""
+        phi = method.phi
+        match phi:
+            case ExactPhi(tolerance=0) if n > 1:
+                effort = phi.effort if self.finite else FREE_EFFORT
+                phi = replace(phi, effort=effort, normalizers=NORMALIZERS)
+            case ExactPhi() if not self.finite and phi.tolerance > 0:
+                phi = replace(phi, effort=Effort(tokens=FREE_TOKENS))
+        # A cell's own numbers: with those of another cell, one unlucky draw would show in both.
+        cell = zlib.crc32(f"{self._language.name} {method.estimator} {method.sampler}".encode())
+        seed = int(np.random.SeedSequence((self._seed, cell, *key)).generate_state(1, np.uint64)[0])
+        request = self._predicate if method.sampler == AWRS else self.request
+        prompts, settings = [request.prompts[0]] * rows, replace(request.settings, seed=seed)
+        return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
+
+    def runs(self, method: Method) -> bool:
+        """Return whether the method applies: predicates need a language of ASCII texts, in all spellings."""
+        return method.sampler != AWRS or _automaton(self.request.table) is not None
+
+    @cached_property
+    def _predicate(self) -> Request:
+        """The language as an application without a guide has it: any text, and a predicate on what is written."""
+        automaton, vocabulary = _automaton(self.request.table), self.request.table.vocabulary
+        assert automaton is not None
+        constraint = TextConstraint(
+            prefix=lambda text: automaton.advance(automaton.start, text.encode()) != DEAD,
+            complete=lambda text: automaton.accepts(text.encode()),
+        )
+        table = Table(FSMGuide.from_automaton(compile_regex(ANY_TEXT), vocabulary))
+        return replace(self.request, table=table, constraint=constraint.over(vocabulary))
+
+    def _singles(self, method: Method) -> int:
+        if not self.finite:
+            return FREE_SINGLE
+        return FREE_SINGLE if isinstance(method.law, CertifiedWalk) else SINGLE  # a tree costs the same every time
+
+    def _text(self, ids: Ids) -> str:
+        return self.request.table.vocabulary.decode(ids).decode(errors="replace")
+
+
+def _automaton(table: Table) -> ByteAutomaton | None:
+    """Return the texts of a table in ASCII; ``None`` where there are others, or its language is not one of texts."""
+    match table.guide:
+        case FSMGuide(automaton=ByteAutomaton() as automaton):
+            return None if automaton.targets[:, automaton.byte_class[128:]].any() else automaton
+    return None
+
+
+def _weights(draws: Draws, log_phi: float) -> list[float]:
+    """Return the log weight of every trajectory; that of an exact draw is ``log Phi``, which its call may not have known."""
+    drawn = [log_phi if draw.guarantee == Guarantee.EXACT else draw.log_w for draw in draws]
+    return [*drawn, *[-math.inf] * draws.failures]
+
+
+def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
+    """Return what independent draws of one law say of it by their weights, of token sequences; nothing where they are not."""
+    if method.law is None or isinstance(method.phi, ExactPhi):
+        return {}
+    found = weighed(log_w, truth.log_phi)
+    # A relative error of Phi moves the TV by no more than itself.
+    return {"tv_tokens": found.tv, "floor": math.hypot(found.error, truth.error), "kl": found.kl}
+
+
+def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
+    """Return how far the estimate of ``log Phi`` is off, where there is one estimate: of a call, or of calls that count alike."""
+    if len(results) == 1:
+        return results[0].log_z - log_phi
+    if any(draws.guarantee > Guarantee.WEIGHTED for draws in results):
+        return None
+    return log_mean([draws.log_z for draws in results]) - log_phi
+
+
+def _grouped(law: Mapping[str, float], group: Mapping[str, int]) -> dict[int, float]:
+    shares: Counter[int] = Counter()
+    for text, p in law.items():
+        shares[group[text]] += p  # type: ignore[assignment]
+    return dict(shares)
+
+
+def _certificate(results: Sequence[Draws]) -> float | None:
+    """Return an upper limit of the TV that every one of the draws has by its own account."""
+    found = [draws.certificate for draws in results]
+    known = [certificate.total_variation for certificate in found if certificate is not None]
+    return max(known) if len(known) == len(found) else None

@@ -1,0 +1,199 @@
+"""The languages of the fidelity suite: what is written, after which prompt of the bundled model, in which spellings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from pydantic import BaseModel, Field
+
+from ..automata.automaton import ByteAutomaton
+from ..guides.fsm import FSMGuide
+from ..guides.regex import compile_regex
+from ..guides.table import Table
+from ..plugin.model import PhiTransformers
+from ..plugin.types.backends import OWN
+from .brackets import dyck, of_canonical, of_single_bytes
+
+Build = Callable[[PhiTransformers], Table]
+"""Compiles what is allowed over the tokens of a model."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Language:
+    """A language after a prompt.
+
+    Attributes
+    ----------
+    name, family
+        What it is called, and whose panel of the figure it is in.
+    title
+        What is written, in words.
+    prompt
+        What the model is asked: ``str`` or Outlines ``Chat``.
+    table
+        What is allowed, over the tokens of a model.
+    budget
+        The most tokens, end of sequence included; ``None`` for the sampler's own choice.
+    """
+
+    name: str
+    family: str
+    title: str
+    prompt: Any
+    table: Build
+    budget: int | None = None
+
+
+class Paid(BaseModel):
+    """A record of one flag."""
+
+    paid: bool
+
+
+class Character(BaseModel):
+    """A record of enums and a flag."""
+
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    alive: bool
+
+
+class Person(BaseModel):
+    """A record with free strings, as the model writes them."""
+
+    name: str = Field(max_length=20)
+    age: int
+    city: str = Field(max_length=20)
+
+
+class Painted(BaseModel):
+    """A record whose last field the model never writes."""
+
+    name: str = Field(max_length=20)
+    age: int
+    colour: Literal["red", "green", "blue"]
+
+
+SIZES = ("small", "medium", "large", "extra large", "extra hot")
+ROLES = ("ranger", "ranger scout", "ranger captain", "wizard", "wizard apprentice", "rogue")
+CITIES = ("San Diego", "San Francisco", "Santiago", "Saint Petersburg", "New York", "New Orleans")
+NAMES = ("Aria", "Bram", "Nora", "Hugo", "Zoe", "Tessa")
+
+
+def any_spelling(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
+    """Return the texts of ``automaton`` in every spelling by tokens."""
+    return Table(FSMGuide.from_automaton(automaton, model.lm.vocabulary))
+
+
+def single_bytes(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
+    """Return the texts of ``automaton``, one byte to a token."""
+    return Table(of_single_bytes(automaton, model.lm.vocabulary))
+
+
+def canonical(texts: Iterable[str], model: PhiTransformers) -> Table:
+    """Return ``texts`` as the tokenizer writes them."""
+
+    def encode(text: str) -> Sequence[int]:
+        return model.hf_tokenizer.encode(text, add_special_tokens=False)
+
+    return Table(of_canonical((text.encode() for text in texts), encode, model.lm.vocabulary))
+
+
+def orders() -> list[str]:
+    """Return every order as JSON."""
+    fields = itertools.product(SIZES, range(1, 10), (True, False))
+    return [json.dumps({"size": size, "count": count, "paid": paid}) for size, count, paid in fields]
+
+
+def painted() -> list[str]:
+    """Return some people with their colours as JSON: few enough to enumerate."""
+    fields = itertools.product(NAMES, range(30, 50), ("red", "green", "blue"))
+    return [json.dumps({"name": name, "age": age, "colour": colour}) for name, age, colour in fields]
+
+
+def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
+    spelled = single_bytes if single else any_spelling
+    return Language(
+        name=name,
+        family="brackets",
+        title=f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens",
+        prompt=prompt,
+        table=lambda model: spelled(dyck(kinds, length, exactly=exactly), model),
+        budget=length + 1,
+    )
+
+
+def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
+    # What outlines_core makes of the type: few enough texts that the truth about them is known.
+    title += ", all spellings, free whitespace"
+    table: Build = lambda model: model.table(output_type, backend=OWN)  # noqa: E731
+    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
+
+
+def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
+    title += ", all spellings"
+    table: Build = lambda model: any_spelling(compile_regex(pattern), model)  # noqa: E731
+    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
+
+
+def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[], list[str]]) -> Language:
+    title += ", canonical spelling"
+    table: Build = lambda model: canonical(texts(), model)  # noqa: E731
+    return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=64)
+
+
+BRACKETS, STORY = "Brackets: ", "Character: Aria is a brave elf. Story: "
+ORDER, QUESTION = "Order: green tea for Nora. JSON: ", "Question: is the bakery open on Sunday? Answer: "
+BAKER, TEACHER = "Person: Nora is a baker. ", "Person: Nora is a teacher. JSON: "
+DATE = "-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+
+SUITE = (
+    _dyck("dyck1-8-single", BRACKETS, 1, 8, True, single=True),
+    _dyck("dyck1-12-single", BRACKETS, 1, 12, True, single=True),
+    _dyck("dyck1-16-single", BRACKETS, 1, 16, True, single=True),
+    _dyck("dyck2-8-single", BRACKETS, 2, 8, True, single=True),
+    _dyck("dyck1-8", BRACKETS, 1, 8, True),
+    _dyck("dyck1-upto8", BRACKETS, 1, 8, False),
+    _dyck("dyck1-upto8-off", STORY, 1, 8, False),
+    _dyck("dyck2-upto6", BRACKETS, 2, 6, False),
+    _dyck("dyck2-upto6-off", STORY, 2, 6, False),
+    _typed("finite JSON", "json-flag", "one bool", ORDER, Paid, 32),
+    _listed("finite JSON", "json-order", "enum, 1 to 9, bool", ORDER, orders),
+    _listed("finite JSON", "json-order-off", "the same off-prompt", QUESTION, orders),
+    Language(
+        name="json-order-single",
+        family="finite JSON",
+        title="the same on-prompt, one-byte tokens",
+        prompt=ORDER,
+        table=lambda model: single_bytes(compile_regex("|".join(map(re.escape, orders()))), model),
+        budget=96,
+    ),
+    _typed("finite JSON", "json-character", "two enums and a bool", "New character: Aria. JSON: ", Character, 128),
+    _regex("literals", "answer", "yes or no", QUESTION, "yes|no", 8),
+    _regex("literals", "roles", "6 roles", "Character: Aria is a brave elf. Role: ", "|".join(ROLES), 32),
+    _regex("literals", "cities", "6 cities", f"{BAKER}City: ", "|".join(CITIES), 32),
+    _regex("literals", "cities-off", "6 cities off-prompt", QUESTION, "|".join(CITIES), 32),
+    _regex("dates", "date", "10,080 dates", "Date: ", f"20[012][0-9]{DATE}", 16),
+    _regex("dates", "date-off", "3,360 dates off-prompt", QUESTION, f"202[0-9]{DATE}", 16),
+    _typed("free strings", "person", "two strings, an int", f"{BAKER}JSON: ", Person),
+    _typed("free strings", "person-off", "the same off-prompt", QUESTION, Person),
+    _listed("late bottleneck", "late-finite", "name, age, then a colour", TEACHER, painted),
+    _typed("late bottleneck", "late-free", "free name, any age, then a colour", TEACHER, Painted),
+)
+"""The languages, in the order of the table."""
+
+
+QUICK = frozenset({"dyck1-8-single", "dyck1-upto8", "json-order", "answer", "cities"})
+"""Those that take a moment."""
+
+
+def own(name: str, prompt: Any, output_type: Any) -> Language:
+    """Return the language of an application's output type after one of its prompts."""
+    table: Build = lambda model: model.table(output_type)  # noqa: E731
+    return Language(name=name, family="own", title=f"after {str(prompt)!r:.70}", prompt=prompt, table=table)

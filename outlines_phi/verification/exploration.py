@@ -1,0 +1,221 @@
+"""A guide and an oracle side by side, on all words of tokens up to a length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ..vocabulary.classes import EOS, NEVER, Partition
+from .collapse import Collapse
+from .oracle import Oracle
+
+Word = tuple[int, ...]
+
+Progress = Callable[[int, int], None]
+"""Is told how many tokens words have, and how many nodes were found."""
+
+TELLING = 64
+"""After how many nodes progress is told."""
+
+FOLLOWED = 300_000
+"""From the nodes of how many tokens a way to the end is followed: of as many as there are not more nodes than this."""
+
+LONGEST = 4096
+"""No shortest way to the end that is followed has more tokens."""
+
+
+class Node(NamedTuple):
+    """Where a word of tokens has led the guide and the oracle; words that lead both to the same are one node."""
+
+    word: Word
+    state: int
+    point: Any
+
+
+@dataclass
+class Tally:
+    """How often a law was tried, and the first word that breaks it, which is a shortest one."""
+
+    cases: int = 0
+    witness: Word | None = None
+    remark: str = ""
+
+    def count(self, holds: bool, word: Word, remark: str = "") -> None:
+        """Count one case; ``remark`` says what is wrong with ``word`` if the law does not hold."""
+        self.cases += 1
+        if not holds and (self.witness is None or len(word) < len(self.witness)):
+            self.witness, self.remark = word, remark
+
+
+@final
+@dataclass
+class Exploration:
+    """A guide and an oracle side by side on all words of at most ``complete`` tokens.
+
+    Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens. That
+    covers all words of so many tokens:
+
+    - Guide and oracle are deterministic, so what they do after a word depends on the pair that it leads to alone. By induction on
+      its length, a word that both allow leads to one of the nodes; one that is not allowed has a shortest beginning that is not,
+      a token behind a node, where it is seen whether the two agree.
+    - A representative does what the tokens do for which it stands: to the guide, because they are in one class of each row that was
+      met (the law "stands for"); to the oracle, because they do the same to each of its lexer's states (S8). A token that none
+      stands for is in no class but that of what is never allowed.
+
+    Single steps are compared with rows wherever they lead to a new node. Where no new node is left, ``closed`` says that words of
+    any length are covered. Where a level would make more than ``most`` nodes, it is left out, and ``complete`` is less than
+    ``depth``. ``endings`` has a member for each node of at most ``followed`` tokens, a word that is near the end from there.
+    """
+
+    guide: Guide
+    oracle: Oracle
+    collapse: Collapse
+    depth: int
+    most: int | None = None
+    complete: int = 0
+    closed: bool = False
+    followed: int = 0
+    nodes: list[Node] = field(default_factory=list)
+    laws: dict[str, Tally] = field(default_factory=dict)
+    endings: list[Word] = field(default_factory=list)
+    _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        guide: Guide,
+        oracle: Oracle,
+        collapse: Collapse,
+        *,
+        depth: int,
+        most: int | None = None,
+        progress: Progress | None = None,
+    ) -> Exploration:
+        """Explore; ``progress`` is told how long words are, and how many nodes were found."""
+        found = cls(guide, oracle, collapse, depth, most)
+        tell = progress or (lambda length, nodes: None)
+        level: list[Node] | None = [Node((), guide.start, oracle.start)]
+        seen = {(guide.start, oracle.start)}
+        found.nodes += level or []
+        while level and found.complete < depth:
+            level = found._level_after(level, seen, tell)
+            if level is not None:
+                found.nodes += level
+                found.complete += 1
+        found.closed = level == []
+        found.complete = depth if found.closed else found.complete
+        for node in found.nodes:
+            found._end(node)
+        sizes = np.cumsum(np.bincount([len(node.word) for node in found.nodes]))
+        found.followed = max(int((sizes <= FOLLOWED).sum()) - 1, 0)
+        for node in found.nodes[: sizes[found.followed]]:
+            found._follow(node)
+        return found
+
+    def _level_after(self, level: list[Node], seen: set[tuple[int, Any]], tell: Progress) -> list[Node] | None:
+        """Return the nodes that a token after those of ``level`` leads to and that are new; ``None`` if there would be too many."""
+        following: list[Node] = []
+        for place, node in enumerate(level):
+            if place % TELLING == 0:
+                tell(self.complete + 1, len(seen))
+            for child in self._visit(node):
+                if (child.state, child.point) not in seen:
+                    seen.add((child.state, child.point))
+                    following.append(child)
+                    self._steps(node, child.word[-1], child.state)
+            if self.most is not None and len(seen) > self.most:
+                return None
+        return following
+
+    @property
+    def inner(self) -> list[Node]:
+        """The nodes after which every token was tried."""
+        return [node for node in self.nodes if self.closed or len(node.word) < self.complete]
+
+    def tally(self, law: str) -> Tally:
+        """Return the cases of a law."""
+        return self.laws.setdefault(law, Tally())
+
+    def _visit(self, node: Node) -> Iterator[Node]:
+        """Try the laws of the tokens after a node, and yield what both allow, one node for each outcome."""
+        guide, tokens = self.guide, self.collapse.tokens
+        row = guide.row(node.state)
+        targets = row.targets[row.partition.class_of[tokens]]
+        found = self.oracle.outcomes(node.point, self.collapse.texts)
+        expected, survives = found.continues[found.of_text], found.survives[found.of_text]
+        allowed = targets != DEAD
+        self._compare("sound", allowed & ~expected, allowed, node, "is allowed, but no member begins so")
+        self._compare("complete", expected & ~allowed, expected, node, "is forbidden, but a member begins so")
+        self._compare("survives", allowed & ~survives, allowed, node, "is allowed, but a terminal is out of place")
+        ends = bool(row.targets[EOS] == DONE)
+        self.tally("live").count(ends or bool(allowed.any()), node.word, "is allowed, but nothing is after it")
+        self._stands_for(node, row)
+        both = np.flatnonzero(allowed & expected)
+        _, first = np.unique(
+            targets[both].astype(np.int64) * len(found.continues) + found.of_text[both], return_index=True
+        )
+        for index in both[np.sort(first)].tolist():
+            yield Node((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
+        self._steps(node, guide.vocabulary.eos_ids[0], DONE if ends else DEAD)
+
+    def _steps(self, node: Node, token: int, target: int) -> None:
+        """See whether a single step leads where the row says."""
+        holds = self.guide.advance(node.state, token) == target
+        self.tally("one relation").count(holds, (*node.word, token), "leads elsewhere than its row says")
+
+    def _compare(self, law: str, wrong: NDArray[np.bool_], cases: NDArray[np.bool_], node: Node, remark: str) -> None:
+        tally = self.tally(law)
+        tally.cases += int(cases.sum())
+        if wrong.any() and (tally.witness is None or len(node.word) + 1 < len(tally.witness)):
+            tally.witness, tally.remark = (*node.word, int(self.collapse.tokens[wrong.argmax()])), remark
+
+    def _stands_for(self, node: Node, row: Row) -> None:
+        """See whether tokens that one stands for are in one class, and those that none stands for are never allowed."""
+        if row.partition not in self._stands:
+            wrong = self.collapse.betrayed(row.partition)
+            self._stands[row.partition] = int(wrong[0]) if len(wrong) else None
+        token = self._stands[row.partition]
+        self.tally("stands for").count(
+            token is None and row.targets[NEVER] == DEAD, (*node.word, token or 0), "is not what stands for it"
+        )
+
+    def _end(self, node: Node) -> None:
+        """See whether the text of a node may end."""
+        end = self.guide.vocabulary.eos_ids[0]
+        ends, may_end = self.guide.advance(node.state, end) == DONE, self.oracle.ends(node.point)
+        self.tally("end sound").count(may_end or not ends, (*node.word, end), "may end, but is no member")
+        self.tally("end complete").count(ends or not may_end, (*node.word, end), "is a member, but may not end")
+
+    def _follow(self, node: Node) -> None:
+        """Write what is nearest to the end until it is there: it is a member, in as many tokens as was promised."""
+        guide, vocabulary = self.guide, self.guide.vocabulary
+        promised = guide.min_tokens(node.state)
+        word, state = node.word, node.state
+        while state != DONE and len(word) - len(node.word) < min(promised, LONGEST):
+            token, state = self._nearest(state)
+            if state == DEAD:
+                break
+            word = (*word, token)
+        self.tally("productive").count(
+            state == DONE, word, f"does not end within the {promised} tokens that were promised"
+        )
+        text = vocabulary.decode(word)
+        self.tally("member").count(state != DONE or self.oracle.is_member(text), word, "ends, but is no member")
+        self.endings.append(word)
+
+    def _nearest(self, state: int) -> tuple[int, int]:
+        """Return a token that leads nearest to the end, and where; DEAD if none does."""
+        if state not in self._next:
+            distance = self.guide.distances_after(state)
+            nearest, target = int(distance.argmin()), DEAD
+            token = int((self.guide.partition_of(state).class_of == nearest).argmax())
+            if distance[nearest] < UNREACHABLE:
+                target = self.guide.advance(state, token)
+            self._next[state] = token, target
+        return self._next[state]

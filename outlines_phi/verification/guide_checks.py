@@ -1,0 +1,274 @@
+"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T16 and T18 of grammar-theory.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import VocabularyError
+from ..guides.guide import DEAD, DONE, Guide, Row
+from ..vocabulary.classes import EOS, NEVER
+from ..vocabulary.vocabulary import Vocabulary
+from .exploration import Exploration
+from .finding import Finding, shown
+from .runs import FAILED, Alike
+from .subject import Subject
+
+MUTANT_DEPTH, MUTANT_NODES = 3, 1_000
+"""How far a wrong guide is followed, and in how many nodes."""
+
+SPELLINGS = 2_000
+"""How many tokens are written once more in single bytes."""
+
+
+def bytes_are_tokens(subject: Subject) -> Finding:
+    """S5: every byte that a text may have is a token."""
+    tokens = set(subject.guide.vocabulary.tokens)
+    missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
+    witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
+    return Finding.assumption(
+        len(subject.used), witness, "" if witness is None else "texts are completed by whole tokens"
+    )
+
+
+def bytes_are_exact(subject: Subject) -> Finding:
+    """S7: the tokenizer decodes ids as their bytes, one after the other."""
+    if subject.tokenizer is None:
+        return Finding.assumption(0, "no tokenizer", "the tokens were given as bytes")
+    try:
+        vocabulary = Vocabulary.from_tokenizer(subject.tokenizer, size=len(subject.guide.vocabulary))
+    except VocabularyError as error:
+        return Finding.bounded(8, 256, str(error))
+    same = vocabulary.tokens == subject.guide.vocabulary.tokens
+    return Finding.bounded(8, 256, None if same else "its vocabulary is another one", "random ids")
+
+
+def collapse_is_lossless(subject: Subject) -> Finding:
+    """S8: a token does to the guide's rows, and to the oracle's lexer in every state met, what the one that stands for it does."""
+    exploration, vocabulary, collapse = subject.exploration, subject.guide.vocabulary, subject.collapse
+    found = _explored(subject, "stands for")
+    if found.witness is not None:
+        return found
+    stood_for = np.flatnonzero(collapse.stands_for >= 0)
+    representative = collapse.tokens[collapse.stands_for[stood_for]]
+    left_out = np.flatnonzero((collapse.stands_for < 0) & (np.fromiter(map(len, vocabulary.tokens), np.int64) > 0))
+    runs, cases = subject.oracle.runs(vocabulary.tokens), found.cases
+    alike = Alike(subject.oracle.step, subject.oracle.end)
+    nodes = {subject.oracle.reading(node.point): node for node in reversed(exploration.inner)}
+    for reading, node in nodes.items():
+        cases += len(stood_for) + len(left_out)
+        target, word = runs.of(reading)
+        same = word[stood_for] == word[representative]
+        differs = np.flatnonzero(target[stood_for] != target[representative])
+        pairs, which = np.unique(
+            np.stack([target[stood_for], target[representative]])[:, differs], axis=1, return_inverse=True
+        )
+        same[differs] &= np.array([FAILED not in pair and alike.are(*pair) for pair in pairs.T.tolist()], dtype=bool)[
+            which.reshape(-1)
+        ]
+        readable = left_out[target[left_out] != FAILED]
+        wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
+        if wrong:
+            witness = subject.spelled((*node.word, wrong[0]))
+            return Finding.bounded(exploration.complete, cases, witness, "is not what stands for it")
+    remark = f"{len(nodes):,} states of the oracle's lexer, all tokens"
+    return (
+        Finding.proved(cases, None, remark)
+        if exploration.closed
+        else Finding.bounded(exploration.complete, cases, None, remark)
+    )
+
+
+def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> list[int]:
+    """Return those of ``tokens`` that begin a member at some node with this reading."""
+    oracle, texts = subject.oracle, tuple(subject.guide.vocabulary.tokens[token] for token in tokens.tolist())
+    found: list[int] = []
+    for node in subject.exploration.inner if texts else ():
+        if oracle.reading(node.point) == reading:
+            outcomes = oracle.outcomes(node.point, texts)
+            found += tokens[outcomes.continues[outcomes.of_text]].tolist()
+    return found
+
+
+def allowed_survives(subject: Subject) -> Finding:
+    """T9: what is allowed has no terminal out of place."""
+    return _explored(subject, "survives")
+
+
+def sound(subject: Subject) -> Finding:
+    """T10: what is allowed begins a member."""
+    return _explored(subject, "sound", "live")
+
+
+def complete(subject: Subject) -> Finding:
+    """T11: what begins a member is allowed."""
+    return _explored(subject, "complete")
+
+
+def ends_are_exact(subject: Subject) -> Finding:
+    """T12: the end of sequence is allowed after members, and after nothing else."""
+    return _explored(subject, "end complete", "end sound")
+
+
+def language_is_exact(subject: Subject) -> Finding:
+    """T13: the words that the guide accepts are the members."""
+    return _explored(subject, "end complete", "end sound", "complete")
+
+
+def prefixes_are_exact(subject: Subject) -> Finding:
+    """T14: the words that the guide allows, by rows and by single steps, are the beginnings of members."""
+    return _explored(subject, "sound", "complete", "one relation")
+
+
+def productive(subject: Subject) -> Finding:
+    """T16: from everything allowed a member is written within as many tokens as the guide promises."""
+    exploration, found = subject.exploration, _explored(subject, "productive", "member")
+    if found.witness is not None:
+        return found
+    for word in exploration.endings if subject.fault is not None else ():
+        if subject.fault is not None and (fault := subject.fault(subject.guide.vocabulary.decode(word))):
+            return Finding.bounded(exploration.followed, found.cases, subject.spelled(word), fault)
+    if len(exploration.endings) == len(exploration.nodes):
+        return found
+    return Finding.bounded(
+        exploration.followed, found.cases, None, f"from the {len(exploration.endings):,} first pairs of states"
+    )
+
+
+def independent_of_the_cut(subject: Subject) -> Finding:
+    """T15: what is allowed after a text does not depend on the tokens that wrote it: here, in single bytes instead."""
+    guide, exploration, collapse = subject.guide, subject.exploration, subject.collapse
+    single = {token: v for v, token in reversed(list(enumerate(guide.vocabulary.tokens))) if len(token) == 1}
+    words = [node.word for node in exploration.inner if any(len(guide.vocabulary.tokens[v]) > 1 for v in node.word)]
+    cases = 0
+    for word in words[:: -(-len(words) // SPELLINGS) or 1]:
+        text = guide.vocabulary.decode(word)
+        spelling = [single.get(text[place : place + 1]) for place in range(len(text))]
+        if None in spelling:
+            continue
+        cases += 1
+        other = _run(guide, [v for v in spelling if v is not None])
+        if not np.array_equal(_mask(guide, _run(guide, word), collapse.tokens), _mask(guide, other, collapse.tokens)):
+            return Finding.bounded(
+                exploration.complete, cases, subject.spelled(word), f"and {shown(text)} byte by byte"
+            )
+    return Finding.bounded(exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else "")
+
+
+def mistakes_are_found(subject: Subject) -> Finding:
+    """T18: guides that are wrong on purpose are told from the oracle, so the other checks do not pass vacuously."""
+    caught, harmless, cases = [], [], 0
+    for name, mutate in MUTANTS.items():
+        mutant = _Mutant(subject.guide, mutate)
+        found = Exploration.of(
+            mutant, subject.oracle, subject.collapse, depth=min(subject.depth, MUTANT_DEPTH), most=MUTANT_NODES
+        )
+        cases += 1
+        if any(tally.witness is not None for tally in found.laws.values()):
+            caught.append(name)
+        elif any(node.state in mutant.changed for node in found.inner):
+            return Finding.bounded(found.complete, cases, f"a guide that {name} was not found out")
+        else:
+            harmless.append(name)
+    remark = f"found out: one that {', '.join(caught)}"
+    return Finding.bounded(
+        min(subject.depth, MUTANT_DEPTH),
+        cases,
+        None,
+        remark + (f"; no mistake here: {', '.join(harmless)}" if harmless else ""),
+    )
+
+
+def _explored(subject: Subject, *laws: str) -> Finding:
+    exploration = subject.exploration
+    tallies = [exploration.tally(law) for law in laws]
+    cases = sum(tally.cases for tally in tallies)
+    broken = [tally for tally in tallies if tally.witness is not None]
+    first = min(broken, key=lambda tally: len(tally.witness or ()), default=None)
+    if first is None or first.witness is None:
+        return Finding.proved(cases) if exploration.closed else Finding.bounded(exploration.complete, cases)
+    return Finding.bounded(exploration.complete, cases, subject.spelled(first.witness), first.remark)
+
+
+def _run(guide: Guide, word: tuple[int, ...] | list[int]) -> int:
+    state = guide.start
+    for token in word:
+        state = guide.advance(state, token)
+    return state
+
+
+def _mask(guide: Guide, state: int, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    row = guide.row(state)
+    return np.append(row.targets[row.partition.class_of[tokens]] != DEAD, row.targets[EOS] == DONE)
+
+
+@final
+@dataclass
+class _Mutant(Guide):
+    """A guide with other rows; ``changed`` holds the states where they really are others."""
+
+    guide: Guide
+    mutate: Callable[[Guide, int, NDArray[np.integer]], None]
+    changed: set[int] = field(default_factory=set)
+    _rows: dict[int, Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.vocabulary, self.start = self.guide.vocabulary, self.guide.start
+
+    def row(self, state: int) -> Row:
+        if state not in self._rows:
+            row = self.guide.row(state)
+            targets = row.targets.copy()
+            self.mutate(self.guide, state, targets)
+            # A class may have no member.
+            differs = (targets != row.targets)[row.partition.class_of] & (row.partition.class_of != NEVER)
+            if differs.any():
+                self.changed.add(state)
+            self._rows[state] = Row(row.partition, targets)
+        return self._rows[state]
+
+    def min_tokens(self, state: int) -> int:
+        return self.guide.min_tokens(state)
+
+    def describe(self, state: int) -> str:
+        return self.guide.describe(state)
+
+
+def _ends_anywhere(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
+    targets[EOS] = DONE
+
+
+def _never_ends_after_a_text(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
+    if state != guide.start:
+        targets[EOS] = DEAD
+
+
+def _forbids_what_is_rare(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
+    live = np.flatnonzero(targets[EOS + 1 :]) + EOS + 1
+    targets[live[-1:]] = DEAD
+
+
+def _allows_everything(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
+    live = targets[EOS + 1 :][targets[EOS + 1 :] != DEAD]
+    if len(live):
+        targets[EOS + 1 :][targets[EOS + 1 :] == DEAD] = live[0]
+
+
+def _forbids_what_goes_on(guide: Guide, state: int, targets: NDArray[np.integer]) -> None:
+    """Drop what leads farther from the end than one token."""
+    far = guide.min_tokens_of(targets) > guide.min_tokens(state)
+    targets[far & (targets != DEAD) & (targets != DONE)] = DEAD
+
+
+MUTANTS: dict[str, Callable[[Guide, int, NDArray[np.integer]], None]] = {
+    "ends anywhere": _ends_anywhere,
+    "never ends after a text": _never_ends_after_a_text,
+    "forbids one class of tokens": _forbids_what_is_rare,
+    "allows every class": _allows_everything,
+    "forbids what leads away from the end": _forbids_what_goes_on,
+}
+"""What wrong guides do, and how."""

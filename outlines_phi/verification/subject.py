@@ -1,0 +1,195 @@
+"""What is verified: a guide beside an independent oracle of its language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from ..automata.automaton import DEAD
+from ..errors import UnsupportedError
+from ..guides.fsm import FSMGuide
+from ..guides.grammar.grammar import Grammar
+from ..guides.grammar.guide import CFGGuide
+from ..guides.grammar.lexing.lexer import START, Lexer
+from ..guides.grammar.lexing.spanner import Spanner
+from ..guides.grammar.parsing.parser import Parser
+from ..guides.guide import Guide
+from ..guides.json_schema.guide import JSONGuide
+from ..guides.regex import compile_regex
+from ..vocabulary.classes import Partition
+from ..vocabulary.vocabulary import Vocabulary
+from .collapse import Collapse
+from .exploration import Exploration, Progress
+from .finding import shown
+from .json_oracle import JSONOracle
+from .lexing import Lexing
+from .oracle import BYTES, GrammarOracle, Oracle, PatternOracle
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """The parts of the engine of a grammar, and those of the oracle that they are compared with."""
+
+    grammar: Grammar
+    lexer: Lexer
+    spanner: Spanner
+    parser: Parser
+    oracle: GrammarOracle
+
+    @property
+    def lexing(self) -> Lexing:
+        """The oracle's lexer."""
+        return self.oracle.lexing
+
+    @cached_property
+    def states(self) -> dict[int, tuple[int, bytes]]:
+        """For each state of the engine's lexer that bytes reach, a state of the oracle's and a shortest text that leads to both."""
+        found = {START: (0, b"")}
+        pending = [START]
+        for state in pending:  # it grows
+            other, text = found[state]
+            for byte in range(256):
+                moved, ours = self.lexing.move(other, byte), self.lexer.lex(bytes([byte]), state)
+                if moved is not None and ours is not None and ours[0] not in found:
+                    found[ours[0]] = moved.state, text + bytes([byte])
+                    pending.append(ours[0])
+        return found
+
+    @classmethod
+    def of(cls, guide: CFGGuide, oracle: GrammarOracle) -> Machine:
+        """Return the parts of a guide."""
+        return cls(guide.grammar, guide.lexer, guide.spanner, guide.parser, oracle)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A guide to verify.
+
+    Attributes
+    ----------
+    guide
+        The engine.
+    oracle
+        Says what the language is; shares no code with the engine.
+    collapse
+        The tokens that stand for the vocabulary.
+    used
+        The bytes that some text has.
+    depth
+        The most tokens of a word.
+    most
+        How many pairs of states are looked at most: where words of ``depth`` tokens lead to more, shorter ones are tried;
+        ``None`` for any number.
+    machine
+        The parts of a grammar's guide; ``None`` for a regular language.
+    tokenizer
+        What the vocabulary was read from.
+    fault
+        What is wrong with a member according to a third party, as a JSON schema's validator.
+    progress
+        Is told of the words that are tried.
+    """
+
+    guide: Guide
+    oracle: Oracle
+    collapse: Collapse
+    used: frozenset[int]
+    depth: int
+    most: int | None = None
+    machine: Machine | None = None
+    tokenizer: Any = None
+    fault: Callable[[bytes], str | None] | None = None
+    progress: Progress | None = None
+
+    @classmethod
+    def of_grammar(
+        cls,
+        grammar: Grammar,
+        vocabulary: Vocabulary,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        progress: Progress | None = None,
+    ) -> Subject:
+        """Return the guide of a grammar beside Earley's algorithm on what longest match cuts a text into."""
+        guide = CFGGuide.of(grammar, vocabulary)
+        lexer = guide.lexer
+        used = frozenset(np.flatnonzero((lexer.targets != DEAD).any(axis=0)[lexer.byte_class]).tolist())
+        oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
+        partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
+        collapse = Collapse.of(vocabulary, partitions)
+        return cls(guide, oracle, collapse, used, depth, most, Machine.of(guide, oracle), tokenizer, None, progress)
+
+    @classmethod
+    def of_pattern(
+        cls,
+        pattern: str,
+        vocabulary: Vocabulary,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        fault: Callable[[bytes], str | None] | None = None,
+        progress: Progress | None = None,
+    ) -> Subject:
+        """Return the guide of a regular expression beside Python's reading of it."""
+        automaton = compile_regex(pattern)
+        guide = FSMGuide.from_automaton(automaton, vocabulary)
+        used = automaton.used
+        oracle = PatternOracle(pattern, letters_of(vocabulary, used))
+        collapse = Collapse.of(vocabulary, [guide.partition])
+        return cls(guide, oracle, collapse, used, depth, most, None, tokenizer, fault, progress)
+
+    @classmethod
+    def of_json(
+        cls,
+        guide: JSONGuide,
+        *,
+        depth: int,
+        most: int | None = None,
+        tokenizer: Any = None,
+        fault: Callable[[bytes], str | None] | None = None,
+        progress: Progress | None = None,
+    ) -> Subject:
+        """Return the guide of a JSON schema beside the machine that it is made of, byte by byte."""
+        vocabulary = guide.vocabulary
+        each = Partition(np.arange(len(vocabulary), dtype=np.int32), len(vocabulary))
+        used = frozenset(guide.machine.needed)
+        oracle = JSONOracle(guide.machine)
+        return cls(guide, oracle, Collapse.of(vocabulary, [each]), used, depth, most, None, tokenizer, fault, progress)
+
+    @cached_property
+    def exploration(self) -> Exploration:
+        """Guide and oracle side by side."""
+        return Exploration.of(
+            self.guide, self.oracle, self.collapse, depth=self.depth, most=self.most, progress=self.progress
+        )
+
+    @property
+    def parts(self) -> Machine:
+        """The parts of a grammar's guide."""
+        if self.machine is None:
+            raise UnsupportedError("a regular language has no lexer and no parser; run the checks of its guide")
+        return self.machine
+
+    def spelled(self, word: tuple[int, ...]) -> str:
+        """Return a word of tokens as it is printed."""
+        ends = self.guide.vocabulary.eos_ids
+        return (
+            " ".join("<eos>" if v in ends else shown(self.guide.vocabulary.tokens[v]) for v in word) or "the empty text"
+        )
+
+
+def letters_of(vocabulary: Vocabulary, used: frozenset[int]) -> tuple[bytes, ...]:
+    """Return what texts are made of: bytes, where each one of those that are used is a token, else all tokens."""
+    tokens = set(vocabulary.tokens) - {b""}
+    if all(bytes([byte]) in tokens for byte in used):
+        return BYTES
+    return tuple(sorted(token for token in tokens if used.issuperset(token)))

@@ -1,0 +1,116 @@
+"""Canonical tokenization: of all spellings of a text, the one that the tokenizer itself would write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from ..errors import UnsupportedError
+from .vocabulary import Vocabulary
+
+ANCHORS = ("", "\n", "a")
+"""What may stand before a text so that the tokenizer adds nothing of its own to its beginning."""
+
+
+TRIALS = (
+    "1234567 12345 1234.5678901 x12345678901",
+    '{"name": "Ada  Lovelace",\n\t"born": 18151210, "it\'s": [true, -0.5e10]}  \n\n  end',
+    "naïve 東京都 12月31日  ١٢٣٤٥٦٧ 👩‍🚀👩‍🚀 isn't we'll !!!??? ...... ______ aaaaAAAAaaaa",
+)
+"""Texts whose every beginning must be allowed, else a tokenizer's splitting looks further ahead than is known here."""
+
+
+@final
+class CanonicalTokenization:
+    """The token sequences ``y`` with ``y = encode(decode(y))``; a constraint for token trees.
+
+    A finished text is compared with its own encoding, so membership is exact. An unfinished one is given up as soon as it
+    differs where nothing that follows can matter any more: before the last two words of the tokenizer's own splitting. Where a
+    tokenizer splits nothing, or by looking further ahead (digits grouped from the right), only finished texts are compared.
+
+    The output is tokenized by itself, not together with the prompt. A text that holds the name of a special token
+    (``<|im_end|>``) has no canonical tokenization.
+
+    Parameters
+    ----------
+    tokenizer
+        A Hugging Face tokenizer.
+    vocabulary
+        Its exact bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        The tokenizer cannot encode a text without adding to its beginning.
+    """
+
+    further = 4
+    """Next tokens that a walk tests after the one that it draws."""
+
+    bytes = 0
+    """Memory beside the tokenizer's."""
+
+    def __init__(self, tokenizer: Any, vocabulary: Vocabulary) -> None:
+        self._tokenizer, self._vocabulary = tokenizer, vocabulary
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._split = getattr(backend, "pre_tokenizer", None)
+        self._normalize = getattr(backend, "normalizer", None)
+        self._anchor = next((anchor for anchor in ANCHORS if self._fits(anchor)), None)
+        if self._anchor is None:
+            raise UnsupportedError(
+                f"{type(tokenizer).__name__} does not give its text back byte for byte (it adds to it or changes it), so no output "
+                "has a canonical tokenization; leave out tokenization='canonical'."
+            )
+        self._early = True
+        self._early = all(self._begins_well(text) for text in TRIALS)
+
+    def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
+        """Return whether ``tokens``, without the end of sequence, are canonical or, unfinished, may still become so."""
+        written = self._vocabulary.decode(tokens)
+        if finished:
+            return self.encode(written.decode()) == list(tokens)
+        text = written.decode(errors="ignore")  # the last character may be incomplete
+        settled = self._settled(text)
+        if settled == 0:
+            return True
+        ids = self.encode(text)
+        count, size = 0, 0
+        while size < settled and count < len(ids):
+            size += len(self._vocabulary.tokens[ids[count]])
+            count += 1
+        return list(tokens[:count]) == ids[:count]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text`` as the tokenizer writes them, after other text and without anything added."""
+        before = self._ids(self._anchor or "")
+        ids = self._ids((self._anchor or "") + text)
+        return ids[len(before) :] if ids[: len(before)] == before else []
+
+    def __str__(self) -> str:
+        return "tokenization='canonical'"
+
+    def _settled(self, text: str) -> int:
+        """Return how many bytes of ``text`` have a tokenization that does not depend on what follows."""
+        if not self._early or self._split is None or self._anchor:
+            return 0
+        if self._normalize and self._normalize.normalize_str(text) != text:
+            return 0
+        words = self._split.pre_tokenize_str(text)
+        return len(text[: words[-2][1][0]].encode()) if len(words) > 2 else 0
+
+    def _begins_well(self, text: str) -> bool:
+        """Return whether no beginning of the canonical tokenization of ``text`` is given up: some splittings look far ahead."""
+        ids = self.encode(text)
+        return all(self.allows(ids[:end], finished=False) for end in range(len(ids)))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def _fits(self, anchor: str) -> bool:
+        """Return whether texts after ``anchor`` are encoded to just their own bytes."""
+        before = self._ids(anchor)
+        for text in ("b", "b c", '{"b": 1}'):
+            ids = self._ids(anchor + text)
+            if ids[: len(before)] != before or self._vocabulary.decode(ids[len(before) :]) != text.encode():
+                return False
+        return True

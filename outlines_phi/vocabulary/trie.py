@@ -1,0 +1,157 @@
+"""The byte trie of a vocabulary, as flat arrays in level order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..numerics.cache import Cache
+from ..numerics.on_disk import load, save
+from ..numerics.spans import spans
+from .vocabulary import Vocabulary
+
+_FORMAT = 1
+"""Part of the name of a kept file; raised when its content changes meaning."""
+
+DENSE = 4
+"""Nodes are many where they are at least one in so many of those between the first and the last."""
+
+_KEPT = 8
+_memory: Cache[str, Trie] = Cache(_KEPT)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """The trie of a vocabulary's spelled tokens. Node 0 is the root; nodes are numbered level by level.
+
+    The children of a node are neighbours, in the order of their bytes, so ``parent`` ascends.
+
+    Attributes
+    ----------
+    parent
+        ``int32[N]``; the root is its own parent.
+    byte
+        ``uint8[N]``: the byte on the edge from the parent; without meaning at the root.
+    levels
+        ``int32[D + 2]``: the nodes of depth ``d`` are ``levels[d]`` to ``levels[d + 1]`` of the next.
+    node_of
+        ``int32[V]``: the node where each token ends, 0 for ids that write nothing.
+    """
+
+    parent: NDArray[np.int32]
+    byte: NDArray[np.uint8]
+    levels: NDArray[np.int32]
+    node_of: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @cached_property
+    def is_end(self) -> NDArray[np.bool_]:
+        """``bool[N]``: the nodes where a token ends."""
+        ends = np.zeros(len(self), dtype=bool)
+        ends[self.node_of] = True
+        ends[0] = False
+        return ends
+
+    @cached_property
+    def first_child(self) -> NDArray[np.int32]:
+        """``int32[N + 1]``: the children of node ``n`` are ``first_child[n]`` to ``first_child[n + 1]``."""
+        counts = np.bincount(self.parent[1:], minlength=len(self))
+        return np.concatenate([[1], 1 + np.cumsum(counts)]).astype(np.int32)
+
+    def below(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the children of ``nodes``, those of each together, and how many each has."""
+        first = self.first_child[nodes].astype(np.int64)
+        counts = self.first_child[nodes + 1] - first
+        return spans(first, counts), counts
+
+    def children(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return the children of ascending ``nodes``, ascending, and the place of the parent of each among these."""
+        low, high = (int(nodes[0]), int(nodes[-1])) if len(nodes) else (0, -1)
+        width = high - low + 1
+        if width > DENSE * len(nodes):
+            children, counts = self.below(nodes)
+            return children, np.repeat(np.arange(len(nodes)), counts)
+        # Most nodes are there, and the children of all are neighbours: to look at each takes less than to gather some.
+        first, last = self.first_child[[low, high + 1]].tolist() if width else (0, 0)
+        above = self.parent[first:last] - low
+        children = np.arange(first, last)
+        if width == len(nodes):
+            return children, above
+        place = np.full(width, -1)
+        place[nodes - low] = np.arange(len(nodes))
+        above = place[above]
+        there = np.flatnonzero(above >= 0)
+        return children[there], above[there]
+
+    @cached_property
+    def _ids(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids in the order of their nodes, and where those of each node begin."""
+        counts = np.bincount(self.node_of, minlength=len(self))
+        order = np.argsort(self.node_of, kind="stable")
+        return order.astype(np.int32), np.concatenate([[0], np.cumsum(counts)])
+
+    def ending(self, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the ids that end at ``nodes``, those of each together, and how many each has."""
+        ids, first = self._ids
+        begins = first[nodes]
+        counts = first[nodes + 1] - begins
+        alone = bool((counts == 1).all())  # as nearly everywhere
+        return ids[begins if alone else spans(begins, counts)], counts
+
+    @classmethod
+    def build(cls, tokens: tuple[bytes, ...]) -> Trie:
+        """Return the trie of ``tokens``, those that write nothing left out."""
+        order = sorted((v for v, token in enumerate(tokens) if token), key=tokens.__getitem__)
+        ids = np.array(order, dtype=np.int64)
+        lengths = np.array([len(tokens[v]) for v in order], dtype=np.int64)
+        text = np.frombuffer(b"".join(tokens[v] for v in order), dtype=np.uint8)
+        starts = np.cumsum(lengths) - lengths
+        node_of = np.zeros(len(tokens), dtype=np.int32)
+        parent, byte, levels = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.uint8)], [0, 1]
+        at = np.zeros(len(ids), dtype=np.int64)  # the node of the first bytes of each token
+        for depth in range(int(lengths.max(initial=0))):
+            edge = text[starts + depth]
+            # Tokens are in the order of their bytes, so those with a common beginning are neighbours.
+            new = np.ones(len(ids), dtype=bool)
+            new[1:] = (at[1:] != at[:-1]) | (edge[1:] != edge[:-1])
+            parent.append(at[new])
+            byte.append(edge[new])
+            at = levels[-1] + np.cumsum(new) - 1
+            levels.append(levels[-1] + int(new.sum()))
+            longer = lengths > depth + 1
+            node_of[ids[~longer]] = at[~longer]
+            ids, lengths, starts, at = ids[longer], lengths[longer], starts[longer], at[longer]
+        return cls(
+            np.concatenate(parent).astype(np.int32), np.concatenate(byte), np.array(levels, dtype=np.int32), node_of
+        )
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> Trie:
+        """Return the trie of ``vocabulary``: from memory, else from disk, else built and kept in both."""
+        name = f"trie-{_FORMAT}-{vocabulary.fingerprint}"
+
+        def find() -> Trie:
+            trie = cls._loaded(name, len(vocabulary))
+            if trie is None:
+                trie = cls.build(vocabulary.tokens)
+                save(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
+            return trie
+
+        return _memory.of(vocabulary.fingerprint, find)
+
+    @classmethod
+    def _loaded(cls, name: str, size: int) -> Trie | None:
+        """Return the trie kept under a name; ``None`` if there is none, or not a whole one for ``size`` ids."""
+        arrays = load(name)
+        if arrays is None or arrays.keys() != {field.name for field in fields(cls)}:
+            return None
+        trie = cls(**arrays)
+        whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
+        return trie if whole else None

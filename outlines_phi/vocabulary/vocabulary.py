@@ -1,0 +1,199 @@
+"""The exact bytes of every token."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import VocabularyError
+from ..numerics.checks import check_fits, is_count, shown
+from . import tokenizers as spelling
+
+_CHECKS, _CHECK_LENGTH = 256, 8
+"""How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """What each token id writes, in bytes: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
+
+    Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.
+
+    Attributes
+    ----------
+    tokens
+        The bytes of each id, one entry per row of the model's output; ``b""`` for special tokens and for rows without
+        a token. No guide ever allows an id without bytes, except the end of sequence.
+    eos_ids
+        The end-of-sequence ids, at least one. ``eos_ids[0]`` stands for the class of all of them.
+    real
+        ``bool[V]``: False on rows of the model's output that the tokenizer has no token for.
+    """
+
+    tokens: tuple[bytes, ...]
+    eos_ids: tuple[int, ...]
+    real: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tokens, tuple) or not all(isinstance(token, bytes) for token in self.tokens):
+            raise VocabularyError(
+                f"tokens={shown(self.tokens)} was given; a vocabulary has a tuple of bytes, one for each id. "
+                "Vocabulary.from_tokens takes a list of bytes or texts, Vocabulary.from_tokenizer a tokenizer"
+            )
+        if not isinstance(self.eos_ids, tuple) or not all(map(is_count, self.eos_ids)):
+            raise VocabularyError(f"eos_ids={shown(self.eos_ids)} was given; expected a tuple of ids, such as (0,)")
+        if not isinstance(self.real, np.ndarray) or self.real.dtype != bool or self.real.ndim != 1:
+            raise VocabularyError(f"real={shown(self.real)} was given; expected an array of bool, one for each id")
+        if len(self.real) != len(self.tokens):
+            raise VocabularyError(f"{len(self.tokens)} tokens were given, but `real` has {len(self.real)} entries")
+        if not self.eos_ids:
+            raise VocabularyError(
+                "no end-of-sequence id is known, so a text could never end; set `tokenizer.eos_token` or "
+                "`model.generation_config.eos_token_id`, or pass `eos_ids=`"
+            )
+        for v in self.eos_ids:
+            if not 0 <= v < len(self.tokens):
+                raise VocabularyError(
+                    f"the end-of-sequence id {v} is not one of the {len(self.tokens)} ids; the tokenizer or the "
+                    "generation config belongs to another model"
+                )
+            if self.tokens[v]:
+                raise VocabularyError(f"the end-of-sequence id {v} writes {self.tokens[v]!r}; it must write nothing")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        real, ends = int(self.real.sum()), list(self.eos_ids)
+        return f"Vocabulary({len(self)} ids, {real} real, ends {ends}, {self.fingerprint[:8]})"
+
+    def decode(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes that ``ids`` write; special tokens write nothing."""
+        return b"".join(map(self.tokens.__getitem__, ids))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for the content: equal for equal vocabularies, in any process."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (np.fromiter(map(len, self.tokens), np.int64), np.array(self.eos_ids, np.int64), self.real):
+            digest.update(np.int64(len(part)).tobytes() + part.tobytes())
+        digest.update(b"".join(self.tokens))
+        return digest.hexdigest()
+
+    @classmethod
+    def from_tokens(cls, tokens: Sequence[bytes | str], eos: int) -> Vocabulary:
+        """Return the vocabulary of ``tokens`` by id (``str`` is UTF-8); what stands at ``eos`` ends a text."""
+        if isinstance(tokens, str | bytes) or not isinstance(tokens, Sequence):
+            raise VocabularyError(
+                f"tokens={shown(tokens)} was given; expected a list of bytes or texts, one for each id"
+            )
+        spelled = [_spelled(token, v) for v, token in enumerate(tokens)]
+        if not is_count(eos) or not eos < len(spelled):
+            raise VocabularyError(f"the end-of-sequence id {shown(eos)} is not one of the {len(spelled)} ids")
+        spelled[eos] = b""
+        return cls(tuple(spelled), (eos,), np.ones(len(spelled), dtype=bool))
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, *, size: int | None = None, eos_ids: Sequence[int] = ()) -> Vocabulary:
+        """Return the vocabulary of a Hugging Face tokenizer.
+
+        Covers byte-level BPE, SentencePiece with byte fallback, WordPiece, and tokenizers that give bytes (tiktoken).
+        An id is spelled as it is decoded after a prompt, see :func:`outlines_phi.vocabulary.tokenizers.spell`. Tokens added as
+        special write nothing; other added tokens write their text. Random texts are decoded by the tokenizer itself
+        to check the result.
+
+        Parameters
+        ----------
+        tokenizer
+            A ``transformers`` tokenizer, fast or slow.
+        size
+            Rows of the model's output; more than the tokenizer has ids where the model is padded. By default, as many
+            as ids.
+        eos_ids
+            End-of-sequence ids of the model's generation config; the tokenizer's own is added.
+
+        Raises
+        ------
+        VocabularyError
+            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends
+            a text.
+        """
+        if not callable(getattr(tokenizer, "get_vocab", None)):
+            raise VocabularyError(
+                f"{shown(tokenizer)} was given; expected a Hugging Face tokenizer, as AutoTokenizer.from_pretrained(name) gives"
+            )
+        if size is not None and not is_count(size, 1):
+            raise VocabularyError(
+                f"size={shown(size)} was given; expected how many rows the model's output has, or None"
+            )
+        if size is not None:
+            check_fits("size", size, each=4096, things="rows")
+        if not isinstance(eos_ids, Sequence) or not all(isinstance(v, int | np.integer) for v in eos_ids):
+            raise VocabularyError(f"eos_ids={shown(eos_ids)} was given; expected a list of ids, such as [0]")
+        spelled = spelling.spell(tokenizer)
+        highest = max(spelled)
+        if size is not None and size <= highest:
+            raise VocabularyError(
+                f"the model gives probabilities to {size} ids, but the tokenizer's highest id is {highest}: they do not "
+                "belong together, or the model's embeddings were not resized after tokens were added "
+                "(`model.resize_token_embeddings`)"
+            )
+        ends = dict.fromkeys([*eos_ids, *_tokenizer_eos(tokenizer)])
+        tokens = [spelled.get(v, b"") for v in range(size or highest + 1)]
+        real = np.zeros(len(tokens), dtype=bool)
+        real[[*spelled, *(v for v in ends if v < len(tokens))]] = True
+        for v in ends:
+            if 0 <= v < len(tokens):
+                tokens[v] = b""
+        vocabulary = cls(tuple(tokens), tuple(ends), real)
+        vocabulary._check(tokenizer)
+        return vocabulary
+
+    def _check(self, tokenizer: Any) -> None:
+        """Raise VocabularyError unless the tokenizer decodes random ids as this vocabulary does."""
+        ids = np.flatnonzero([bool(token) for token in self.tokens])
+        before, text_before = spelling.anchor(tokenizer, ids.tolist())
+        random = np.random.default_rng(0)
+        for chosen in random.choice(ids, size=(_CHECKS, _CHECK_LENGTH)).tolist():
+            ours = text_before + self.decode(chosen).decode(errors="replace")
+            theirs = spelling.decode(tokenizer, [before, *chosen])
+            if ours != theirs and spelling.REPLACEMENT not in ours + theirs:
+                raise VocabularyError(
+                    f"the bytes of this tokenizer cannot be known: it decodes the ids {[before, *chosen]} as {theirs!r}, "
+                    f"but its tokens, one after the other, as {ours!r}. Its decoder changes text across tokens; use a "
+                    "tokenizer without such a decoder"
+                )
+
+
+def check_vocabulary(owner: str, value: object) -> None:
+    """Raise VocabularyError unless ``value``, given to ``owner``, is a vocabulary."""
+    if not isinstance(value, Vocabulary):
+        raise VocabularyError(
+            f"vocabulary={shown(value)} of type {type(value).__name__} was given to {owner}; expected a Vocabulary, as "
+            "Vocabulary.from_tokenizer(tokenizer) returns"
+        )
+
+
+def _spelled(token: object, v: int) -> bytes:
+    """Return the bytes of what was given as token ``v``."""
+    match token:
+        case bytes():
+            return token
+        case bytearray() | memoryview():
+            return bytes(token)
+        case str() if token.isascii() or not any("\ud800" <= character <= "\udfff" for character in token):
+            return token.encode()
+    raise VocabularyError(f"token {v} is {shown(token)}; expected bytes, or a text that can be written in UTF-8")
+
+
+def _tokenizer_eos(tokenizer: Any) -> list[int]:
+    """Return the tokenizer's own end-of-sequence ids: none, one, or several."""
+    eos = tokenizer.eos_token_id
+    return [] if eos is None else list(np.atleast_1d(eos).tolist())

@@ -1,0 +1,258 @@
+"""The parser allows what an Earley recogniser allows, on every word, whatever the grammar is like."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.errors import EmptyLanguageError
+from outlines_phi.guides.grammar.grammar import Grammar
+from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.grammar.parsing.rules import END
+from outlines_phi.guides.grammar.parsing.stacks import UNKNOWN
+
+from ..recognizer import Earley, grammar, grammars, words
+
+fixed = settings(derandomize=True, deadline=None, max_examples=200)
+
+DYCK = "S: S E | \n E: ( S )"
+AMBIGUOUS = "S: S + S | a"
+CALC = "S: S + P | P \n P: P * U | U \n U: a | ( S ) | - U"
+KINDS = {
+    "ambiguous": AMBIGUOUS,
+    "dangling else": "S: i S | i S e S | a",
+    "two ways to write a list": "S: A S | B S | c \n A: a \n B: a",
+    "palindromes": "S: a S a | b S b | ",
+    "left recursion": "S: S a | b",
+    "right recursion": "S: a S | b",
+    "hidden left recursion": "S: B S a | c \n B: | b",
+    "hidden left recursion of nothing": "S: B S a | c \n B: ",
+    "hidden right recursion": "S: a S B | c \n B: | b",
+    "a cycle": "S: A | a \n A: S | b S",
+    "a cycle through nothing": "S: S B | a \n B: b | ",
+    "a list of lists": "S: S L | \n L: L a | ",
+    "only the empty word": "S: A A \n A: B \n B: ",
+    "many optional symbols": "S: A A A A A A A x \n A: a | ",
+    "optional symbols only": "S: A B C D E F G \n A: a | \n B: b | \n C: a | \n D: b | \n E: a | \n F: b | \n G: a | ",
+    "LALR, not SLR": "S: L = R | R \n L: * R | i \n R: L",
+    "LR(1), not LALR": "S: a A d | b B d | a B e | b A e \n A: c \n B: c",
+    "LR(2)": "S: A a a | B a b \n A: c \n B: c",
+    "not LR(k)": "S: A b | B d \n A: A a | a \n B: B a | a",
+    "no union of deterministic ones": "S: A | B \n A: a A b | \n B: a B b b | ",
+    "useless symbols": "S: a | S U | a V \n U: U a \n V: b \n W: a",
+    "calculator": CALC,
+    "Dyck": DYCK,
+}
+
+
+def compare(parser: Parser, length: int) -> int:
+    """Assert that parser and recogniser agree on all words up to ``length``; return how many were viable."""
+    earley = Earley(parser.grammar)
+    terminals = range(len(parser.grammar.terminals))
+    level, viable = [(parser.start, earley.start)], 0
+    for step in range(length + 1):
+        after = []
+        viable += len(level)
+        for configuration, sets in level:
+            assert parser.accepts(configuration) == earley.accepts(sets)
+            reached = [earley.read(sets, terminal) for terminal in terminals]
+            assert parser.expected(configuration).tolist() == [below is not None for below in reached]
+            for terminal, below in zip(terminals, reached, strict=True):
+                target = parser.shift(configuration, terminal)
+                assert (target == parser.ERROR) == (below is None)
+                if below is not None:
+                    after.append((target, below))
+        level = after if step < length else []
+    return viable
+
+
+@fixed
+@given(st.one_of(grammars(), grammars(terminals=3, nonterminals=4, productions=9), grammars(terminals=1)))
+def test_agrees_with_earley_on_random_grammars(grammar: Grammar) -> None:
+    assume(grammar.start in grammar.productive)
+    compare(Parser.of(grammar), 5)
+
+
+@pytest.mark.parametrize("rules", KINDS.values(), ids=KINDS)
+def test_agrees_with_earley_on_each_kind(rules: str) -> None:
+    assert compare(Parser.of(grammar(rules)), 7) >= 1
+
+
+@pytest.mark.parametrize("kind", ["LR(1), not LALR", "LR(2)", "not LR(k)", "palindromes"])
+def test_dropping_an_action_is_seen(kind: str) -> None:
+    """The control: a parser that decides its conflicts is found out."""
+    tables = Parser.of(grammar(KINDS[kind])).tables
+    assert tables.conflicts
+    decided = replace(
+        tables,
+        reductions=tuple(
+            {terminal: several[:1] for terminal, several in row.items() if terminal not in shifts}
+            for row, shifts in zip(tables.reductions, tables.shifts, strict=True)
+        ),
+    )
+    with pytest.raises(AssertionError):
+        compare(Parser(tables.rules.grammar, decided), 7)
+
+
+def test_tables_can_be_stored() -> None:
+    parser = Parser.of(grammar(CALC))
+    stored = Parser(parser.grammar, pickle.loads(pickle.dumps(parser.tables)))
+    assert compare(stored, 5) == compare(parser, 5) > 50
+    assert pickle.loads(pickle.dumps(parser)).shift(parser.start, 0) == parser.shift(parser.start, 0)
+
+
+def test_the_recogniser_itself() -> None:
+    earley = Earley(grammar("S: a S b | A \n A: "))
+    members = set()
+    for word in words(2, 4):
+        sets = earley.start
+        for terminal in word:
+            sets = earley.read(sets, terminal) if sets else None
+        if sets and earley.accepts(sets):
+            members.add(word)
+        assert (sets is not None) == (
+            word in {(), (0,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0,) * 4, (0, 0, 1, 1), (0, 0, 0, 1)}
+        )
+    assert members == {(), (0, 1), (0, 0, 1, 1)}
+
+
+def test_an_empty_language_is_refused() -> None:
+    with pytest.raises(EmptyLanguageError, match="'S' derives no text"):
+        Parser.of(grammar("S: a S"))
+
+
+@pytest.mark.parametrize("rules", [CALC, DYCK, KINDS["LALR, not SLR"]])
+def test_one_stack_where_the_grammar_is_lalr(rules: str) -> None:
+    parser = Parser.of(grammar(rules))
+    assert not parser.tables.conflicts
+    for configuration in walk(parser, 6):
+        (stack,) = parser.stacks(configuration)
+        while stack is not None:
+            (stack,) = parser.below(stack) or (None,)
+
+
+def walk(parser: Parser, length: int) -> Iterator[int]:
+    """The configurations after all viable words up to ``length``."""
+    for word in words(len(parser.grammar.terminals), length):
+        configuration = parser.read(parser.start, word)
+        if configuration != parser.ERROR:
+            yield configuration
+
+
+def test_ambiguity_costs_a_polynomial() -> None:
+    """As many parses as Catalan numbers, or two to the power of the length, in a graph that grows by a few stacks a step."""
+    for rules, word in ((AMBIGUOUS, "a+" * 30 + "a"), (KINDS["two ways to write a list"], "a" * 60 + "c")):
+        parser = Parser.of(grammar(rules))
+        names = [terminal.name for terminal in parser.grammar.terminals]
+        configuration = parser.read(parser.start, map(names.index, word))
+        assert parser.accepts(configuration)
+        assert len(parser) < 20 * len(word)
+
+
+def test_after_the_end_nothing_follows() -> None:
+    parser = Parser.of(grammar(DYCK))
+    ended = parser.shift(parser.start, END)
+    assert parser.is_certain(ended) and not parser.expected(ended).any()
+    assert not parser.accepts(ended) and parser.shift(ended, 0) == parser.ERROR
+
+
+def test_error_stays_error() -> None:
+    parser = Parser.of(grammar(DYCK))
+    assert parser.read(parser.start, (1, 0, 0)) == parser.ERROR
+    assert (
+        not parser.accepts(parser.ERROR)
+        and not parser.expected(parser.ERROR).any()
+        and parser.stacks(parser.ERROR) == ()
+    )
+    assert parser.cut(parser.ERROR, 3) == parser.ERROR and parser.describe(parser.ERROR) == "no text goes on this way"
+
+
+def test_equal_configurations_are_one() -> None:
+    parser = Parser.of(grammar(DYCK))
+    once = parser.read(parser.start, (0, 1))
+    assert parser.read(once, (0, 1)) == parser.read(once, (0, 0, 1, 0, 1, 1)) == once
+    before = len(parser)
+    parser.read(parser.start, (0, 1) * 100)
+    assert len(parser) == before
+
+
+def test_goto_is_what_a_reduction_does() -> None:
+    rules = grammar("S: ( E ) \n E: a | E a")
+    parser = Parser.of(rules)
+    (opened,) = parser.stacks(parser.read(parser.start, (0,)))
+    stack = parser.goto(opened, rules.productions[1].head)
+    assert parser.below(stack) == (opened,)
+    a = next(number for number, terminal in enumerate(rules.terminals) if terminal.name == "a")
+    assert (
+        parser.stacks(parser.read(parser.start, (0, a)))
+        == parser.stacks(parser.read(parser.start, (0, a, a)))
+        == (stack,)
+    )
+    assert parser.goto(opened, rules.start) == parser.ERROR
+
+
+def test_description() -> None:
+    parser = Parser.of(grammar("S: [ E ] \n E: a | E , a"))
+    names = [terminal.name for terminal in parser.grammar.terminals]
+    configuration = parser.read(parser.start, [names.index(name) for name in "[a,"])
+    assert parser.describe(configuration) == "E: E , • a"
+    assert parser.describe(parser.cut(parser.start, 0)) == "…"
+
+
+CUT = ["Dyck", "calculator", "ambiguous", "palindromes", "hidden left recursion", "LR(1), not LALR", "dangling else"]
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_what_is_read_from_a_cut_stack_holds_for_all(kind: str) -> None:
+    """T5-T7: what passes a cut stack passes the whole one, what fails fails there too, and nothing else is said."""
+    parser = Parser.of(grammar(KINDS[kind]))
+    terminals = len(parser.grammar.terminals)
+    suffixes = list(words(terminals, 3 if terminals > 3 else 4))
+    suffixes += [(*word, END) for word in suffixes]
+    verdicts: dict[tuple[int, tuple[int, ...]], set[bool]] = {}
+    for whole in dict.fromkeys(walk(parser, 4 if terminals > 3 else 6)):
+        for entries in (0, 1, 2, 3):
+            cut = parser.cut(whole, entries)
+            for suffix in suffixes:
+                passed = parser.read(whole, suffix) != parser.ERROR
+                of_cut = parser.read(cut, suffix)
+                assert passed or not parser.is_certain(of_cut)
+                assert not passed or of_cut != parser.ERROR
+                if of_cut != parser.ERROR and not parser.is_certain(of_cut):
+                    verdicts.setdefault((cut, suffix), set()).add(passed)
+        assert parser.cut(whole, 100) == whole
+    assert any(len(seen) == 2 for seen in verdicts.values())  # some words do depend on what lies below
+
+
+def test_a_cut_keeps_its_entries() -> None:
+    parser = Parser.of(grammar(DYCK))
+    whole = parser.read(parser.start, (0, 0, 0))
+    (stack,) = parser.stacks(parser.cut(whole, 2))
+    assert parser.top(stack) == parser.top(parser.stacks(whole)[0])
+    (lower,) = parser.below(stack)
+    assert parser.below(lower) == (UNKNOWN,) and parser.top(UNKNOWN) == -1 and parser.goto(UNKNOWN, 5) == parser.ERROR
+    # Two entries hold one bracket: it closes in any case; the bracket below it may be there or not.
+    assert parser.cut(whole, 2) == parser.cut(parser.shift(whole, 0), 2)
+
+
+def test_dyck_splits_as_the_theory_says() -> None:
+    """Inside brackets, opening ones are always allowed, a closing one too, and more depend (grammar-theory.md, section 8.3)."""
+    parser = Parser.of(grammar("S: ( S ) S | "))
+    inside = parser.cut(parser.read(parser.start, (0, 0)), 1)
+    for always in ((0,), (0, 0), (0, 1), (0, 1, 0), (1,)):
+        assert parser.is_certain(parser.read(inside, always))
+    for depends in ((1, 1), (0, 1, 1, 1), (1, END)):
+        assert parser.read(inside, depends) != parser.ERROR and not parser.is_certain(parser.read(inside, depends))
+    assert parser.read(inside, (END,)) == parser.ERROR
+
+
+def test_expected_is_read_only_and_remembered() -> None:
+    parser = Parser.of(grammar(CALC))
+    first = parser.expected(parser.start)
+    assert parser.expected(parser.start) is first and not first.flags.writeable and first.dtype == np.bool_

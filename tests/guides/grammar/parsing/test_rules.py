@@ -1,0 +1,77 @@
+"""Rules closed by the end of the text, and without empty bodies; that their words are the same is shown in test_parser."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+
+from outlines_phi.errors import EmptyLanguageError
+from outlines_phi.guides.grammar.grammar import Grammar
+from outlines_phi.guides.grammar.parsing.lalr import LRTables
+from outlines_phi.guides.grammar.parsing.parser import Parser
+from outlines_phi.guides.grammar.parsing.rules import END, MOST_OPTIONAL, Rules
+
+from ..recognizer import grammar, grammars
+
+fixed = settings(derandomize=True, deadline=None, max_examples=200)
+
+
+def described(rules: Rules) -> list[str]:
+    return [rules.describe(number) for number in range(len(rules.productions))]
+
+
+def test_the_end_closes_the_start() -> None:
+    rules = Rules.of(grammar("S: a S | "))
+    assert described(rules) == ["$start: S $END", "S: a S", "S:"]
+    assert rules.productions[0].body == (rules.grammar.start, END) and rules.nullable == {rules.grammar.start}
+
+
+def test_variants_stand_for_empty_bodies() -> None:
+    assert described(Rules.of(grammar("S: A b A \n A: a | ")).without_empty_bodies()) == [
+        "$start: S $END",
+        "S: A b A",
+        "S: A b",
+        "S: b A",
+        "S: b",
+        "A: a",
+    ]
+
+
+def test_the_empty_word_alone_is_left_to_the_start() -> None:
+    assert described(Rules.of(grammar("S: A A \n A: ")).without_empty_bodies()) == ["$start: $END"]
+
+
+def test_useless_rules_are_left_out() -> None:
+    assert described(Rules.of(grammar("S: a | U \n U: U b"))) == ["$start: S $END", "S: a"]
+
+
+def test_a_start_without_words_is_refused() -> None:
+    with pytest.raises(EmptyLanguageError, match="the start rule 'S' derives no text"):
+        Rules.of(grammar("S: U \n U: a U"))
+
+
+def test_a_dot_and_a_line() -> None:
+    rules = Rules.of(grammar("S: a S | "))
+    assert [rules.describe(1, dot) for dot in range(3)] == ["S: • a S", "S: a • S", "S: a S •"]
+
+
+@fixed
+@given(grammars())
+def test_rules_without_empty_bodies(grammar: Grammar) -> None:
+    assume(grammar.start in grammar.productive)
+    rules = Rules.of(grammar).without_empty_bodies()
+    assert all(p.body and p.body != (p.head,) for p in rules.productions) and not rules.nullable
+    assert len({(p.head, p.body) for p in rules.productions}) == len(rules.productions)
+    assert all(p.head == rules.start for p in rules.productions[: len(rules.by_head[rules.start])])
+
+
+def test_optional_symbols_do_not_multiply() -> None:
+    optional = 40
+    rules = Rules.of(grammar("S: " + "A B " * (optional // 2) + " x \n A: a | \n B: b | ")).without_empty_bodies()
+    assert len(rules.productions) < 2 ** (MOST_OPTIONAL + 1) * (optional // MOST_OPTIONAL + 1) + 4
+    assert rules.name(rules.start + 1) == "S…B"
+    parser = Parser(rules.grammar, LRTables.of(rules))
+    names = [terminal.name for terminal in rules.grammar.terminals]
+    x, a, b = map(names.index, "xab")
+    assert parser.read(parser.start, [a, b] * 20 + [a]) == parser.ERROR != parser.read(parser.start, [a, b] * 20 + [x])
+    assert parser.read(parser.start, [b] * 20 + [x]) != parser.ERROR == parser.read(parser.start, [b] * 21)

@@ -1,0 +1,303 @@
+"""Sets of numbers and their texts, against the comparison of fractions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.automata.automaton import ByteAutomaton
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.grammar.lexing.lexeme_automaton import blocks
+from outlines_phi.guides.json_schema.numbers import sets as numbers
+from outlines_phi.guides.json_schema.numbers.multiples import Divisor, Multiples
+from outlines_phi.guides.json_schema.numbers.sets import MAX_DIGITS, NumberSet
+from outlines_phi.guides.json_schema.numbers.texts import MANY_REMAINDERS, MAX_STATES
+
+fixed = settings(derandomize=True, deadline=None)
+
+GRAMMAR = re.compile(r"-?(0|[1-9][0-9]*)(\.([0-9]|[0-9]*[1-9]))?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+SCIENTIFIC = re.compile(r"-?[1-9](\.([0-9]|[0-9]*[1-9]))?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+
+Member = Callable[[Fraction], bool]
+Pair = tuple[NumberSet, Member]
+"""A set, and what says of a number whether it is a member."""
+
+decimals = st.builds(
+    lambda digits, places: Decimal(digits).scaleb(-places), st.integers(-1300, 1300), st.integers(0, 3)
+) | st.sampled_from([Decimal(text) for text in ("0", "0.1", "1e3", "-1e3", "99.99", "100", "12345", "-0.05", "10")])
+divisors = st.sampled_from(
+    [Decimal(text) for text in ("1", "2", "3", "7", "10", "12", "100", "0.5", "0.25", "0.01", "1.2")]
+)
+
+leaves: st.SearchStrategy[Pair] = st.one_of(
+    st.just((NumberSet.all(), lambda x: True)),
+    st.just((NumberSet.none(), lambda x: False)),
+    st.just((NumberSet.integers(), lambda x: x.denominator == 1)),
+    decimals.map(lambda b: (NumberSet.at_least(b), lambda x: x >= Fraction(b))),
+    decimals.map(lambda b: (NumberSet.at_least(b, exclusive=True), lambda x: x > Fraction(b))),
+    decimals.map(lambda b: (NumberSet.at_most(b), lambda x: x <= Fraction(b))),
+    decimals.map(lambda b: (NumberSet.at_most(b, exclusive=True), lambda x: x < Fraction(b))),
+    divisors.map(lambda q: (NumberSet.multiples_of(q), lambda x: (x / Fraction(q)).denominator == 1)),
+    st.lists(decimals, max_size=4).map(lambda v: (NumberSet.of_values(v), lambda x: x in set(map(Fraction, v)))),
+)
+
+
+def combined(pairs: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    def meet(a: Pair, b: Pair) -> Pair:
+        return a[0] & b[0], lambda x: a[1](x) and b[1](x)
+
+    def join(a: Pair, b: Pair) -> Pair:
+        return a[0] | b[0], lambda x: a[1](x) or b[1](x)
+
+    def negate(a: Pair) -> Pair:
+        return ~a[0], lambda x: not a[1](x)
+
+    return st.builds(meet, pairs, pairs) | st.builds(join, pairs, pairs) | st.builds(negate, pairs)
+
+
+pairs = st.recursive(leaves, combined, max_leaves=4)
+
+digits = st.text("0123456789", max_size=4)
+texts = st.builds(
+    lambda sign, whole, point, fraction, exponent: sign + whole + point + fraction + exponent,
+    st.sampled_from(["", "", "", "-", "+"]),
+    digits | st.sampled_from(["0", "10", "100", "1000", "12345", "00"]),
+    st.sampled_from(["", ".", "."]),
+    digits | st.sampled_from(["0", "00", "5", "50", "25"]),
+    st.sampled_from(["", "", "", "e1", "E-2", "e+0", "e"]),
+)
+numerals = decimals.map(lambda x: f"{x:f}") | decimals.map(lambda x: f"{x:f}0" if "." in f"{x:f}" else f"{x:f}.00")
+
+
+def is_minimal(automaton: ByteAutomaton) -> bool:
+    """Whether no two states are equivalent and all are of use."""
+    number = blocks(automaton.accepting.astype(np.int32), *automaton.targets.T)
+    return automaton.trim() is automaton and int(number.max()) + 1 == len(automaton)
+
+
+@fixed
+@given(pairs, st.lists(texts | numerals, min_size=10, max_size=40))
+def test_texts_are_those_of_the_members(pair: Pair, candidates: list[str]) -> None:
+    numbers, member = pair
+    automaton = numbers.spellings
+    for text in candidates:
+        expected = bool(GRAMMAR.fullmatch(text)) and member(Fraction(text))
+        if not numbers.is_all and "e" in text.lower():
+            # 10000001.5 is a member of what excludes few numbers alone.
+            expected = expected and bool(SCIENTIFIC.fullmatch(text)) and automaton.accepts(b"10000001.5e0")
+        assert automaton.accepts(text.encode()) == expected, text
+        if GRAMMAR.fullmatch(text):
+            assert numbers.contains(Decimal(text)) == numbers.contains(Fraction(text)) == member(Fraction(text))
+
+
+@fixed
+@given(pairs)
+def test_automata_have_no_useless_states(pair: Pair) -> None:
+    automaton = pair[0].spellings
+    assert automaton.trim() is automaton
+    assert automaton.is_empty == pair[0].is_empty
+
+
+@fixed
+@given(pairs, pairs, pairs)
+def test_algebra(a: Pair, b: Pair, c: Pair) -> None:
+    x, y, z = a[0], b[0], c[0]
+    laws = [
+        (x & y, y & x),
+        (x | y, y | x),
+        (x & (y | z), (x & y) | (x & z)),
+        (~(x & y), ~x | ~y),
+        (~~x, x),
+        (x & ~x, NumberSet.none()),
+        (x | ~x, NumberSet.all()),
+        (x & (x | y), x),
+        ((x & y) & z, x & (y & z)),
+    ]
+    for left, right in laws:
+        assert left == right and hash(left) == hash(right)
+
+
+@fixed
+@given(pairs, pairs)
+def test_equal_sets_have_equal_texts(a: Pair, b: Pair) -> None:
+    x, y = a[0], b[0]
+    assert (x == y) == (x.spellings.witness(y.spellings) is None)
+    assert (x & y).spellings.witness(x.spellings & y.spellings) is None or x.is_all or y.is_all
+
+
+def test_sets_that_are_written_differently_are_equal() -> None:
+    whole = NumberSet.integers()
+    left = whole & NumberSet.at_least(0, exclusive=True) & NumberSet.at_most(2, exclusive=True)
+    right = whole & NumberSet.at_least(0.5) & NumberSet.at_most(1.5)
+    assert left == right == NumberSet.of_values([1]) and len({left, right, NumberSet.of_values([1.0])}) == 1
+    assert NumberSet.at_most(0) | NumberSet.at_least(1) | ~whole == NumberSet.all()
+    assert NumberSet.multiples_of(4) & NumberSet.multiples_of(6) == NumberSet.multiples_of(12)
+    assert NumberSet.multiples_of(Decimal("0.4")) & NumberSet.multiples_of(0.25) == NumberSet.multiples_of(2)
+    assert whole != NumberSet.all() and whole != "whole" and left != NumberSet.of_values([2])
+
+
+def test_values_are_not_texts() -> None:
+    one = NumberSet.of_values([1])
+    assert one == NumberSet.of_values([1.0]) == NumberSet.of_values([Decimal("1.00"), Fraction(1)])
+    assert list(one.spellings.members()) == [b"1", b"1.0"]
+    zero = NumberSet.of_values([-0.0])
+    assert zero == NumberSet.of_values([0])
+    assert list(zero.spellings.members()) == [b"0", b"-0", b"0.0", b"-0.0"]
+    assert NumberSet.of_values([Decimal("1e2")]).spellings.accepts(b"100")
+    assert not NumberSet.of_values([100]).spellings.accepts(b"1e2")
+    assert NumberSet.all().spellings.accepts(b"-1.5E+300")
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0, -1.5, 0.1, 1e16, 1.5e-7, 5e-324, 1.7976931348623157e308, 123456789.125])
+def test_numbers_are_read_as_they_are_dumped(number: float) -> None:
+    text = json.dumps(number).encode()
+    assert NumberSet.all().spellings.accepts(text) and (~NumberSet.of_values([7])).spellings.accepts(text)
+    assert not (~NumberSet.of_values([7, number])).spellings.accepts(text)
+
+
+def test_a_number_has_few_texts() -> None:
+    for each in (NumberSet.all(), ~NumberSet.of_values([7]), NumberSet.at_least(1), NumberSet.multiples_of(0.25)):
+        automaton = each.spellings
+        assert all(map(automaton.accepts, (b"1", b"1.0", b"1.5", b"2.25", b"10.0")))
+        assert not any(map(automaton.accepts, (b"1.00", b"1.50", b"2.250", b"10.00")))
+
+
+def test_values_are_exact() -> None:
+    bound = NumberSet.at_least(0.1)  # the decimal, not the binary fraction that is a little more
+    assert bound.contains(Decimal("0.1")) and not bound.contains(Decimal("0.0999999999999999999999999"))
+    huge = NumberSet.at_most(Decimal("1e400"))
+    assert huge.spellings.accepts(b"1" + b"0" * 400) and not huge.spellings.accepts(b"1" + b"0" * 399 + b"1")
+    least = NumberSet.at_least(-(2**63)).spellings
+    assert least.accepts(b"-9223372036854775808") and not least.accepts(b"-9223372036854775808.0001")
+    assert not NumberSet.all().contains(Fraction(1, 3)) and not NumberSet.integers().contains(Fraction(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "states"),
+    [
+        (NumberSet.none(), 1),
+        (NumberSet.of_values([0]), 6),  # sign, 0, point, zeros
+        (NumberSet.integers(), 7),
+        (NumberSet.integers() & NumberSet.at_least(0), 7),
+        (NumberSet.integers() & NumberSet.at_least(1), 5),
+        (NumberSet.multiples_of(5) & NumberSet.at_least(0) & NumberSet.at_most(100), 10),
+        (NumberSet.multiples_of(Decimal("0.01")), 8),
+        (NumberSet.multiples_of(1e-8), 20),
+        (NumberSet.multiples_of(1_000_000), 13),
+        (NumberSet.at_most(12345), 18),
+        (NumberSet.integers() & NumberSet.at_least(-(2**63)) & NumberSet.at_most(2**63 - 1), 60),
+    ],
+)
+def test_sizes(numbers: NumberSet, states: int) -> None:
+    automaton = numbers.spellings
+    assert len(automaton) == states and is_minimal(automaton)
+
+
+def test_few_multiples_with_many_remainders_are_listed() -> None:
+    near = NumberSet.at_least(-(10**9)) & NumberSet.at_most(10**10)
+    numbers = NumberSet.multiples_of(123456789) & near
+    assert len(numbers.spellings) < 1000
+    members = {str(k * 123456789).encode() for k in range(-8, 82)} | {b"-0"}
+    whole = (text for text in numbers.spellings.members() if b"." not in text)
+    assert set(islice(whole, len(members))) == members
+    others = ~numbers & near
+    assert others.spellings.accepts(b"1") and not others.spellings.accepts(b"123456789.0")
+    assert NumberSet.multiples_of(MANY_REMAINDERS * 2 + 1).spellings.accepts(b"-513.0")
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        NumberSet.multiples_of(123456789),
+        NumberSet.multiples_of(123456789) & NumberSet.at_least(0),
+        ~NumberSet.multiples_of(10**40 + 1),
+        NumberSet.multiples_of(30_011) & NumberSet.at_least(0) & NumberSet.at_most(10**12),
+    ],
+)
+def test_too_many_states_are_refused_before_they_are_made(numbers: NumberSet) -> None:
+    assert not numbers.is_empty and not numbers.is_all  # sets need no states, only their texts do
+    with pytest.raises(UnsupportedError, match=rf"Give a smaller multipleOf .* more than {MAX_STATES:,} states\."):
+        _ = numbers.spellings
+
+
+def test_too_many_states_are_refused_while_they_are_made() -> None:
+    numbers = NumberSet.multiples_of(2999) & NumberSet.at_least(0) & NumberSet.at_most(10**18)
+    with pytest.raises(UnsupportedError, match="closer bounds"):
+        _ = numbers.spellings
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NumberSet.at_least(float("inf")), "Give finite numbers, .* Infinity is not"),
+        (lambda: NumberSet.at_least(Decimal("nan")), "Give finite numbers"),
+        (lambda: NumberSet.at_most(Decimal("1e999999999")), f"at most {MAX_DIGITS:,} digits"),
+        (lambda: NumberSet.of_values([Decimal("1e-999999999")]), f"at most {MAX_DIGITS:,} digits"),
+        (lambda: NumberSet.at_most(10**5000), f"at most {MAX_DIGITS:,} digits"),
+        (lambda: NumberSet.multiples_of(Fraction(1, 3)), "Give numbers that decimals can write. 1/3 has"),
+        (lambda: NumberSet.multiples_of(0), "Give a multipleOf above 0. 0 has"),
+        (lambda: NumberSet.multiples_of(-2.5), "Give a multipleOf above 0. -2.5 has"),
+    ],
+)
+def test_what_is_no_number_of_a_schema_is_refused(make: Callable[[], NumberSet], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        make()
+
+
+def test_too_many_different_multiples_are_refused() -> None:
+    numbers = NumberSet.none()
+    with pytest.raises(UnsupportedError, match="Combine fewer different multipleOf"):
+        for prime in (2, 3, 5, 7, 11, 13, 17, 19, 23, 29):
+            numbers |= NumberSet.multiples_of(prime)
+
+
+def test_zero_of_any_exponent_is_a_number() -> None:
+    assert numbers.exact(Decimal("0e999999999")) == 0
+
+
+@fixed
+@given(st.integers(1, 400), st.integers(0, 2))
+def test_size_of_a_divisor_is_a_bound(p: int, e: int) -> None:
+    divisor = Divisor.of(Fraction(p, 10**e))
+    states = {divisor.start}
+    frontier = list(states)
+    while frontier:
+        state = frontier.pop()
+        more = {divisor.whole(state, digit) for digit in range(10)} - states
+        states |= more
+        frontier += more
+    assert len(states) <= divisor.size
+
+
+@fixed
+@given(st.lists(divisors.map(Fraction), max_size=3), decimals.map(Fraction), st.integers(0, 300))
+def test_members_between_two_numbers(factors: list[Fraction], low: Fraction, width: int) -> None:
+    high = low + Fraction(width, 64)
+    some = Multiples(0)
+    for q in factors:
+        some = ~(~some & ~Multiples(0, ((q, 1),)))
+    finest = Fraction(1, 100)
+    steps = (k * finest for k in range(int(low / finest) - 1, int(high / finest) + 2))
+    expected = [x for x in steps if low < x < high and any((x / q).denominator == 1 for q in factors)]
+    assert sorted(set(some.between(low, high))) == expected
+    assert some.first_between(low, high) == (expected[0] if expected else None)
+    assert some.most_between(low, high) >= len(expected)
+
+
+@pytest.mark.parametrize("number", [1e-7, -2.5e-5, 1e100, 1.25e16, 5e-324])
+def test_a_listed_number_is_read_as_it_is_dumped(number: float) -> None:
+    """With an exponent, where Python and JavaScript write one."""
+    automaton = NumberSet.of_values([number, 3]).spellings
+    written = json.dumps(number)
+    short = written.replace("e-0", "e-")
+    assert all(automaton.accepts(text.encode()) for text in (written, short, written.upper(), "3", "3.0"))
+    assert not any(automaton.accepts(text.encode()) for text in (written + "1", "3e0", "-" + written))

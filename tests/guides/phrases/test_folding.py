@@ -1,0 +1,121 @@
+"""Readers of UTF-8 against Python's own decoder."""
+
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.guides.phrases.folding import BROKEN, FOREIGN, LEAD, NOTHING, TRAIL, Reader, Reading
+from outlines_phi.vocabulary.characters import CODE_POINTS, foldings, is_word, uneven_foldings, word_characters
+from tests.occurrences import characters, width
+
+fixed = settings(derandomize=True, deadline=None, max_examples=200)
+
+BORDERS = [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
+"""The first and last characters of each length, and those beside the surrogates."""
+
+ALPHABET = "ksβ日😀_\u0307" + "".join(map(chr, BORDERS))
+pieces = st.one_of(
+    st.sampled_from(ALPHABET + "KſΒẞ é٣").map(str.encode),
+    st.binary(min_size=1, max_size=2),
+    st.sampled_from(
+        [b"\xe0\x80", b"\xe2\x82", b"\xed\xa0", b"\xf0\x9f\x98", b"\xf4\x90", b"\xc0\xaf", b"\xf8", b"\xff"]
+    ),
+)
+texts = st.lists(pieces, max_size=6).map(b"".join)
+
+
+def read(reader: Reader, text: bytes) -> tuple[list[Reading], int]:
+    """What a text reads as, and how many bytes are held back."""
+    state, found = 0, []
+    for byte in text:
+        column = reader.byte_class[byte]
+        found += [BROKEN] * int(reader.breaks[state, column]) + [int(reader.completes[state, column])]
+        state = int(reader.after[state, column])
+    return [reader.readings[number] for number in found if number != NOTHING], int(reader.held[state])
+
+
+def expected(text: bytes, alphabet: str, ignore_case: bool, whole_word: bool) -> list[tuple[int, ...]]:
+    """The same from the characters of the text, those in a row that are no characters as one."""
+    readings: list[tuple[int, ...]] = []
+    for character in characters(text, False):
+        symbols: list[int] = []
+        for folded in character.casefold() if ignore_case else character:
+            spelled = list(folded.encode()) if folded in alphabet else [FOREIGN]
+            word = is_word(folded)
+            symbols += [LEAD[word], *spelled, TRAIL[word]] if whole_word else spelled
+        readings.append(tuple(symbols))
+    return readings
+
+
+def merged(readings: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Readings with foreign ones in a row that are no part of a word as one: how many bytes were broken is not told."""
+    return [r for place, r in enumerate(readings) if not (place and r == readings[place - 1] and FOREIGN in r)]
+
+
+options = pytest.mark.parametrize(
+    ("ignore_case", "whole_word"), [(False, False), (True, False), (False, True), (True, True)]
+)
+
+
+@options
+def test_texts_read_as_their_characters(ignore_case: bool, whole_word: bool) -> None:
+    reader = Reader.of(ALPHABET.casefold() if ignore_case else ALPHABET, ignore_case=ignore_case, whole_word=whole_word)
+
+    @fixed
+    @given(texts)
+    def check(text: bytes) -> None:
+        found, held = read(reader, text)
+        alphabet = ALPHABET.casefold() if ignore_case else ALPHABET
+        own = expected(text, alphabet, ignore_case, whole_word)
+        assert merged([reading.symbols for reading in found]) == merged(own)
+        assert held == len(text) - sum(map(width, characters(text, False)))
+
+    check()
+
+
+def test_every_character_is_read_alone() -> None:
+    """All of Unicode, each as its own reading or as a foreign character; no byte of it is left over."""
+    reader = Reader.of("k日", ignore_case=True, whole_word=True)
+    every = [chr(c) for c in [*range(0xD800), *range(0xE000, CODE_POINTS)]]
+    interesting = [c for c in every if set(c.casefold()) & set("k日")] + every[::1009]
+    assert {"k", "K", "\u212a", "日"} <= set(interesting)
+    for character in interesting:
+        found, held = read(reader, character.encode())
+        (own,) = expected(character.encode(), "k日", True, True)
+        assert held == 0
+        assert merged([reading.symbols for reading in found]) == merged([own])
+        if set(own) & set(range(256)):
+            assert sum(found[0].sizes) == len(character.encode())
+
+
+def test_what_is_held_may_complete_to_characters_of_phrases() -> None:
+    reader = Reader.of("k", ignore_case=True, whole_word=False)
+
+    def choices(text: bytes) -> set[tuple[int, ...]]:
+        state = 0
+        for byte in text:
+            state = int(reader.after[state, reader.byte_class[byte]])
+        return {reader.readings[number].symbols for number in reader.completions[state]}
+
+    assert choices(b"\xe2\x84") == choices(b"\xe2") == {(ord("k"),)}, "the sign of kelvins, U+212A"
+    assert choices(b"\xe2\x82") == choices(b"\xe3") == choices(b"\xf0") == set()
+
+
+def test_word_characters_and_foldings_are_those_of_python() -> None:
+    word, folded = word_characters(), foldings()
+    every = [chr(code) for code in range(CODE_POINTS)]
+    assert word.tolist() == [c.isalnum() or c == "_" for c in every]
+    assert folded == {c: c.casefold() for c in every if c.casefold() != c}
+    assert not word.flags.writeable
+    assert uneven_foldings() == {c for c, f in folded.items() if len(f) > 1 or is_word(f) != is_word(c)}
+    assert {"ß", "\u0345"} <= uneven_foldings() and "A" not in uneven_foldings()
+    assert all(part.casefold() == part for parts in folded.values() for part in parts), "what is folded stays"
+
+
+def test_the_decoder_of_the_oracle_holds_back_what_may_still_be_a_character() -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    assert decoder.decode(b"a\xe2\x82") == "a" and decoder.decode(b"\xac") == "€"

@@ -1,0 +1,254 @@
+"""Learned values as a proposal: unbiased whatever was learned, better for it, and at home in every road."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+
+import outlines_phi
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides.guide import DONE
+from outlines_phi.lm import bundled
+from outlines_phi.phi.estimators import learned
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.learned import LearnedPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.values.kept_values import KeptValues
+from outlines_phi.phi.values.state_values import StateValues
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.resolve import sampler_for
+from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language
+from tests.phi.walks import mean_weight, paths
+
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+WORDS, LOOP, NESTED, LATE = LANGUAGES
+PROMPT = "Question: is the bakery open on Sunday? Answer: "
+ANSWER, OTHER = Literal["yes", "no", "not now", "nobody"], Literal["yes", "no"]
+
+
+def taught(language: Language, draws: int = 64, **options: object) -> StateValues:
+    """Values of some unseeded draws, as a start that does not move."""
+    torch.manual_seed(0)
+    values = StateValues()
+    AncestralSampler(LearnedPhi(values)).sample(language.request(draws, seed=None, **options))
+    return values.copy()
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 5}], ids=["whole law", "top_k=5"])
+@pytest.mark.parametrize("language", LANGUAGES, ids=str)
+def test_the_mean_weight_is_phi_by_summation(language: Language, options: dict) -> None:
+    """sum over paths of q w = Phi for values that stand still; also where truncation leaves states that look hopeless."""
+    values = taught(language, **options)
+    assert len(values) > 1
+    phi = math.exp(language.reference(**options).log_phi)
+    assert mean_weight(paths(language, LearnedPhi(values), **options)) == pytest.approx(phi, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 7}], ids=["whole law", "top_k=7"])
+@pytest.mark.parametrize("language", GRAMMARS[:3], ids=str)
+def test_the_mean_weight_is_phi_for_what_is_kept_of_a_grammar(language: Language, options: dict) -> None:
+    """Values cannot be given along, for the states of a grammar have no name; what is known at the start of a call stands still."""
+    kept = KeptValues()
+    torch.manual_seed(0)
+    AncestralSampler(LearnedPhi(kept)).sample(language.request(64, seed=None, **options))
+    assert len(kept.of(language.lm, language.table, language.settings(**options))) > 3
+    phi = math.exp(language.reference(**options).log_phi)
+    assert mean_weight(paths(language, LearnedPhi(kept), seed=None, **options)) == pytest.approx(phi, rel=1e-9)
+
+
+def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: states whose every step led nowhere have V = 0, and Phi is not 0 everywhere in them."""
+    lost = []
+    for language in (WORDS, LOOP):
+        values = taught(language, 8, top_k=5)
+        phi = math.exp(language.reference(top_k=5).log_phi)
+        with monkeypatch.context() as patch:
+            patch.setattr(learned, "math", SimpleNamespace(log=lambda floor: -math.inf, inf=math.inf))
+            lost.append(mean_weight(paths(language, LearnedPhi(values), top_k=5)) / phi < 1 - 1e-6)
+        assert mean_weight(paths(language, LearnedPhi(values), top_k=5)) == pytest.approx(phi, rel=1e-9)
+    assert any(lost)
+
+
+@languages
+def test_weights_of_walks_that_learn_are_unbiased(language: Language) -> None:
+    """E[w f] = Phi mu*(f) over calls of 32 walks in 3 rounds, each of which learns from those before it."""
+    reference = language.reference()
+    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=100))
+    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+    f = np.array([sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results])
+    assert abs(z(w, 1.0)) < 3.5
+    assert abs(z(f / phi, reference.mu[top])) < 3.5
+
+
+def test_scoring_all_walks_by_the_last_values_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: weights under the values that a call ends with are biased."""
+    kept: list[tuple[learned.LearnedEstimate, object]] = []
+    begin = LearnedPhi.begin
+
+    def noting(self: LearnedPhi, run: object) -> learned.LearnedEstimate:
+        kept.append((begin(self, run), run))  # type: ignore[arg-type]
+        return kept[-1][0]
+
+    monkeypatch.setattr(LearnedPhi, "begin", noting)
+    results = AncestralSampler(LearnedPhi()).sample(LOOP.request(16, seed=5, rows=120))
+    ((estimate, run),) = kept
+    estimate.learn()
+    w = [
+        np.mean([math.exp(d.log_p - rescored(estimate, run, row, d.token_ids)) for d in draws])
+        for row, draws in enumerate(results)
+    ]
+    assert abs(z(np.array(w) / math.exp(LOOP.reference().log_phi), 1.0)) > 5
+
+
+def rescored(estimate: learned.LearnedEstimate, run, row: int, ids: tuple[int, ...]) -> float:  # type: ignore[no-untyped-def]
+    """``log q`` of a member under the values as they are now."""
+    state, log_q = run.table.start, 0.0
+    for i, token in enumerate(ids):
+        logits = torch.from_numpy(run.lm.logits((*run.prompts[row], *ids[:i])))[None]
+        log_p = run.log_p(logits, [(row, ids[:i])])[0]
+        learned._add(estimate._known[row], estimate._floor, log_p, run.table, state, run.budgets[row] - i)
+        log_q += float(log_p[token] - torch.logsumexp(log_p, -1))
+        state = run.table.guide.advance(state, token)
+    assert state == DONE
+    return log_q
+
+
+def z(values: np.ndarray, mean: float) -> float:
+    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
+
+
+def ess(found) -> float:  # type: ignore[no-untyped-def]
+    """``(E w)^2 / E w^2``, by summation."""
+    square = math.fsum(math.exp(path.log_q + 2 * path.log_w) for path in found if path.log_q > -math.inf)
+    return mean_weight(found) ** 2 / square
+
+
+@pytest.mark.parametrize("language", [LOOP, NESTED], ids=str)
+def test_what_is_learned_helps(language: Language) -> None:
+    """The exact effective sample size of a draw, where states say something of what lies ahead."""
+    assert ess(paths(language, LearnedPhi(taught(language)))) > 1.8 * ess(paths(language, LocalPhi()))
+
+
+def test_rounds_double() -> None:
+    phi = LearnedPhi()
+    assert [phi.rounds(n) for n in (1, 8, 16, 50)] == [[1], [8], [8, 8], [8, 8, 16, 18]]
+    assert LocalPhi().rounds(50) == (50,)
+
+
+class TestKept:
+    def draw(self, store: TreeStore, seed: int | None, **options: object) -> Draws:
+        phi = LearnedPhi()
+        return sampler_for(phi, store).sample(LATE.request(16, seed, **options))[0]
+
+    def values(self, store: TreeStore, **options: object) -> StateValues:
+        return store.values.of(LATE.lm, LATE.table, LATE.settings(**options))
+
+    def test_a_name_keeps_its_values_with_the_model(self) -> None:
+        store = TreeStore()
+        torch.manual_seed(0)
+        self.draw(store, None)
+        first = len(self.values(store).known.at)
+        self.draw(store, None)
+        assert 0 < first < len(self.values(store).known.at)
+        assert len(self.values(store, temperature=0.5)) == 0
+        store.clear()
+        assert len(self.values(store)) == 0
+
+    def test_a_seeded_call_does_not_depend_on_others(self) -> None:
+        store = TreeStore()
+        torch.manual_seed(0)
+        first = self.draw(store, 3)
+        self.draw(store, None)
+        assert self.draw(store, 3).items == first.items
+        assert self.draw(TreeStore(), 3).items == first.items
+
+    def test_a_seeded_call_starts_from_what_was_given(self) -> None:
+        values = taught(LATE)
+        torch.manual_seed(0)
+        sampler = AncestralSampler(LearnedPhi(values))
+        first = sampler.sample(LATE.request(16, 3))[0]
+        AncestralSampler(LearnedPhi(values)).sample(LATE.request(64, None))
+        assert sampler.sample(LATE.request(16, 3))[0].items == first.items
+        assert first.items != AncestralSampler(LearnedPhi(StateValues())).sample(LATE.request(16, 3))[0].items
+
+    def test_prompts_of_a_batch_do_not_depend_on_one_another(self) -> None:
+        request = LATE.request(32, 3, rows=2)
+        both = AncestralSampler(LearnedPhi()).sample(replace(request, prompts=[(1, 2), (4, 3)]))
+        alone = AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))
+        assert both[0].items == alone[0].items
+
+    def test_few_laws_of_an_output_type_are_kept(self) -> None:
+        store = TreeStore()
+        for i in range(20):
+            self.values(store, temperature=0.5 + i / 10).add(
+                learned.Observed(2, np.array([1], np.int32), torch.ones(1))
+            )
+        kept = [len(self.values(store, temperature=0.5 + i / 10)) for i in range(19, 11, -1)]
+        assert kept == [1] * 8 and len(self.values(store, temperature=0.5)) == 0
+
+
+def test_learning_costs_no_model_call() -> None:
+    """Walks of one round evaluate what masked ones do: each prefix once."""
+    draws = AncestralSampler(LearnedPhi()).sample(LATE.request(8, seed=1))[0]
+    prefixes = {draw.token_ids[:i] for draw in draws for i in range(1, len(draw.token_ids))}
+    assert draws.counts.tokens == len(prefixes)
+
+
+@pytest.mark.parametrize("frontier", [LearnedPhi(), outlines_phi.OneStepPhi()], ids=["learned", "onestep"])
+def test_trees_of_several_frontiers_are_apart(frontier: LearnedPhi) -> None:
+    store = TreeStore()
+    for phi in (AutoPhi(share=0), AutoPhi(share=0, frontier=frontier)):
+        sampler_for(phi, store).sample(LATE.request(4, seed=None))
+        sampler_for(phi, store).sample(LATE.request(4, seed=None))
+    assert len(store) == 2
+
+
+class TestProcessor:
+    def test_a_loop_learns_and_its_weights_are_unbiased(self) -> None:
+        model = outlines_phi.from_transformers(*bundled.load())
+        values = StateValues()
+        processor = outlines_phi.PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
+        inputs = model.hf_tokenizer([PROMPT] * 400, return_tensors="pt")
+        torch.manual_seed(1)
+        model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
+        assert len(values) > 3
+        exact = outlines_phi.Generator(model, ANSWER).sample(PROMPT, 200, seed=0, phi="exact", max_new_tokens=12)
+        w = np.exp(processor.log_w())
+        assert abs(w.mean() - math.exp(exact.log_z)) < 4 * w.std() / math.sqrt(len(w)) + 1e-6
+
+    def test_values_of_another_type_are_refused(self) -> None:
+        model = outlines_phi.from_transformers(*bundled.load())
+        values = StateValues()
+        outlines_phi.PhiLogitsProcessor(model, ANSWER, phi=LearnedPhi(values), max_new_tokens=12)
+        with pytest.raises(UnsupportedError, match="another output type"):
+            outlines_phi.PhiLogitsProcessor(model, OTHER, phi=LearnedPhi(values), max_new_tokens=12)
+        with pytest.raises(UnsupportedError, match=r"temperature=1\.0.*temperature=0\.7"):
+            outlines_phi.Generator(model, ANSWER).sample(PROMPT, 1, phi=LearnedPhi(values), temperature=0.7)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"values": 3}, "values=3"),
+        ({"floor": 0}, "floor=0"),
+        ({"floor": True}, "floor=True"),
+        ({"floor": "much"}, "much"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        LearnedPhi(**options)
+
+
+def test_a_frontier_that_cannot_draw_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"frontier='learned'.*LearnedPhi\(\)"):
+        AutoPhi(frontier="learned")  # type: ignore[arg-type]

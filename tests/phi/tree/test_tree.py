@@ -1,0 +1,218 @@
+"""The token tree: bounds, laws, eviction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from outlines_phi.guides.guide import DONE
+from outlines_phi.phi.tree import enumerate as enumerate_
+from outlines_phi.phi.tree.enumerate import enumerate_together, live_prefixes
+from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.phi.tree.tree import BoundsTree, Node
+from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
+
+WORDS, LOOP = LANGUAGES[:2]
+FAVOURITES = Language("favourites", "[abcx]{6}", 8, seed=4, scale=14.0)
+"""A law that gives nearly everything to a few of many texts, as language models do."""
+
+
+def planted(language: Language = WORDS) -> tuple[BoundsTree, Evaluator]:
+    """Return a fresh tree and its evaluator."""
+    tree = BoundsTree(language.table, language.budget)
+    return tree, Evaluator(language.lm, language.settings(), [PROMPT], [tree])
+
+
+def expand_all(tree: BoundsTree, evaluator: Evaluator) -> None:
+    nodes = live_prefixes(tree, 10_000)
+    assert nodes is not None
+    evaluator.expand((tree, node) for node in nodes)
+
+
+@pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+def test_a_finite_language_ends_with_equal_bounds(language: Language) -> None:
+    tree, evaluator = planted(language)
+    expand_all(tree, evaluator)
+    lower, upper = tree.bounds
+    phi = math.exp(language.reference().log_phi)
+    assert lower == pytest.approx(phi, rel=1e-12) and upper == pytest.approx(phi, rel=1e-12)
+    assert evaluator.counts.calls == 1
+
+
+def test_bounds_are_what_the_recursion_says() -> None:
+    """U(y) = sum p(v|y) U(yv) over all live tokens, by brute force over the vocabulary, at every node."""
+    tree, evaluator = planted()
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        node = tree.root
+        while node.law is not None and node.state != DONE:
+            node = tree.choose(node, lambda child: 1.0, rng)
+        if node.state != DONE:
+            evaluator.expand([(tree, node)])
+    settings = WORDS.settings()
+    for node in tree.walk():
+        if node.law is None:
+            assert (node.upper, node.lower) == (1.0, float(node.state == DONE))
+            continue
+        logits = WORDS.lm.logits(PROMPT + node.tokens())
+        p = settings.log_p(torch.from_numpy(logits)[None], WORDS.table.vocabulary, ())[0].exp().numpy()
+        upper = lower = 0.0
+        for token in WORDS.table.moves(node.state, node.remaining).tokens.tolist():
+            child = node.children.get(token)
+            upper += p[token] * (1.0 if child is None else child.upper)
+            lower += 0.0 if child is None else p[token] * child.lower
+        assert node.upper == pytest.approx(upper, rel=1e-12)
+        assert node.lower == pytest.approx(lower, rel=1e-12)
+
+
+def test_choose_draws_in_proportion_to_p_and_weight() -> None:
+    """Known children by p times weight, unknown ones by p."""
+    tree, evaluator = planted()
+    evaluator.expand([(tree, tree.root)])
+    law = tree.root.law
+    assert law is not None
+    tokens = law.moves.tokens.tolist()
+    known = tree.child(tree.root, tokens[0], law.target(tokens[0]))
+    rng = np.random.default_rng(1)
+    counts = dict.fromkeys(tokens, 0)
+    fresh: list[float] = []
+    for _ in range(4000):
+        child = tree.choose(tree.root, lambda node: 0.25 if node is known else 1.0, rng)
+        counts[child.token] += 1
+        fresh.append(child.token)
+    expected = {child.token: child.p * (0.25 if child is known else 1.0) for child in tree.root.children.values()}
+    total = sum(expected.values()) + tree.root.rest
+    for token, share in expected.items():
+        p = share / total
+        assert abs(counts[token] / 4000 - p) < 5 * math.sqrt(p * (1 - p) / 4000) + 1e-9
+
+
+def test_materialised_children_take_their_probability_out_of_the_rest() -> None:
+    tree, evaluator = planted()
+    evaluator.expand([(tree, tree.root)])
+    before = tree.root.upper
+    law = tree.root.law
+    assert law is not None
+    for token in law.moves.tokens.tolist():
+        tree.child(tree.root, token, law.target(token))
+    assert tree.root.rest == 0.0
+    tree.root.recompute()
+    assert tree.root.upper == pytest.approx(before, rel=1e-12)
+
+
+def test_a_law_can_be_dropped_and_learned_again() -> None:
+    """Bounds and children stay; the free part comes back as it was."""
+    tree, evaluator = planted()
+    expand_all(tree, evaluator)
+    node = next(iter(tree.root.children.values()))
+    before = (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()})
+    node.law = None
+    evaluator.expand([(tree, node)])
+    assert node.law is not None
+    assert (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()}) == before
+
+
+def test_a_forgotten_subtree_resets_its_bounds_up_to_the_root() -> None:
+    tree, evaluator = planted()
+    expand_all(tree, evaluator)
+    phi = tree.root.upper
+    nodes = tree.nodes
+    tree.evict(0)
+    below = [node for node in tree.root.children.values() if node.state != DONE]
+    assert all((node.upper, node.lower, node.expanded, node.children) == (1.0, 0.0, False, {}) for node in below)
+    assert tree.root.upper == pytest.approx(sum(child.p * child.upper for child in tree.root.children.values()))
+    assert tree.root.upper > phi
+    assert tree.nodes == 1 + len(tree.root.children) < nodes
+    assert tree.nodes == sum(1 for _ in tree.walk())
+    assert tree.bounds[1] == pytest.approx(phi)  # what was reported once stays true
+
+
+def test_pinned_paths_survive_eviction() -> None:
+    tree, evaluator = planted()
+    expand_all(tree, evaluator)
+    deepest = max(tree.walk(), key=lambda node: len(node.tokens()))
+    tree.evict(0, pinned=[deepest])
+    assert deepest in set(tree.walk())
+
+
+def test_enumeration_reaches_its_tolerance_and_says_when_it_cannot() -> None:
+    tree, evaluator = planted(LOOP)
+    assert enumerate_together([tree], evaluator, 1e-6, max_tokens=4, width=2) == [False]
+    assert enumerate_together([tree], evaluator, 0.05, max_tokens=1000, width=2) == [True]
+    lower, upper = tree.bounds
+    assert upper - lower <= 0.05 * lower
+    assert lower <= math.exp(LOOP.reference().log_phi) <= upper
+    assert enumerate_together([tree], evaluator, 0.0, max_tokens=10_000) == [True]
+
+
+@pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
+@pytest.mark.parametrize("language", [*OF_EVERY_KIND, FAVOURITES], ids=str)
+def test_enumeration_takes_no_more_than_it_needs(
+    language: Language, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few prefixes decide; to take all that a call has room for costs tokens and saves few calls."""
+    spent = {}
+    for left in (enumerate_.LEFT, 0.0):
+        monkeypatch.setattr(enumerate_, "LEFT", left)
+        tree, evaluator = planted(language)
+        assert enumerate_together([tree], evaluator, tolerance, max_tokens=10_000) == [True]
+        lower, upper = tree.bounds
+        assert upper - lower <= tolerance * lower
+        assert lower <= math.exp(language.reference().log_phi) * (1 + 1e-12) <= upper * (1 + 2e-12)
+        spent[left] = evaluator.counts
+    few, many = spent.values()
+    assert few.calls <= many.calls + 2 and few.tokens <= 1.15 * many.tokens
+    assert few.tokens < many.tokens or language is not FAVOURITES
+
+
+def test_enumeration_takes_the_likeliest_prefixes_first() -> None:
+    """With one prefix per call, the order of evaluation is the order of falling probability among what is known."""
+    tree, evaluator = planted(LOOP)
+    seen: list[Node] = []
+    expand = evaluator.expand
+
+    def spy(wanted, foresight):  # noqa: ANN001, ANN202
+        wanted = list(wanted)
+        seen.extend(node for _, node in wanted if node.parent is not None)
+        expand(wanted, foresight)
+
+    evaluator.expand = spy  # type: ignore[method-assign]
+    enumerate_together([tree], evaluator, 0.01, max_tokens=30, width=1)
+    for i, node in enumerate(seen):
+        later = [other for other in seen[i + 1 :] if other.parent in {tree.root, *seen[:i]}]
+        assert all(other.log_p <= node.log_p + 1e-12 for other in later)
+    assert len(seen) > 5
+
+
+def test_live_prefixes_gives_up_at_its_limit_and_changes_nothing() -> None:
+    tree, _ = planted()
+    assert live_prefixes(tree, 5) is None
+    assert tree.nodes == 1 and not tree.root.children
+
+
+def test_a_compacted_cache_is_evaluated_again() -> None:
+    """Bounds outlive the model's cache: paths are evaluated again, in the same call, and the result is the same."""
+    small = BoundsTree(LOOP.table, LOOP.budget)
+    tight = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [small], max_cached=4)
+    assert enumerate_together([small], tight, 0.0, max_tokens=100_000, width=2) == [True]
+    roomy_tree, roomy = planted(LOOP)
+    assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
+    assert tight.counts.tokens > roomy.counts.tokens
+    assert small.root.upper == pytest.approx(roomy_tree.root.upper, rel=1e-12)
+
+
+def test_a_store_keeps_trees_under_its_bound() -> None:
+    store = TreeStore(max_bytes=400_000)
+    for i in range(12):
+        tree = store.tree(i, WORDS.table, WORDS.budget)
+        expand_all(tree, Evaluator(WORDS.lm, WORDS.settings(), [(1, 2, i % 5 + 1)], [tree]))
+        store.trim()
+        assert store.bytes <= store.max_bytes
+    assert 0 < len(store) < 12
+    assert store.tree(11, WORDS.table, WORDS.budget) is tree
+    store.clear()
+    assert len(store) == 0

@@ -1,0 +1,307 @@
+"""``phi=`` and the classic API under Outlines' own names, and all of it taken back."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Literal
+
+import outlines
+import outlines.applications
+import outlines.generator
+import pytest
+import torch
+from outlines.models.transformers import Transformers
+from outlines.types import regex
+from outlines.types.dsl import Choice
+from pydantic import BaseModel
+
+import outlines_phi
+from outlines_phi import ExactPhi, PhiTransformers
+from outlines_phi.errors import UnsupportedError
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.classic import install as install_module
+from outlines_phi.plugin.generator import PhiGenerator
+from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from tests.languages import ALPHA, p_value
+from tests.plugin.classic.test_generate import BUDGET, PROMPT, WORDS, law  # noqa: F401 - a fixture
+
+HOLDERS = (outlines, outlines.generator, outlines.applications)
+STOCK = outlines.generator.Generator
+NUMBER = regex("[0-9]{2}")
+
+
+class Answer(BaseModel):
+    open: bool
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    outlines_phi.install()
+    yield
+    outlines_phi.uninstall()
+
+
+def names() -> dict[str, dict[str, Any]]:
+    """Everything that the modules of Outlines hold, and which modules there are."""
+    modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "outlines"}
+    return {name: dict(vars(module)) for name, module in modules.items()}
+
+
+def same(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].keys() == other[name].keys() and all(one[name][key] is other[name][key] for key in one[name])
+        for name in one
+    )
+
+
+class TestBindings:
+    def test_uninstall_restores_the_very_same_objects(self) -> None:
+        before = names()
+        outlines_phi.install()
+        assert not same(before, names())
+        outlines_phi.uninstall()
+        assert same(before, names())
+
+    def test_both_are_idempotent(self) -> None:
+        before = names()
+        outlines_phi.uninstall()
+        assert same(before, names())
+        outlines_phi.install()
+        inside = names()
+        outlines_phi.install()
+        assert same(inside, names())
+        outlines_phi.uninstall()
+        outlines_phi.uninstall()
+        assert same(before, names())
+
+    def test_only_what_is_named_changes(self) -> None:
+        before = names()
+        outlines_phi.install()
+        after = names()
+        outlines_phi.uninstall()
+        changed = {
+            (module, key)
+            for module in after
+            for key in after[module].keys() | before.get(module, {}).keys()
+            if module not in ("outlines.generate", "outlines.samplers")
+            and after[module].get(key) is not before[module].get(key)
+        }
+        assert changed == {
+            ("outlines", "Generator"),
+            ("outlines.generator", "Generator"),
+            ("outlines.applications", "Generator"),
+            ("outlines", "generate"),
+            ("outlines", "samplers"),
+        }
+
+    @pytest.mark.usefixtures("installed")
+    def test_every_way_to_import_works(self) -> None:
+        space: dict[str, Any] = {}
+        exec(
+            "import outlines.generate\nfrom outlines import generate, samplers\nfrom outlines.generate import json",
+            space,
+        )
+        exec("from outlines.samplers import multinomial, greedy, beam_search\nfrom outlines import Generator", space)
+        assert space["generate"] is outlines.generate and space["json"] is outlines.generate.json
+        assert space["greedy"] is outlines_phi.samplers.greedy
+        assert importlib.import_module("outlines.generate") is outlines.generate
+        assert importlib.util.find_spec("outlines.generate") is not None
+        assert "phi" in inspect.signature(space["Generator"]).parameters
+        for name in outlines_phi.generate.__all__:
+            ours, theirs = getattr(outlines_phi.generate, name), getattr(outlines.generate, name)
+            assert inspect.signature(ours) == inspect.signature(theirs) and theirs.__doc__ == ours.__doc__
+
+    def test_many_threads(self) -> None:
+        before, errors = names(), list[BaseException]()
+        barrier = threading.Barrier(8)
+
+        def work(i: int) -> None:
+            barrier.wait()
+            try:
+                for _ in range(50):
+                    (outlines_phi.install if i % 2 else outlines_phi.uninstall)()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        outlines_phi.uninstall()
+        assert errors == [] and same(before, names())
+
+
+class TestRefused:
+    @pytest.mark.parametrize("version", ["0.2.3", "1.2.9", "2.0.0", "2.1"])
+    def test_a_version_that_is_not_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+        before = names()
+        with pytest.raises(
+            UnsupportedError, match=rf"knows outlines 1\.3 and later, below 2\.0.*outlines {version} is"
+        ):
+            outlines_phi.install()
+        assert same(before, names())
+
+    @pytest.mark.parametrize("version", ["1.3.0", "1.10.0rc1", "1.3.3.dev0+local"])
+    def test_a_version_that_is_known(self, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+        outlines_phi.install()
+        outlines_phi.uninstall()
+
+    def test_a_generator_of_another_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(install_module, "PARAMETERS", ("model", "output_type"))
+        with pytest.raises(UnsupportedError, match="whose Generator takes"):
+            outlines_phi.install()
+        assert outlines.Generator is STOCK
+
+    def test_somebody_else_was_there_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(outlines.applications, "Generator", len)
+        with pytest.raises(UnsupportedError, match=r"outlines\.Generator is already something else"):
+            outlines_phi.install()
+        monkeypatch.undo()
+        monkeypatch.setitem(sys.modules, "outlines.generate", ModuleType("outlines.generate"))
+        with pytest.raises(UnsupportedError, match=r"outlines\.generate is already something else"):
+            outlines_phi.install()
+        assert outlines.Generator is STOCK and not hasattr(outlines, "samplers")
+
+    def test_somebody_else_came_after(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        outlines_phi.install()
+        ours = outlines.Generator
+        outlines.generator.Generator = len
+        with pytest.raises(UnsupportedError, match="was replaced since; undo that first"):
+            outlines_phi.uninstall()
+        assert outlines.Generator is ours and outlines.generate
+        outlines.generator.Generator = ours
+        outlines_phi.uninstall()
+        assert outlines.generator.Generator is STOCK
+
+
+@pytest.mark.usefixtures("installed")
+class TestGenerator:
+    def test_without_phi_it_is_the_stock_one(self, stock: Transformers) -> None:
+        generator = outlines.Generator(stock, NUMBER)
+        reference = STOCK(stock, NUMBER)
+        assert type(generator) is type(reference) and type(generator.logits_processor) is type(
+            reference.logits_processor
+        )
+        torch.manual_seed(1)
+        text = generator(PROMPT, max_new_tokens=9)
+        torch.manual_seed(1)
+        assert text == reference(PROMPT, max_new_tokens=9)
+        processor = reference.logits_processor
+        assert outlines.Generator(stock, processor=processor).logits_processor is processor
+        for phi in ({}, {"phi": None}):
+            assert type(outlines.Generator(stock, Choice(["a"]), "outlines_core", **phi)) is type(reference)
+        with pytest.raises(ValueError, match="At most one of output_type or processor"):
+            outlines.Generator(stock, NUMBER, processor=processor)
+        with pytest.raises(ValueError, match="must be an instance of"):
+            outlines.Generator(3, NUMBER)
+
+    def test_calls_of_the_stock_model_are_as_ever(self, stock: Transformers) -> None:
+        torch.manual_seed(1)
+        text = stock(PROMPT, NUMBER, max_new_tokens=9)
+        outlines_phi.uninstall()
+        torch.manual_seed(1)
+        assert text == stock(PROMPT, NUMBER, max_new_tokens=9)
+        outlines_phi.install()
+        with pytest.raises(ValueError, match="phi"):
+            stock(PROMPT, NUMBER, max_new_tokens=9, phi="exact")
+
+    def test_draws_of_a_stock_model_follow_the_conditioned_law(
+        self,
+        law: dict[str, float],  # noqa: F811
+        stock: Transformers,
+    ) -> None:
+        generator = outlines.Generator(stock, Choice(WORDS), phi="exact")
+        assert isinstance(generator, PhiGenerator)
+        draws = generator.sample(PROMPT, 5000, seed=1, max_new_tokens=BUDGET)
+        assert p_value(draws.texts, law) > ALPHA
+        masked = outlines.Generator(stock, Choice(WORDS), phi="local")
+        assert p_value(masked.sample(PROMPT, 2000, seed=1, max_new_tokens=BUDGET).texts, law) < ALPHA
+
+    def test_wrapped_models(self, model: PhiTransformers) -> None:
+        generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))
+        assert generator.model is model and generator.phi == ExactPhi(tolerance=1e-6)
+        assert isinstance(outlines.Generator(model, NUMBER)(PROMPT, phi="exact"), str)
+        always = outlines_phi.wrap(model, phi="exact")
+        assert outlines.Generator(always, NUMBER, phi=None).phi is None, "an explicit None is not the model's default"
+        processor = outlines_phi.Generator(model, NUMBER).logits_processor
+        by_processor = outlines.Generator(model, processor=processor, phi="exact")
+        assert isinstance(by_processor.logits_processor, MaskLogitsProcessor)
+        assert (
+            by_processor.sample(PROMPT, 3, seed=1).values
+            == outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, seed=1).texts
+        )
+
+    def test_applications(self, stock: Transformers, model: PhiTransformers) -> None:
+        ask = outlines.Application(
+            outlines.Template.from_string("Question: is the {{ it }} open? Answer: "), Choice(WORDS)
+        )
+        assert ask(model, {"it": "bakery"}, phi="exact", seed=1) in WORDS
+        assert ask(stock, {"it": "bakery"}, max_new_tokens=9) in WORDS
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"output_type": NUMBER, "backend": "regex"}, "backend='regex' was given; expected one of outlines_core"),
+            ({"output_type": NUMBER, "phi": "banana"}, "phi='banana' was given"),
+            ({}, "output_type=None was given"),
+            ({"output_type": NUMBER, "processor": object()}, "Both output_type and processor"),
+        ],
+    )
+    def test_refused(self, arguments: dict[str, Any], message: str, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match=message):
+            outlines.Generator(stock, **{"phi": "exact", **arguments})
+
+    def test_a_model_that_cannot_be_wrapped(self) -> None:
+        with pytest.raises(UnsupportedError, match="object was given as model; expected a model made by"):
+            outlines.Generator(object(), NUMBER, phi="exact")
+
+
+@pytest.mark.usefixtures("installed")
+class TestClassic:
+    def test_stock_models_are_taken(self, stock: Transformers) -> None:
+        answer = outlines.generate.json(stock, Answer, phi="exact")(PROMPT, seed=1)
+        assert isinstance(answer, Answer) and type(stock) is Transformers
+        several = outlines.generate.choice(stock, WORDS, outlines.samplers.multinomial(2), phi=None)
+        assert all(text in WORDS for text in several(PROMPT))
+        assert isinstance(outlines.generate.text(stock)(PROMPT, max_tokens=3), str)
+        assert outlines.generate.cfg(stock, 'start: "a" start "b" |', phi="exact")(PROMPT, max_tokens=3) in ("", "ab")
+
+    def test_a_stock_model_is_wrapped_once_and_forgotten_with_it(self) -> None:
+        own = outlines.from_transformers(*bundled.load())
+        one, other = (outlines.generate.format(own, t) for t in (int, bool))
+        assert one.model is other.model is outlines.Generator(own, Literal["a"], phi="exact").model
+        kept = len(install_module._WRAPPED)
+        del own
+        gc.collect()
+        assert len(install_module._WRAPPED) == kept - 1
+        assert one(PROMPT, seed=1) is not None
+
+    def test_what_is_not_offered_says_so_here_too(self, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match=r"outlines_phi\.Generator\(model, guide\)"):
+            outlines.generate.fsm(stock, None)
+
+    def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match="were the arguments swapped"):
+            outlines.generate.json(Answer, stock)
+
+    def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers) -> None:
+        assert outlines.generate.format(model, int).model is model
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("option", ["constraint", "sampler", "tokenization"])
+def test_options_without_phi_are_refused(option: str) -> None:
+    stock = outlines.from_transformers(*bundled.load())
+    with pytest.raises(UnsupportedError, match=f"{option}= was given to outlines.Generator without phi="):
+        outlines.Generator(stock, NUMBER, **{option: None})

@@ -1,0 +1,266 @@
+"""Without ``phi=`` a wrapped model is stock Outlines: token by token, and seed for seed."""
+
+from __future__ import annotations
+
+import random
+import re
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import outlines
+import pytest
+import torch
+from outlines.types import regex
+from pydantic import BaseModel, Field
+
+import outlines_phi
+from outlines_phi import PhiTransformers
+from outlines_phi.errors import ModelError, UnsupportedError
+from outlines_phi.guides.guide import DEAD, DONE
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.hosts.processor import UNLIMITED, MaskLogitsProcessor
+
+PROMPT = "A person as JSON: "
+CODE = regex("[a-z]{3,5}-[0-9]{2}")
+
+
+class Colour(Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Item(BaseModel):
+    kind: Literal["elf", "dwarf"]
+    code: Annotated[str, Field(pattern="^[a-z]{2,4}$")]
+    count: int
+
+
+# What stock Outlines gets right on any vocabulary: ASCII, and where a member goes on, every step is a member again.
+FAITHFUL = {
+    "regex": CODE,
+    "Literal": Literal["red", "green"],
+    "Enum": Colour,
+    "bool": bool,
+    "int": int,
+}
+
+
+def allowed(model: PhiTransformers, table: Any, state: int) -> set[int]:
+    """Return the live tokens of a state of ours."""
+    row = table.bias(state, UNLIMITED, torch.device("cpu"))
+    return set(torch.nonzero(row == 0)[:, 0].tolist())
+
+
+@pytest.mark.parametrize("name", FAITHFUL)
+def test_the_mask_is_that_of_outlines_core(
+    name: str, model: PhiTransformers, stock: outlines.models.Transformers
+) -> None:
+    index = outlines.Generator(stock, FAITHFUL[name]).logits_processor.index
+    table, eos = model.table(FAITHFUL[name]), model.lm.vocabulary.eos_ids[0]
+    rng = random.Random(7)
+    compared = 0
+    for _ in range(40):
+        ours, theirs = table.start, index.get_initial_state()
+        for _ in range(30):
+            live = allowed(model, table, ours)
+            assert live == set(index.get_allowed_tokens(theirs))
+            compared += 1
+            token = rng.choice(sorted(live))
+            if token == eos:
+                break
+            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
+    assert compared > 60
+
+
+CALLS: dict[str, dict[str, Any]] = {
+    "sampling": {},
+    "greedy": {"do_sample": False},
+    "warped": {"temperature": 0.7, "top_k": 20, "top_p": 0.9},
+    "penalty": {"repetition_penalty": 1.3},
+    "several": {"num_return_sequences": 3},
+    "truncated": {"max_new_tokens": 2},
+}
+
+
+class TestParity:
+    """Seed for seed, on an identical second copy of the model."""
+
+    def both(self, model: PhiTransformers, stock: outlines.models.Transformers, call: Any, seed: int) -> list[Any]:
+        results = []
+        for each in (model, stock):
+            torch.manual_seed(seed)
+            results.append(call(each))
+        return results
+
+    @pytest.mark.parametrize("options", CALLS.values(), ids=list(CALLS))
+    @pytest.mark.parametrize("name", FAITHFUL)
+    def test_of_a_call(
+        self, name: str, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
+        options = {"max_new_tokens": 60, **options}
+        for seed in range(2):
+            call = lambda each: each(PROMPT, FAITHFUL[name], **options)  # noqa: E731
+            ours, theirs = self.both(model, stock, call, seed)
+            assert ours == theirs
+
+    @pytest.mark.parametrize("name", FAITHFUL)
+    def test_of_a_stock_generator(self, name: str, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+        generators = {id(each): outlines.Generator(each, FAITHFUL[name]) for each in (model, stock)}
+        for seed in range(3):  # the same generator again and again
+            call = lambda each: generators[id(each)](PROMPT, max_new_tokens=60)  # noqa: E731
+            ours, theirs = self.both(model, stock, call, seed)
+            assert ours == theirs
+
+    @pytest.mark.parametrize("options", [{}, {"num_return_sequences": 2}], ids=["", "several"])
+    def test_of_a_batch(
+        self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
+        prompts = [PROMPT, "no", "a prompt that is longer than the other ones: "]
+        call = lambda each: each.batch(prompts, CODE, max_new_tokens=60, **options)  # noqa: E731
+        ours, theirs = self.both(model, stock, call, 3)
+        assert ours == theirs
+
+    def test_of_several_ends(self) -> None:
+        """Stock Outlines allows the tokenizer's end of sequence, wherever it stands among those of the model."""
+        wrapped, plain = (
+            make(*bundled.load()) for make in (outlines_phi.from_transformers, outlines.from_transformers)
+        )
+        tokenizer = wrapped.hf_tokenizer
+        for each in (wrapped, plain):
+            each.model.generation_config.eos_token_id = [tokenizer.pad_token_id, tokenizer.eos_token_id]
+        wrapped = outlines_phi.wrap(wrapped)
+        assert wrapped.lm.vocabulary.eos_ids == (tokenizer.eos_token_id, tokenizer.pad_token_id)
+        for seed in range(3):
+            ours, theirs = self.both(wrapped, plain, lambda each: each(PROMPT, int, max_new_tokens=9), seed)
+            assert ours == theirs
+
+    def test_seeds_matter(self, model: PhiTransformers) -> None:
+        texts = set()
+        for seed in range(5):
+            torch.manual_seed(seed)
+            texts.add(model(PROMPT, CODE, max_new_tokens=60))
+        assert len(texts) > 1
+
+
+class TestWhereStockOutlinesFails:
+    @pytest.mark.parametrize("options", [{"do_sample": False}, {"do_sample": True}], ids=["greedy", "sampled"])
+    def test_beams(self, options: dict[str, Any], model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+        torch.manual_seed(0)
+        options = {"max_new_tokens": 20, "num_beams": 5, **options}  # more beams than there are texts
+        with pytest.raises(ValueError, match="No next state found"):
+            stock(PROMPT, Colour, **options)
+        assert model(PROMPT, Colour, **options) in ("red", "green")
+
+    def test_prompt_look_up(self, model: PhiTransformers) -> None:
+        for n in range(4):
+            text = model("abc-12 " * n + "abc", CODE, max_new_tokens=20, prompt_lookup_num_tokens=3)
+            assert re.fullmatch(CODE.pattern, text)
+
+    def test_tokens_that_hold_part_of_a_character(
+        self, model: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
+        character = next(c for c in "☃🦊ß" if len(model.hf_tokenizer.encode(c)) > 1)
+        assert model(PROMPT, regex(character), max_new_tokens=9) == character
+        with pytest.raises(ValueError, match="incompatible with the regex"):
+            stock(PROMPT, regex(character), max_new_tokens=9)
+        # Stock Outlines reads each such token as one whole character, U+FFFD.
+        first = model.hf_tokenizer.encode(character)[0]
+        index = outlines.Generator(stock, regex("[^x]")).logits_processor.index
+        assert index.is_final_state(index.get_next_state(index.get_initial_state(), first))
+        table = model.table(regex("[^x]"))
+        state = table.guide.advance(table.start, first)
+        assert table.guide.min_tokens(state) > 1
+        assert model.lm.vocabulary.eos_ids[0] not in allowed(model, table, state)
+
+    def test_members_that_go_on_after_a_member(
+        self, model: PhiTransformers, stock: outlines.models.Transformers
+    ) -> None:
+        index = outlines.Generator(stock, float).logits_processor.index
+        table = model.table(float)
+        ours, theirs = table.start, index.get_initial_state()
+        for token in model.hf_tokenizer.encode("7"):
+            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
+        (point,) = model.hf_tokenizer.encode(".")
+        assert index.get_next_state(theirs, point) is None
+        assert table.guide.advance(ours, point) != DEAD
+
+
+class TestProcessor:
+    @pytest.fixture
+    def processor(self, model: PhiTransformers) -> MaskLogitsProcessor:
+        return MaskLogitsProcessor(model.table(CODE))
+
+    def mask(self, processor: MaskLogitsProcessor, rows: list[list[int]]) -> torch.Tensor:
+        return processor(torch.tensor(rows), torch.zeros(len(rows), len(processor.table.vocabulary)))
+
+    def test_a_state_is_a_function_of_the_tokens(self, model: PhiTransformers, processor: MaskLogitsProcessor) -> None:
+        prompt = [5, 6]
+        one, two = (model.hf_tokenizer.encode(text) for text in ("abc-1", "zebra"))
+        expected = {}
+        for row in (one, two):
+            processor.reset()
+            self.mask(processor, [prompt])
+            for n in range(1, len(row) + 1):
+                expected[tuple(row[:n])] = self.mask(processor, [prompt + row[:n]])[0]
+        processor.reset()
+        self.mask(processor, [prompt, prompt])
+        # Rows trade places, grow by several tokens, and go back, as beams and rejected drafts do.
+        for rows in (
+            [two[:1], one[:1]],
+            [one[:2], two[:2]],
+            [two[:1], two[:1]],
+            [one[:2], one[:2]],
+            [one[:1], two[:1]],
+        ):
+            masks = self.mask(processor, [prompt + row for row in rows])
+            for row, mask in zip(rows, masks, strict=True):
+                assert torch.equal(mask, expected[tuple(row)])
+
+    def test_a_finished_row_writes_only_the_end(self, processor: MaskLogitsProcessor, model: PhiTransformers) -> None:
+        eos = model.lm.vocabulary.eos_ids[0]
+        tokens = model.hf_tokenizer.encode("abc-12")
+        rows = [[5], *([5, *tokens[:n]] for n in range(1, len(tokens) + 1)), [5, *tokens, eos], [5, *tokens, eos, eos]]
+        masks = [self.mask(processor, [row])[0] for row in rows]
+        for mask in masks[-3:]:
+            assert torch.nonzero(mask == 0)[:, 0].tolist() == [eos]
+        assert [prefix.state for prefix in processor._prefixes.last] == [DONE]
+
+    def test_logits_of_another_model_are_refused(self, processor: MaskLogitsProcessor) -> None:
+        with pytest.raises(UnsupportedError, match="use the generator with the model that it was made for"):
+            processor(torch.tensor([[5]]), torch.zeros(1, 7))
+
+    def test_nan_is_refused(self, processor: MaskLogitsProcessor) -> None:
+        logits = torch.zeros(1, len(processor.table.vocabulary))
+        logits[0, 3] = torch.nan
+        with pytest.raises(ModelError, match="NaN"):
+            processor(torch.tensor([[5]]), logits)
+
+    def test_infinities_of_other_processors_are_not_nan(self, processor: MaskLogitsProcessor) -> None:
+        logits = torch.full((1, len(processor.table.vocabulary)), -torch.inf)
+        assert not processor(torch.tensor([[5]]), logits).isnan().any()
+
+    def test_a_generator_of_another_vocabulary_is_refused(self, model: PhiTransformers) -> None:
+        other = outlines_phi.Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
+        processor = MaskLogitsProcessor(
+            outlines_phi.Table(outlines_phi.FSMGuide.from_automaton(compile_regex("a|b"), other))
+        )
+        for phi in ("exact", None):
+            with pytest.raises(UnsupportedError, match="another vocabulary"):
+                model.generate(PROMPT, processor, phi=phi, max_new_tokens=5)
+
+
+class TestForeignProcessors:
+    """A processor is read for what it allows, or refused."""
+
+    def test_a_processor_of_another_kind(self, model: PhiTransformers) -> None:
+        class Nothing(outlines.processors.OutlinesLogitsProcessor):
+            def reset(self) -> None: ...
+
+            def process_logits(self, input_ids: Any, logits: Any) -> Any:
+                return logits
+
+        generator = outlines.Generator(model, processor=Nothing("torch"))
+        with pytest.raises(UnsupportedError, match="cannot read the language of a Nothing"):
+            generator(PROMPT, phi="exact")
+        assert isinstance(generator(PROMPT, phi=None, max_new_tokens=3), str)

@@ -1,0 +1,396 @@
+"""What is drawn for pydantic's types validates, or is refused, or is warned of."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import ipaddress
+import re
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum, Flag, IntEnum, StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import annotated_types
+import numpy as np
+import pydantic
+import pytest
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    AnyUrl,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    RootModel,
+    Secret,
+    SecretStr,
+    Strict,
+    StringConstraints,
+    Tag,
+    TypeAdapter,
+    UrlConstraints,
+    WithJsonSchema,
+    computed_field,
+    create_model,
+    field_validator,
+    model_validator,
+)
+from typing_extensions import NotRequired, Required, TypedDict
+
+import outlines_phi
+from outlines_phi.plugin.types.output_types import to_language
+from tests.plugin.random_texts import drawn
+
+T = TypeVar("T")
+
+
+class Colour(Enum):
+    RED = "r"
+    TWO = 2
+
+
+class Partly(Enum):
+    READ = "read"
+    UNREAD = (1, 2)
+
+
+class Small(IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+class Word(StrEnum):
+    A = "a"
+    B = "b"
+
+
+class Bits(Flag):
+    A = 1
+    B = 2
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str = "x"
+
+
+class Typed(TypedDict, total=False):
+    a: Required[int]
+    b: str
+
+
+class Optionals(TypedDict):
+    a: int
+    b: NotRequired[Colour]
+
+
+class Open(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+    a: int
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Data:
+    a: int
+    b: list[int] = dataclasses.field(default_factory=list)
+    fixed: ClassVar[int] = 1
+
+
+@dataclasses.dataclass
+class Derived:
+    a: int
+    b: int = dataclasses.field(init=False, default=1)
+
+
+class Cat(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    kind: Literal["cat"]
+    n: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog", "hound"]
+    n: str
+
+
+class Box(BaseModel, Generic[T]):
+    value: T
+
+
+class Upper(BaseModel):
+    model_config = ConfigDict(alias_generator=str.upper, populate_by_name=True)
+    a_b: int
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(validate_by_alias=False, validate_by_name=True)
+    a: int = Field(alias="A!")
+
+
+class Choices(BaseModel):
+    a: int = Field(validation_alias=AliasChoices("x", AliasPath("z", 0)), serialization_alias="y")
+
+
+class Extra(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int]
+    a: int
+
+
+class Values(BaseModel):
+    model_config = ConfigDict(use_enum_values=True, strict=True)
+    a: Colour
+    b: datetime.date
+    c: tuple[int, ...]
+    d: set[int]
+
+
+class Computed(BaseModel):
+    a: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def b(self) -> int:
+        return 1
+
+
+class Rows(RootModel["list[Rows] | int"]):
+    pass
+
+
+class Stripped(BaseModel):
+    model_config = ConfigDict(str_strip_whitespace=True, str_min_length=2, str_max_length=4, str_to_upper=True)
+    a: str
+
+
+class Default(BaseModel):
+    a: int = Field(default="x", validate_default=True)  # type: ignore[assignment]
+
+
+class Widened(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True, "required": [], "examples": [{"a": 1}]})
+    a: int
+
+
+class Base64(BaseModel):
+    model_config = ConfigDict(val_json_bytes="base64")
+    a: bytes
+
+
+class Hexadecimal(BaseModel):
+    model_config = ConfigDict(val_json_bytes="hex")
+    a: bytes
+
+
+class PythonPatterns(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    a: Annotated[str, Field(pattern=r"\A(?P<one>[^]\s]){,2}\Z")]
+    b: Annotated[str, Field(pattern=r"^(?!a$).\S$")]
+
+
+PATTERNS = [
+    r"\p{L}+",
+    r"^\pL\P{Lu}$",
+    r"^a\z",
+    r"\A(?P<a>b)(?<c>.)$",
+    r"^\x{41}\u{42}\U00000043\a$",
+    "^[]a]$",
+    "^[^]a]$",
+    r"^[\d\s]\D$",
+]
+
+FIELDS: dict[str, Any] = {
+    **{name: getattr(pydantic, name) for name in pydantic.networks.__all__ if name.endswith(("Url", "Dsn"))},
+    **{
+        name: getattr(pydantic, name)
+        for name in dir(pydantic)
+        if name.startswith(("Base64", "UUID")) and "Encoder" not in name
+    },
+    **{name: getattr(ipaddress, name) for name in ("IPv4Network", "IPv6Network", "IPv4Interface", "IPv6Interface")},
+    **{name: getattr(pydantic, name) for name in ("IPvAnyAddress", "IPvAnyInterface", "IPvAnyNetwork")},
+    "a short URL": Annotated[AnyUrl, UrlConstraints(allowed_schemes=["a+b"], max_length=12)],
+    "a URL with a host": Annotated[AnyUrl, UrlConstraints(host_required=True)],
+    "SecretStr": Annotated[SecretStr, Field(min_length=2, max_length=4)],
+    "Secret": Secret[datetime.date],
+    "ByteSize": ByteSize,
+    "Path": Path,
+    "Fraction": Annotated[Fraction, Field(gt=1)],
+    "Enum in part": Partly,
+    "IntEnum": Small,
+    "StrEnum": Word,
+    "Flag": Bits,
+    "Literal": Literal[1, "1", True, None, "é"],
+    "set of Any": set[Any],
+    "set of models": set[Cat],
+    "set of tuples": frozenset[tuple[int, str]],
+    "deque": Annotated[deque[int], Field(max_length=2)],
+    "Iterable": Annotated[Iterable[int], Field(min_length=2, max_length=3)],
+    "Mapping": Annotated[Mapping[str, int], Field(max_length=1)],
+    "defaultdict": defaultdict[str, int],
+    "OrderedDict": OrderedDict[str, int],
+    "Counter": Counter[str],
+    "dict of dates": dict[datetime.date, int],
+    "dict of paths": dict[Path, int],
+    "dict of ints": Annotated[dict[int, int], Field(min_length=2)],
+    "empty tuple": tuple[()],
+    "bounds of a union": Annotated[int | float, Field(ge=3, multiple_of=3)],
+    "bounds of decimals": Annotated[Decimal | int, Field(ge=3)],
+    "multiples of a fraction": Annotated[float, Field(multiple_of=0.3)],
+    "multiples of a whole number": Annotated[float, Field(multiple_of=7)],
+    "ASCII": Annotated[str, StringConstraints(ascii_only=True)],
+    "strict": Annotated[uuid.UUID, Strict()],
+    "JsonValue": JsonValue,
+    "a part that is none of JSON": int | Callable[[], int],
+    "generic": Box[list[Colour]],
+    "compiled": Annotated[str, Field(pattern=re.compile(r"^\w\s$"))],
+    **{pattern: Annotated[str, Field(pattern=pattern)] for pattern in PATTERNS},
+    **{
+        kind.__name__: kind
+        for kind in (Pair, Typed, Optionals, Open, Data, Derived, Upper, ByName, Choices, Extra, Values, Computed, Rows)
+    },
+    **{kind.__name__: kind for kind in (Stripped, Default, Widened, Base64, Hexadecimal, PythonPatterns)},
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_value_that_is_drawn_validates(name: str) -> None:
+    model, rng = create_model("Drawn", value=(FIELDS[name], ...)), np.random.default_rng(1)
+    language = to_language(model)
+    assert not language.template.left_out
+    for text in {drawn(language, rng) for _ in range(20)}:
+        model.model_validate_json(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "texts"),
+    [
+        (ipaddress.IPv4Network, ['"10.2.0.0/15"', '"0.0.0.0/0"', '"1.2.3.4"']),
+        (ipaddress.IPv6Interface, ['"::1/128"', '"2001:db8::/32"']),
+        (pydantic.PostgresDsn, ['"postgresql+psycopg://user:pass@host.example:5432/db"']),
+        (AnyUrl, ['"mailto:one@host.example"', '"https://host.example/a/b.html"', '"file:///tmp"']),
+        (pydantic.Base64Str, ['"YWI="', '"YWJj"']),
+        (pydantic.Base64Bytes, ['"/+8="']),
+        (Annotated[str, Field(pattern=r"^.$")], ['"\\r"', '"é"']),
+        (set[Any], ['[1, "a", null]']),
+    ],
+)
+def test_what_is_usual_is_not_left_out(field: Any, texts: list[str]) -> None:
+    machine = to_language(create_model("Drawn", value=(field, ...))).machine
+    for text in texts:
+        assert machine.accepts(f'{{"value":{text}}}'.encode()), text
+        TypeAdapter(field).validate_json(text)
+
+
+def check(value: Any) -> Any:
+    return value
+
+
+class Checked(BaseModel):
+    a: int
+
+    @field_validator("a")
+    @classmethod
+    def is_even(cls, value: int) -> int:
+        return value
+
+    @model_validator(mode="after")
+    def is_right(self) -> Checked:
+        return self
+
+
+class Initialised(BaseModel):
+    a: int
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+    def model_post_init(self, context: Any) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class PostInit:
+    a: int
+
+    def __post_init__(self) -> None:
+        pass
+
+
+WARNED: list[tuple[Any, list[str]]] = [
+    (Annotated[int, AfterValidator(check)], ["#/properties/value/allOf/0/format"]),
+    (Annotated[int, BeforeValidator(check)], ["what .*check checks"]),
+    (
+        Checked,
+        [r"#/\$defs/Checked/properties/a/.* what .*is_even checks", r"#/\$defs/Checked/allOf/0/.* what .*is_right"],
+    ),
+    (Initialised, ["Initialised.__init__ checks", "model_post_init checks"]),
+    (PostInit, ["PostInit.__post_init__ checks"]),
+    (Annotated[str, annotated_types.Predicate(str.islower)], ["#/properties/value/"]),
+    (Annotated[str, annotated_types.Ge("m")], ["greater_than_or_equal_validator"]),
+    (Annotated[Annotated[Cat, Tag("cat")] | Annotated[Dog, Tag("dog")], Discriminator(check)], ["what check checks"]),
+    (Annotated[set[uuid.UUID], Field(min_length=2)], ["what min_length checks"]),
+    (Annotated[pydantic.Base64Bytes, Field(min_length=3)], ["what min_length_validator checks"]),
+    (Hashable, ["#/properties/value/"]),
+    (Annotated[Callable[[], int], WithJsonSchema({"type": "string"})], ["what the type checks"]),
+]
+
+
+@pytest.mark.parametrize(("field", "messages"), WARNED)
+def test_what_a_function_checks_is_named(field: Any, messages: list[str]) -> None:
+    left_out = to_language(create_model("Drawn", value=(field, ...))).template.left_out
+    said = "; ".join(f"{pointer}: {why}".replace("the format '", "") for pointer, why in left_out)
+    for message in messages:
+        assert re.search(message, said), said
+
+
+class Kept(BaseModel):
+    kind: Literal[Colour.RED]
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (type[int], "Give a Literal of the names of the classes. At #/properties/value"),
+    (Literal[b"x"], r"Give strings, numbers, bool or None as the values. At #/properties/value .* \['x'\]"),
+    (Kept, r"Give strings, numbers, .* At #/\$defs/Kept/properties/kind"),
+    (pydantic.ImportString, "Give a Literal of the names that may be imported"),
+    (pydantic.FilePath, "Give Path"),
+    (list[pydantic.NewPath], "Give Path.* At #/properties/value/items"),
+    (re.Pattern, "Give str for a pattern"),
+    (pydantic.PastDate, "Check the bounds of a date by constraint="),
+    (set[list[int]], "Give a list, or tuples and frozen models"),
+    (set[Dog], "Give a list, or tuples and frozen models"),
+    (Callable[[], int], "Give a type that is written as JSON"),
+    (Annotated[str, Field(pattern=r"a\>")], r"Write \\b for the edge"),
+    (Annotated[str, Field(pattern="(?i)a")], "Write out what the flags mean.* It stands at #/properties/value/pattern"),
+    (Annotated[str, Field(pattern="a++")], "Write a regular expression of ECMA-262 at #/properties/value/pattern"),
+]
+
+
+@pytest.mark.parametrize(("field", "message"), REFUSED)
+def test_what_no_schema_says_is_refused_by_its_pointer(field: Any, message: str) -> None:
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        to_language(create_model("Drawn", value=(field, ...))).template  # noqa: B018
+
+
+def test_what_an_author_says_of_a_type_narrows_it() -> None:
+    def accepts(field: Any, text: str) -> bool:
+        return bool(
+            to_language(create_model("Drawn", value=(field, ...))).machine.accepts(f'{{"value":{text}}}'.encode())
+        )
+
+    narrow = Annotated[int, Field(json_schema_extra={"minimum": 3})]
+    wide = Annotated[int, Field(json_schema_extra=lambda schema: schema.clear())]
+    assert accepts(narrow, "3") and not accepts(narrow, "2")
+    assert accepts(wide, "3") and not accepts(wide, '"a"')
+    assert accepts(Widened, '{"a":1}') and not accepts(Widened, '{"b":1}')
+    with pytest.raises(outlines_phi.EmptyLanguageError, match="#/properties/value"):
+        accepts(Annotated[int, WithJsonSchema({"type": "string"})], '"a"')

@@ -1,0 +1,320 @@
+"""What is drawn for a Python type validates."""
+
+# ruff: noqa: UP007, UP045 - both spellings of a union are given by users
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import ipaddress
+import json
+import re
+import uuid
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Annotated, Any, Literal, Optional, Union
+
+import numpy as np
+import outlines.types
+import pytest
+from outlines.types import JsonSchema
+from pydantic import (
+    AliasPath,
+    AnyUrl,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    HttpUrl,
+    Json,
+    NaiveDatetime,
+    RootModel,
+    StrictInt,
+    TypeAdapter,
+    condecimal,
+    conint,
+    conlist,
+    constr,
+    create_model,
+)
+from typing_extensions import TypedDict
+
+import outlines_phi
+from outlines_phi import PhiTransformers
+from outlines_phi.plugin.types.json_text import JSONText
+from outlines_phi.plugin.types.output_types import to_language
+from outlines_phi.plugin.types.python_schemas import PythonSchema, term_of
+from tests.plugin.random_texts import drawn
+
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = 2
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 12
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int = Field(ge=1, le=9)
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    good: bool = True
+
+
+class Tree(BaseModel):
+    n: int
+    below: list[Tree] = Field(default=[], max_length=2)
+
+
+class Pet(RootModel[Union[Cat, Dog]]):
+    pass
+
+
+class Renamed(BaseModel):
+    n: int = Field(alias="the/n")
+
+
+class Kept(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    n: int
+
+
+FIELDS: dict[str, Any] = {
+    "ge, lt": Annotated[int, Field(ge=3, lt=10)],
+    "gt, le of a float": Annotated[float, Field(gt=0, le=1.5)],
+    "multiple_of": Annotated[int, Field(multiple_of=7)],
+    "multiple_of a fraction": Annotated[float, Field(multiple_of=0.25)],
+    "any int": int,
+    "stripped": constr(strip_whitespace=True, min_length=1, max_length=2),
+    "pattern of none of some": Annotated[str, Field(pattern=r"^[^\d]$")],
+    "bytes": Annotated[bytes, Field(min_length=1, max_length=2)],
+    "strict int": StrictInt,
+    "conint": conint(strict=True, gt=1),
+    "finite float": FiniteFloat,
+    "lengths": Annotated[str, Field(min_length=2, max_length=4)],
+    "constr": constr(min_length=1, to_upper=True),
+    "pattern": Annotated[str, Field(pattern=r"^[A-Z]{2}\d+$")],
+    "pattern within": Annotated[str, Field(pattern=r"b+")],
+    "pattern of others": Annotated[str, Field(pattern=r"^\W\s\D\S$")],
+    "conlist": conlist(int, min_length=1, max_length=3),
+    "Decimal": Decimal,
+    "condecimal": condecimal(max_digits=4, decimal_places=2, gt=Decimal(0)),
+    "Decimal of a few digits": condecimal(max_digits=3),
+    "UUID": uuid.UUID,
+    "date": datetime.date,
+    "time": datetime.time,
+    "datetime": datetime.datetime,
+    "aware": AwareDatetime,
+    "timedelta": datetime.timedelta,
+    "Literal": Literal["a", 1, None, True],
+    "Enum": Size,
+    "tagged union": Annotated[Cat | Dog, Field(discriminator="kind")],
+    "RootModel": Pet,
+    "recursion": Tree,
+    "alias": Renamed,
+    "extra keys": Kept,
+    "IPv4Address": ipaddress.IPv4Address,
+    "IPv6Address": ipaddress.IPv6Address,
+    "AnyUrl": AnyUrl,
+    "HttpUrl": HttpUrl,
+    "set": set[Literal[1, 2, 3]],
+    "frozenset": frozenset[str],
+    "tuple": tuple[int, str],
+    "tuple of any length": tuple[bool, ...],
+    "dict": dict[str, int],
+    "dict of numbers": dict[int, float],
+    "dict under a pattern": dict[constr(pattern="^a", min_length=2), int],
+    "dict of decimals": dict[Decimal, int],
+    "dict of a union": dict[Optional[int], int],
+    "dict of members": dict[Level, int],
+    "Decimal of places alone": condecimal(max_digits=2, decimal_places=2),
+    "Optional": Optional[int],
+    "Any": Any,
+    "a term": outlines.types.regex("[a-c]{2}|x"),
+    "email": outlines.types.email,
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_value_that_is_drawn_validates(name: str) -> None:
+    model, rng = create_model("Drawn", value=(FIELDS[name], ...)), np.random.default_rng(1)
+    language = to_language(model)
+    texts = {drawn(language, rng) for _ in range(25)}
+    for text in texts:
+        model.model_validate_json(text)
+    assert len(texts) > 1
+
+
+def test_keys_that_a_type_does_not_declare_are_not_written() -> None:
+    @dataclasses.dataclass
+    class Data:
+        n: int
+
+    class Typed(TypedDict):
+        n: int
+
+    class Plain(BaseModel):
+        n: int
+
+    def function(n: int) -> None: ...
+
+    more = b'{"n":1,"x":2}'
+    for output_type in (Data, Typed, Plain, function):
+        machine = to_language(output_type).machine
+        assert machine.accepts(b'{"n":1}') and not machine.accepts(more)
+    for output_type in (Kept, JsonSchema(Plain.model_json_schema())):
+        assert to_language(output_type).machine.accepts(more)
+    assert not to_language(Plain).machine.accepts(b'{"n":1.0}'), "as Python writes an int"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "more"),
+    [
+        (dict[Level, int], '{"12":3}', '{"2":3}'),
+        (dict[str, int], '{"é":3}', '{"é":"3"}'),
+        (condecimal(max_digits=4, decimal_places=2), "99.75", "100.0"),
+        (condecimal(max_digits=2, decimal_places=2), "-0.25", "0"),
+        (constr(strip_whitespace=True, min_length=1), '"a b"', '" a"'),
+        (Annotated[str, Field(pattern=r"^\[[&-]\]$")], '"[&]"', '"[x]"'),
+    ],
+)
+def test_no_more_is_left_out_than_pydantic_refuses(field: Any, text: str, more: str) -> None:
+    machine = to_language(create_model("Drawn", value=(field, ...))).machine
+    assert machine.accepts(f'{{"value":{text}}}'.encode())
+    assert not machine.accepts(f'{{"value":{more}}}'.encode())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Python's own, of classes within classes
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (Annotated[int, Field(validation_alias=AliasPath("a", "b"))], "one name as its alias"),
+        (dict[conint(ge=3), int], "numbers without bounds"),
+        (Annotated[str, Field(pattern=re.compile("^a b$", re.VERBOSE))], r"what the flags mean .* re.VERBOSE"),
+        (Annotated[str, Field(pattern="^[[:alpha:]]+$")], "Write out the characters of each class"),
+        (Annotated[str, Field(pattern="^[a-d&&c-f]$")], "Write out the characters of each class"),
+        (Annotated[datetime.date, Field(ge=datetime.date(2020, 1, 1))], "bounds of a date by constraint="),
+        (Annotated[datetime.timedelta, Field(lt=datetime.timedelta(1))], "bounds of a timedelta"),
+        (Annotated[datetime.datetime, Field(gt=datetime.datetime(2020, 1, 1))], "bounds of a datetime"),
+        (NaiveDatetime, "Give datetime for NaiveDatetime"),
+        (Json[list[int]], "Give the type within Json by itself"),
+        (complex, "Give two floats"),
+    ],
+)
+def test_what_no_schema_says_is_refused(field: Any, message: str) -> None:
+    model = create_model("Drawn", value=(field, ...))
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        to_language(model)
+
+
+def test_parts_of_other_types_are_found() -> None:
+    class Tool(Enum):
+        OTHER = "other"
+
+    cats, row, _ = term_of(Union[list[Cat], tuple[Dog, Tool], None]).terms
+    cat, dog = cats.terms[1], row.terms[1]
+    assert isinstance(cat, PythonSchema) and isinstance(dog, PythonSchema)
+    assert all(json.loads(one.schema)["additionalProperties"] is False for one in (cat, dog))
+    assert term_of(int) == outlines.types.integer and not isinstance(term_of(JsonSchema({})), PythonSchema)
+
+
+CONTAINERS: list[tuple[Any, list[str], list[str]]] = [
+    (
+        list[Cat],
+        ['[{"kind":"cat","lives":1}, {"kind": "cat", "lives": 9}]'],
+        ["[]", '[{"kind":"cat","lives":10}]', "[, ]"],
+    ),
+    (Optional[Cat], ["None", '{"kind":"cat","lives":3}'], ["null", "Nonenone"]),
+    (Union[Cat, Dog], ['{"kind":"dog"}', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}', '{"kind":"cow"}']),
+    (Union[Cat, int, str], ["12", '"x"', '{"kind":"cat","lives":2}'], ['{"kind":"cat"}']),
+    (dict[str, Dog], ["{}", '{"a":{"kind":"dog"}, "b":{"kind":"dog","good":false}}'], ['{"a":{"kind":"cat"}}']),
+    (tuple[Dog, int], ['({"kind":"dog"}, 3)'], ['({"kind":"dog"})', '({"kind":"dog"}, 3']),
+    ("<a>" + JsonSchema({"type": "boolean"}) + "</a>", ["<a>true</a>"], ["<a></a>", "true", "<a>true"]),
+    (JsonSchema({"type": "null"}).between(1, 3), ["null", "nullnullnull"], ["", "null" * 4]),
+    (JsonSchema({"type": "null"}).at_least(2), ["nullnull", "null" * 5], ["", "null"]),
+    (JsonSchema({"type": "null"}).zero_or_more(), ["", "null" * 5], ["nul"]),
+    (JsonSchema({"type": "null"}).exactly(2), ["nullnull"], ["null", "null" * 3]),
+]
+
+
+@pytest.mark.parametrize(("output_type", "members", "strangers"), CONTAINERS)
+def test_containers_and_terms_hold_values(output_type: Any, members: list[str], strangers: list[str]) -> None:
+    language = to_language(output_type)
+    assert isinstance(language, JSONText)
+    assert [text for text in members if not language.machine.accepts(text.encode())] == []
+    assert [text for text in strangers if language.machine.accepts(text.encode())] == []
+
+
+CLASHES = [
+    (Union[Cat, dict[str, int]], "b'{' is what a JSON value begins with"),
+    (JsonSchema({"type": "integer"}) + outlines.types.regex("[0-9]"), "what a number may go on with"),
+    (
+        JsonSchema({"type": "null"}, whitespace_pattern="") + JsonSchema({"type": "null"}, whitespace_pattern=" "),
+        "Give the JSON schemas of one output type the same whitespace_pattern",
+    ),
+    (JsonSchema({}).exactly(20_000), "Repeat a part of the output type fewer times"),
+]
+
+
+@pytest.mark.parametrize(("output_type", "message"), CLASHES)
+def test_what_would_take_two_readings_at_once_is_refused(
+    output_type: Any, message: str, model: PhiTransformers
+) -> None:
+    with pytest.raises(outlines_phi.UnsupportedError, match=message):
+        outlines_phi.Generator(model, output_type)
+
+
+class TestDraws:
+    def test_values_of_containers(self, model: PhiTransformers) -> None:
+        generator = outlines_phi.Generator(model, Union[Cat, Dog])
+        assert all(isinstance(value, (Cat, Dog)) for value in generator.sample("Pet: ", 8, phi="local", seed=1).values)
+        rows = outlines_phi.Generator(model, tuple[Cat, Dog]).sample("Pets: ", 4, phi="local", seed=1).values
+        assert all(isinstance(cat, Cat) and isinstance(dog, Dog) for cat, dog in rows)
+
+    def test_exact_draws_and_the_bounds_of_a_field(self, model: PhiTransformers) -> None:
+        class Cups(BaseModel):
+            cups: int = Field(ge=2, le=5)
+
+        draws = outlines_phi.Generator(model, Cups).sample("Order: two cups. JSON: ", 20, phi="exact", seed=1)
+        assert {value.cups for value in draws.values} <= {2, 3, 4, 5}
+
+    def test_what_is_not_asked_of_a_value_is_named_once(self, fresh: PhiTransformers) -> None:
+        class Shoe(BaseModel):
+            size: Annotated[str, Field(max_length=3, json_schema_extra={"format": "shoe-size"})]
+
+        with pytest.warns(outlines_phi.SchemaWarning, match="#/properties/size/format") as caught:
+            fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)
+        assert len(caught) == 1 and caught[0].filename == __file__
+        fresh("Shoe: ", Shoe, phi="local", max_new_tokens=60)  # what is at hand says nothing: warnings are errors here
+
+
+def test_functions_are_read_as_their_arguments() -> None:
+    def book(room: Literal["sea", "garden"], nights: Annotated[int, Field(ge=1, le=3)] = 1) -> None: ...
+
+    machine = to_language(book).machine
+    assert machine.accepts(b'{"room":"sea","nights":3}') and machine.accepts(b'{"room": "garden"}')
+    assert not machine.accepts(b'{"room":"sea","nights":4}') and not machine.accepts(b'{"nights":1}')
+    assert TypeAdapter(list[int]).validate_json("[1]") == [1]
+
+
+def test_an_argument_without_a_name_or_a_type_is_refused() -> None:
+    def many(*names: str) -> None: ...
+
+    def lost(at: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    def untyped(name) -> Nowhere: ...  # type: ignore[no-untyped-def, name-defined] # noqa: ANN001, F821
+
+    for function, message in (
+        (many, "Give each argument of many a name"),
+        (lost, "Define the types that annotate the arguments of lost .* 'Nowhere' of 'at'"),
+        (untyped, "Annotate each argument of untyped"),
+    ):
+        with pytest.raises(outlines_phi.UnsupportedError, match=message):
+            to_language(function)

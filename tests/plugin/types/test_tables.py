@@ -1,0 +1,140 @@
+"""What is read of logits processors: our own, those of stock generators over the same tokenizer, and no others."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Literal
+
+import outlines
+import pytest
+from outlines.types import regex
+from pydantic import BaseModel
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from outlines_phi import ExactPhi, FSMGuide, LocalPhi, PhiTransformers, Table, UnsupportedError, Vocabulary
+from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.guides.guide import DEAD
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.lm import bundled
+from outlines_phi.phi.estimator import Phi
+from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.types.tables import CompiledTypes
+from outlines_phi.settings import SamplingSettings
+from tests.languages import ALPHA, p_value
+
+PROMPT = "Question: is the bakery open on Monday? Answer: "
+ANSWER = Literal["yes", "no", "not now", "nobody"]
+BUDGET = 8
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+@pytest.fixture
+def compiled(model: PhiTransformers) -> CompiledTypes:
+    return CompiledTypes(model.lm.vocabulary)
+
+
+TYPES = {"choice": ANSWER, "regex": regex("[a-z]{3,5}-[0-9]{2}"), "float": float, "pydantic": Person}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_stock_processor_is_read_token_by_token(
+    name: str, compiled: CompiledTypes, stock: outlines.models.Transformers
+) -> None:
+    processor = outlines.Generator(stock, TYPES[name]).logits_processor
+    table, index = compiled.of_processor(processor), processor.index
+    assert compiled.of_processor(processor) is table
+    eos = table.vocabulary.eos_ids[0]
+    rng = random.Random(3)
+    for _ in range(20):
+        ours, theirs = table.start, index.get_initial_state()
+        for _ in range(25):
+            row = table.guide.row(ours)
+            live = {v for v in range(len(table.vocabulary)) if row.targets[row.partition.class_of[v]] != DEAD}
+            assert live == set(index.get_allowed_tokens(theirs))
+            token = rng.choice(sorted(live))
+            if token == eos:
+                break
+            ours, theirs = table.guide.advance(ours, token), index.get_next_state(theirs, token)
+
+
+def test_equal_indexes_share_a_table(compiled: CompiledTypes, stock: outlines.models.Transformers) -> None:
+    one, two = (outlines.Generator(stock, ANSWER).logits_processor for _ in range(2))
+    assert one is not two
+    assert compiled.of_processor(one) is compiled.of_processor(two)
+
+
+def test_an_existing_generator_under_a_correction(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    """Laws are those of what the index allows; those of the pattern itself, of which it has lost a part, fail."""
+    pattern = r"[0-9](\.[0-9])?"
+    processor = outlines.Generator(stock, regex(pattern)).logits_processor
+    prompt = "Price: 4.5\nPrice: "
+    settings = SamplingSettings(max_new_tokens=BUDGET, temperature=3.0, seed=5)
+    ours, theirs = model.table(regex(pattern)), model.table(processor)
+    of_index, of_pattern = (
+        enumerate_language(model.lm, table, model._prompt_ids(prompt), settings, BUDGET) for table in (theirs, ours)
+    )
+    assert set(of_index.log_p) < set(of_pattern.log_p)
+    options = CallOptions(settings, n=6000)
+
+    def drawn(phi: Phi) -> list[tuple[int, ...]]:
+        return [draw.token_ids for draw in model.draw([prompt], theirs, phi, options)[0]]
+
+    assert p_value(drawn(ExactPhi()), of_index.mu) > ALPHA
+    assert p_value(drawn(LocalPhi()), of_index.mask) > ALPHA
+    assert p_value(drawn(LocalPhi()), of_pattern.mask) < ALPHA
+    assert p_value(drawn(LocalPhi()), of_index.mu) < ALPHA
+
+
+def test_through_stock_calls(model: PhiTransformers, stock: outlines.models.Transformers) -> None:
+    existing = outlines.Generator(stock, ANSWER)
+    generator = outlines.Generator(model, processor=existing.logits_processor)
+    assert generator(PROMPT, phi="exact", max_new_tokens=BUDGET) in ("yes", "no", "not now", "nobody")
+    assert generator(PROMPT, phi=None, max_new_tokens=BUDGET) in ("yes", "no", "not now", "nobody")
+    batch = generator.batch([PROMPT, "hello"], phi="local", max_new_tokens=BUDGET)
+    assert all(re.fullmatch("yes|no|not now|nobody", text) for text in batch)
+
+
+def test_of_takes_whatever_says_what_may_be_written(compiled: CompiledTypes, model: PhiTransformers) -> None:
+    guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
+    table = Table(guide)
+    assert compiled.of(table) is table
+    assert compiled.of(guide).guide is guide
+    assert compiled.of(MaskLogitsProcessor(table)) is table
+    assert compiled.of(ANSWER) is compiled.of_type(ANSWER)
+    with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
+        compiled.of(None)
+
+
+def test_other_vocabularies_are_refused(compiled: CompiledTypes) -> None:
+    other = Vocabulary.from_tokens(["yes", "no", "<eos>"], 2)
+    guide = FSMGuide.from_automaton(compile_regex("yes|no"), other)
+    for language in (guide, Table(guide), MaskLogitsProcessor(Table(guide))):
+        with pytest.raises(UnsupportedError, match="another vocabulary"):
+            compiled.of(language)
+
+
+def test_the_processor_of_another_model_is_refused(compiled: CompiledTypes) -> None:
+    hf_model, _ = bundled.load()
+    words = {"yes": 0, "no": 1, "<eos>": 2}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="no")), eos_token="<eos>"
+    )
+    processor = outlines.Generator(outlines.from_transformers(hf_model, tokenizer), ANSWER).logits_processor
+    with pytest.raises(UnsupportedError, match=r"of another model: .* outlines\.Generator\(model, T\)"):
+        compiled.of_processor(processor)
+
+
+@pytest.mark.parametrize("backend", ["llguidance"])
+def test_backends_that_cannot_be_read(
+    backend: str, compiled: CompiledTypes, stock: outlines.models.Transformers
+) -> None:
+    processor = outlines.Generator(stock, ANSWER, backend=backend).logits_processor
+    with pytest.raises(UnsupportedError, match="cannot read the language of a LLGuidanceLogitsProcessor"):
+        compiled.of_processor(processor)

@@ -1,0 +1,419 @@
+"""Exact within an effort, weighted beyond it: every stage by its own law, on trees that start from nothing."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import warnings
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from outlines.types import regex
+from pydantic import BaseModel, Field
+
+import outlines_phi
+from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
+from outlines_phi.fidelity.divergence import frequencies, total_variation
+from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.guide import DONE
+from outlines_phi.guides.regex import compile_regex
+from outlines_phi.guides.table import Table
+from outlines_phi.lm import bundled
+from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.tree.state_averages import BackedUpValues
+from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.options import CallOptions
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
+from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.two_stages import TwoStages
+from outlines_phi.sampling.sampler import Request
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
+
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+WORDS, LOOP, _, LATE = LANGUAGES
+WEIGHTED = AutoPhi(share=0, candidates=1)
+ROWS, FEW = 300, 60
+"""Prompts of a test of a law, and of a control that so few are enough for."""
+
+
+@pytest.fixture(autouse=True)
+def trees_that_only_draws_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
+    warnings.simplefilter("ignore", FidelityWarning)
+
+
+def sums(results: list[Draws], language: Language) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per row, the mean of w and of w f over its trajectories, in units of Phi; f is being the likeliest member."""
+    reference = language.reference()
+    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+    f = [sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top) / len(draws.log_w) for draws in results]
+    return w, np.array(f) / phi
+
+
+def z(values: np.ndarray, mean: float) -> float:
+    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
+
+
+@languages
+def test_weights_of_learning_trajectories_are_unbiased(language: Language) -> None:
+    """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
+    results = AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS))
+    w, f = sums(results, language)
+    assert abs(z(w, 1.0)) < 3.5
+    assert abs(z(f, max(language.reference().mu.values()))) < 3.5
+
+
+def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: weights under the proposal of the end, not of the round that a trajectory was drawn in, are biased."""
+    advance = AdaptiveTrajectories.advance
+
+    def rescoring(self: AdaptiveTrajectories) -> list:
+        waiting = advance(self)
+        if not waiting:
+            self._values.refresh()
+            for trajectory in self.trajectories:
+                trajectory.log_q[STATE:] = rescored(self._values, trajectory.node)
+        return waiting
+
+    monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
+    for language in (WORDS, LOOP):
+        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=FEW)), language)
+        assert abs(z(w, 1.0)) > 5
+
+
+def rescored(values: BackedUpValues, node) -> list[float]:
+    """Return ``log q`` of a member under the usual values of states and those of prefixes, as they are now."""
+    log_q = np.zeros(2)
+    for below in node.path():
+        parent = below.parent
+        free, usual, beyond = values.free(parent), values.usual(parent), values.beyond(parent)
+        total = np.array([free.mass @ usual, free.hope @ beyond])
+        for child in parent.children.values():
+            total += child.p * np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
+        value = np.array([usual[free.states.searchsorted(below.state)], values.of(parent, below)])
+        log_q += below.log_p - parent.log_p + np.log(value / total)
+    return log_q.tolist()
+
+
+@languages
+def test_a_picked_draw_has_the_mean_weight_of_its_candidates(language: Language) -> None:
+    """E[w f] = Phi mu*(f) for draws that are picked by weight, and alone they are much nearer to mu* than masking."""
+    reference = language.reference()
+    results = AutoSampler(AutoPhi(share=0)).sample(language.request(1, seed=6, rows=ROWS))
+    w, f = sums(results, language)
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(reference.mu.values()))) < 3.5
+    picked = [draws[0] for draws in results]
+    assert all(
+        draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED for draw in picked
+    )
+    distance = total_variation(frequencies(draw.token_ids for draw in picked), reference.mu)
+    masked = AncestralSampler(LocalPhi()).sample(language.request(1, seed=6, rows=ROWS))
+    assert distance < 0.5 * total_variation(frequencies(draws[0].token_ids for draws in masked), reference.mu)
+
+
+@pytest.mark.parametrize(("language", "share"), [(WORDS, 0.4), (LOOP, 0.5)], ids=str)
+def test_exact_draws_of_a_mixed_set_are_exact(language: Language, share: float) -> None:
+    """An effort that often runs out: the draws that say EXACT have the law mu* at every place, the others are unbiased."""
+    sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
+    results = sampler.sample(language.request(3, seed=8, rows=900))
+    kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
+    assert 90 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
+    first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
+    assert len(first) > 300 and p_value(first, reference.mu) > ALPHA
+    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+    last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]
+    w = np.array([math.exp(draw.log_w) for draw in last]) / phi
+    f = w * [draw.token_ids == top for draw in last]
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, reference.mu[top])) < 3.5
+    assert all(draws.guarantee == min(draw.guarantee for draw in draws) for draws in results)
+
+
+class TwoLengths(Language):
+    """A language of one short text and many long ones, all about as likely as not to be finished."""
+
+    @cached_property
+    def lm(self) -> TableModel:
+        def law(sequence: tuple[int, ...]) -> np.ndarray:
+            match VOCABULARY.decode(sequence[len(PROMPT) :]).decode():
+                case "":
+                    p = {"a": 0.2, "b": 0.3, "x": 0.5}
+                case text if text == "a" or len(text) == 8:
+                    p = {"": 0.5, "x": 0.5}
+                case _:
+                    p = {"a": 0.3, "b": 0.3, "c": 0.3, "x": 0.1}
+            with np.errstate(divide="ignore"):
+                return np.log([p.get(VOCABULARY.decode([token]).decode(), 0.0) for token in range(len(VOCABULARY))])
+
+        return TableModel(VOCABULARY, law)
+
+
+TWO_LENGTHS = TwoLengths("two lengths", "a|b[abc]{7}", 9, seed=0)
+
+
+def of_weighted_draws(results: list[Draws]) -> tuple[np.ndarray, np.ndarray]:
+    """Return w and w f, in units of Phi, of the rows whose single draw is weighted; f is being a long text."""
+    phi = math.exp(TWO_LENGTHS.reference().log_phi)
+    rows = [draws for draws in results if draws.guarantee != Guarantee.EXACT]
+    w = np.array([math.exp(draws[0].log_w) if draws.items else 0.0 for draws in rows]) / phi
+    return w, w * [bool(draws.items) and len(draws[0].token_ids) > 2 for draws in rows]
+
+
+class TestCandidatesBesideAttempts:
+    """Whether a draw is weighted depends on attempts that candidates have walked beside, and says nothing of these."""
+
+    phi = AutoPhi(share=0.1, candidates=1, width=4)
+
+    def test_weights_of_weighted_draws_are_unbiased(self) -> None:
+        results = AutoSampler(self.phi).sample(TWO_LENGTHS.request(1, seed=8, rows=900))
+        mu = TWO_LENGTHS.reference().mu
+        long = sum(share for tokens, share in mu.items() if len(tokens) > 2)
+        w, f = of_weighted_draws(results)
+        assert 300 < len(w) < 700
+        assert abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
+        drawn = [draws[0].token_ids for draws in results if draws.guarantee == Guarantee.EXACT]
+        lengths = [(len(tokens),) for tokens in drawn]
+        assert p_value(lengths, {(2,): 1 - long, (9,): long}) > ALPHA
+
+    def test_launching_as_long_as_candidates_walk_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Control: then those of weighted draws are the short ones, because long ones let attempts succeed."""
+
+        def race(self: TwoStages) -> list:
+            waiting = self.attempts.advance()
+            if self.attempts.satisfied:
+                return []
+            candidates = self._weighted().advance()
+            self.attempts.stopped = not candidates
+            return waiting + candidates
+
+        monkeypatch.setattr(TwoStages, "advance", race)
+        phi = AutoPhi(candidates=1, width=2)
+        w, _ = of_weighted_draws(AutoSampler(phi).sample(TWO_LENGTHS.request(1, seed=8, rows=600)))
+        assert abs(z(w, 1.0)) > 5
+
+    def test_candidates_start_once_and_share_calls_with_the_last_attempts(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        launched, together = [], 0
+        advance = TwoStages.advance
+
+        def watched(self: TwoStages) -> list:
+            nonlocal together
+            waiting = advance(self)
+            if self._candidates is not None:
+                launched.append(self.attempts._launched)
+                together += bool(self.attempts.waiting) and bool(waiting)
+            return waiting
+
+        monkeypatch.setattr(TwoStages, "advance", watched)
+        for seed in range(10):
+            launched.clear()
+            AutoSampler(self.phi).sample(TWO_LENGTHS.request(1, seed=seed))
+            assert len(set(launched)) <= 1
+        assert together > 0
+
+
+def test_masking_fails_the_test_of_exact_draws() -> None:
+    masked = AncestralSampler(LocalPhi()).sample(WORDS.request(1, seed=8, rows=600))
+    assert p_value([draws[0].token_ids for draws in masked], WORDS.reference().mu) < ALPHA
+
+
+def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
+    store = TreeStore()
+    sampler = AutoSampler(AutoPhi(share=0.1), store)
+    draws = sampler.sample(LATE.request(4, seed=None))[0]
+    (tree,) = store._trees.values()
+    assert draws.counts.tokens == tree.expansions - 1  # the prompt's own law is not a generated token
+    assert sampler.sample(LATE.request(4, seed=None))[0].counts.tokens < draws.counts.tokens
+
+
+@pytest.mark.parametrize("phi", [WEIGHTED, AutoPhi(share=0.1)], ids=["weighted", "both"])
+def test_a_small_memory_changes_no_law(phi: AutoPhi) -> None:
+    sampler = AutoSampler(phi, TreeStore(6_000 * ROWS))
+    w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=ROWS)), LOOP)
+    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(LOOP.reference().mu.values()))) < 3.5
+
+
+def test_a_seed_names_the_draws() -> None:
+    def draws() -> Draws:
+        return AutoSampler(AutoPhi(share=0.1)).sample(LOOP.request(5, seed=3))[0]
+
+    assert draws().items == draws().items
+
+
+@languages
+def test_values_meet_phi_where_the_tree_is_complete(language: Language) -> None:
+    """V is held within the bounds, so it is Phi itself once they meet, and it is positive wherever U is."""
+    store = TreeStore()
+    AutoSampler(AutoPhi(), store).sample(language.request(2000, seed=None))
+    (tree,) = store._trees.values()
+    values = BackedUpValues(tree)
+    values.refresh()
+    for node in tree.walk():
+        if node.parent is not None and node.parent.law is not None and node.state != DONE:
+            value = values.of(node.parent, node)
+            assert node.lower <= value + 1e-15 and (not node.expanded or value <= node.upper)
+            assert value > 0 or node.upper == 0
+
+
+class TestWarning:
+    def test_one_for_a_call_of_many_prompts(self) -> None:
+        with pytest.warns(FidelityWarning) as caught:
+            results = AutoSampler(AutoPhi(share=0.02)).sample(LATE.request(3, seed=1, rows=5))
+        (warning,) = caught
+        weighted = sum(draw.guarantee == Guarantee.WEIGHTED for draws in results for draw in draws)
+        assert 0 < weighted and f"{weighted} of 15 draws are weighted" in str(warning.message)
+        assert warning.filename == __file__
+
+    def test_none_where_weights_were_asked_for(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            AutoSampler(AutoPhi(share=0)).sample(WORDS.request(3, seed=1))
+
+    def test_none_where_all_draws_are_exact(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            draws = AutoSampler(AutoPhi()).sample(WORDS.request(50, seed=1))[0]
+        assert draws.guarantee == Guarantee.EXACT and draws.failures == 0
+
+
+def test_an_impossible_language_is_an_error() -> None:
+    with pytest.raises(EmptyLanguageError, match="top_k=1"):
+        AutoSampler(AutoPhi()).sample(LATE.request(1, seed=1, top_k=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"candidates": 0}, "candidates=0"),
+        ({"candidates": 1.5}, "candidates=1.5"),
+        ({"width": True}, "width=True"),
+        ({"share": -0.1}, "share=-0.1"),
+        ({"share": math.nan}, "share=nan"),
+        ({"share": "much"}, "share='much'"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        AutoPhi(**options)
+
+
+class Stalled(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    colour: Literal["red", "green", "blue"]
+
+
+MODEL = outlines_phi.from_transformers(*bundled.load())
+QUESTION, STORY = "Question: is the bakery open on Sunday? Answer: ", "Character: Aria is a brave elf. Story: "
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int
+    city: str = Field(max_length=20)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output_type", "exact_is_cheaper"),
+    [
+        (STORY, int, True),
+        (STORY, float, True),
+        (STORY, str, False),
+        ("Date: ", datetime.date, True),
+        (STORY, datetime.date, True),
+        (QUESTION, Person, True),
+        ("Time: ", datetime.time, False),
+        ("Brackets: ", regex(r"(\(\)|\[\]){4}x"), False),
+        ("Person: Nora is a teacher. JSON: ", Stalled, False),
+    ],
+    ids=str,
+)
+def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
+    prompt: str, output_type: Any, exact_is_cheaper: bool
+) -> None:
+    """In model calls, in the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
+    calls: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
+    exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
+    for seed in range(5):
+        weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
+        auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
+        exact += auto.guarantee == Guarantee.EXACT
+        calls["weighted"].append(weighted.counts.calls)
+        calls["auto"].append(auto.counts.calls)
+        effort = Effort(
+            tokens=4 * weighted.counts.calls
+        )  # four walks at once: at least as many calls as the weighted draw
+        try:
+            calls["exact"].append(generator.sample(prompt, seed=seed, phi=ExactPhi(effort=effort)).counts.calls)
+        except BudgetError:
+            calls["exact"].append(math.inf)
+    median = {name: statistics.median(found) for name, found in calls.items()}
+    print(median, exact)
+    assert (median["exact"] < median["weighted"]) == exact_is_cheaper
+    assert median["auto"] <= 2 * min(median["exact"], median["weighted"])
+    assert exact >= 3 or not exact_is_cheaper
+
+
+def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling() -> None:
+    """The expanded siblings count, too. Without them a spelling that no tokenizer writes was worth 1, and walks went that way."""
+    table, seen = MODEL.table(regex(r'"[a-z]{1,20}", "age"')), 0
+    with MODEL.asking(["Person: "], MaskLogitsProcessor(table), CallOptions(SamplingSettings())) as request:
+        store = TreeStore()
+        AutoSampler(AutoPhi(share=0, candidates=4), store).sample(replace(request, n=4))
+        (tree,) = store._trees.values()
+        values = BackedUpValues(tree)
+        values.refresh()
+        visited = {DONE} | {node.state for node in tree.walk() if node.expanded}
+        for node in tree.walk():
+            if node.law is not None and node.state != DONE:
+                free, beyond = values.free(node), values.beyond(node)
+                known = np.array([state in visited for state in free.states.tolist()])
+                if known.any() and (new := ~known & (free.mass > 0)).any():
+                    seen += 1
+                    assert beyond[new].max() <= beyond[known].max() * (1 + 1e-9)
+    assert seen
+
+
+@pytest.mark.parametrize("n", [2, 16])
+def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int) -> None:
+    """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as much."""
+    generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
+    runs = [
+        [generator.sample(prompt, n, seed=seed, phi=phi) for seed in range(4)] for phi in (AutoPhi(), AutoPhi(share=0))
+    ]
+    both, weighted = ([draws.counts for draws in kind] for kind in runs)
+    assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
+    assert sum(counts.calls for counts in both) <= 2.1 * sum(counts.calls for counts in weighted)
+    assert sum(counts.tokens for counts in both) <= 2.1 * sum(counts.tokens for counts in weighted)
+    for draw in runs[0][0]:
+        Stalled.model_validate_json(draw.text)
+
+
+def test_walks_of_all_depths_may_wait_where_laws_were_dropped() -> None:
+    """A walk at a prefix whose law was dropped, and another at a child of it, ask for both in one call."""
+    letters = "abcdefgh"
+    pairs, triples = (list(map("".join, product(letters, repeat=length))) for length in (2, 3))
+    vocabulary = Vocabulary.from_tokens(["<eos>", *letters, *pairs, *triples, "!", "?", "1"], 0)
+    table = Table(FSMGuide.from_automaton(compile_regex(r"[a-h]{4,20}(!|\?)1"), vocabulary))
+    lm, memory = TableModel.random(vocabulary, seed=1, scale=3.0), 2 * 8 * len(vocabulary)
+    for seed in range(8):
+        settings = SamplingSettings(max_new_tokens=12, seed=seed)
+        request = Request(lm=lm, table=table, prompts=[(1, 2), (3, 4), (5,), (6, 7)], settings=settings)
+        draws = AutoSampler(AutoPhi(), TreeStore(len(request.prompts) * memory)).sample(request)
+        assert [len(of_prompt) for of_prompt in draws] == [1] * 4

@@ -1,0 +1,366 @@
+"""Sequential Monte Carlo: unbiased evidence with its exact variance, properly weighted picks, one model call per step."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from outlines_phi.errors import EmptyLanguageError, UnsupportedError
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.guides.guide import DONE
+from outlines_phi.numerics.weights import log_mean
+from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.text_constraint import TextConstraint
+from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.smc import smc
+from outlines_phi.sampling.smc.particles import AtBoundaries, Particles
+from outlines_phi.sampling.smc.smc import SMC, SMCSampler
+from outlines_phi.sampling.stepper import Trajectory
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
+
+WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
+RUNS = 600
+
+OPTIONS = {
+    "never": SMC(particles=5),
+    "ess": SMC(particles=5, resample="ess"),
+    "every step, stratified": SMC(particles=5, resample="ess", threshold=1.0, scheme="stratified"),
+    "every step, residual": SMC(particles=5, resample="ess", threshold=1.0, scheme="residual"),
+    "boundary": SMC(particles=5, resample="boundary", boundaries="c)"),
+}
+options = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
+
+
+def draw(language: Language, option: SMC, n: int, seed: int = 1, **settings: float) -> Draws:
+    return SMCSampler(LocalPhi(), option).sample(language.request(n, seed, **settings))[0]
+
+
+def z_score(draws: Draws, phi: float) -> float:
+    """Standard errors between the mean evidence and Phi."""
+    z = np.exp(draws.log_w)
+    return abs(z.mean() - phi) / (z.std() / math.sqrt(len(z)))
+
+
+@options
+@pytest.mark.parametrize("language", [WORDS, BOTTLENECK], ids=str)
+def test_evidence_is_unbiased_and_weights_correct_picks_and_populations(option: SMC, language: Language) -> None:
+    """E[Z_hat] = Phi; frequencies of picks by ``log Z_hat``, and of all particles by their weights, are mu*."""
+    reference = language.reference()
+    draws = draw(language, option, RUNS, seed=11)
+    assert z_score(draws, math.exp(reference.log_phi)) < 4
+    assert all(draw.log_w == population.log_z for draw, population in zip(draws, draws.populations, strict=True))
+    assert {draw.candidates for draw in draws} == {5}
+    weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
+    tolerance = 3 * noise_floor(reference.mu, max(1, int(draws.ess))) + 0.005
+    assert total_variation(weighted, reference.mu) < tolerance
+    particles = [particle for population in draws.populations for particle in population]
+    w = np.exp([particle.log_w for particle in particles])
+    whole = frequencies((particle.token_ids for particle in particles), w / w.sum())
+    assert total_variation(whole, reference.mu) < tolerance
+    likeliest = max(reference.mu, key=reference.mu.__getitem__)
+    assert draws.expectation(lambda draw: draw.token_ids == likeliest) == pytest.approx(whole[likeliest])
+
+
+def mutant_keeps_weights(self: Particles) -> None:
+    """Resample, and leave each particle the weight of the one it continues."""
+    log_w = {id(walk): walk.log_w for walk in self.walks}
+    ancestors = self._scheme(np.array(list(log_w.values())), self.rng).tolist()
+    kept = [self.walks[i] for i in ancestors]
+    self.walks = [
+        replace(walk, number=place.number, rng=place.rng, tokens=list(walk.tokens))
+        for place, walk in zip(self.walks, kept, strict=True)
+    ]
+    self.resamplings += 1
+
+
+@pytest.mark.parametrize("mutant", ["weights are not reset", "the last epoch is left out"])
+def test_the_same_test_fails_for_wrong_evidence(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    language, option = WORDS, OPTIONS["every step, stratified"]
+    phi = math.exp(language.reference().log_phi)
+    assert z_score(draw(language, option, RUNS, seed=11), phi) < 4
+    if mutant == "weights are not reset":
+        monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
+    else:
+        right, means = smc.population_of, {}
+        resample = Particles._resample
+
+        def remembering(self: Particles) -> None:
+            means[self] = log_mean(np.array([walk.log_w for walk in self.walks]))
+            resample(self)
+
+        def without_last_epoch(request: object, run: Particles, spelled: dict) -> object:
+            for walk in run.walks:
+                walk.log_w = means.get(run, 0.0) if not walk.failed else walk.log_w
+            return right(request, run, spelled)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Particles, "_resample", remembering)
+        monkeypatch.setattr(smc, "population_of", without_last_epoch)
+    assert z_score(draw(language, option, RUNS, seed=11), phi) > 6
+
+
+@languages
+def test_variance_without_resampling_is_that_of_a_mean_of_independent_weights(language: Language) -> None:
+    reference = language.reference()
+    q = {y: math.exp(log_q) for y, log_q in reference.log_mask.items()}
+    second = sum(q[y] * math.exp(2 * (reference.log_p[y] - reference.log_mask[y])) for y in q)
+    phi = math.exp(reference.log_phi)
+    z = np.exp(draw(language, SMC(particles=4), 1500, seed=5).log_w)
+    assert_moments(z, phi, phi**2 + (second - phi**2) / 4)
+
+
+def assert_moments(z: np.ndarray, first: float, second: float) -> None:
+    """Mean and mean square agree with their exact values within four standard errors."""
+    assert abs(z.mean() - first) < 4 * math.sqrt(second - first**2) / math.sqrt(len(z))
+    assert abs((z**2).mean() - second) < 4 * (z**2).std() / math.sqrt(len(z))
+
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def moments_of_two(language: Language) -> tuple[float, float, dict[tuple[int, ...], float]]:
+    """``E Z``, ``E Z^2`` and ``E[Z 1[pick = y]]`` of two particles that are resampled after every step, summed over all that may
+    happen: systematic resampling of weights ``W, 1 - W`` copies both with probability ``2 min(W, 1 - W)``, else the heavier one."""
+    table, settings = language.table, language.settings()
+
+    def steps(y: tuple[int, ...], state: int) -> list[tuple[tuple[int, ...], int, float, float]]:
+        """What may follow: prefix, state, probability under the mask, weight."""
+        if state == DONE:
+            return [(y, state, 1.0, 1.0)]
+        trees = language.lm.logits((*PROMPT, *y))
+        p = np.exp(trees - np.logaddexp.reduce(trees))
+        moves = table.moves(state, settings.max_new_tokens - len(y))
+        mass = p[moves.tokens].sum()
+        return [
+            ((*y, int(token)), int(target), p[token] / mass, mass)
+            for token, target in zip(moves.tokens, moves.targets, strict=True)
+        ]
+
+    states = {(): table.start}
+    # E[W^k; both particles are here] of the weight W that both have
+    here: dict[Pair, np.ndarray] = {((), ()): np.ones(3)}
+    first = second = 0.0
+    picks: dict[tuple[int, ...], float] = defaultdict(float)
+    while here:
+        below: dict[Pair, np.ndarray] = defaultdict(lambda: np.zeros(3))
+        for (a, b), moments in here.items():
+            for y, s, q, w in steps(a, states[a]):
+                for z, t, r, v in steps(b, states[b]):
+                    states[y], states[z] = s, t
+                    after = q * r * moments * ((w + v) / 2) ** np.arange(3)
+                    share = w / (w + v)
+                    if s == t == DONE:
+                        first, second = first + after[1], second + after[2]
+                        picks[y] += share * after[1]
+                        picks[z] += (1 - share) * after[1]
+                        continue
+                    both = 2 * min(share, 1 - share)
+                    heavier = y if share > 0.5 else z
+                    below[y, z] += both * after
+                    below[heavier, heavier] += (1 - both) * after
+        here = {}
+        for pair, moments in below.items():
+            if (
+                states[pair[0]] == states[pair[1]] == DONE
+            ):  # resampling has left only finished particles, of equal weight
+                first, second = first + moments[1], second + moments[2]
+                picks[pair[0]] += moments[1] / 2
+                picks[pair[1]] += moments[1] / 2
+            else:
+                here[pair] = moments
+    return first, second, picks
+
+
+@pytest.mark.parametrize("language", [NESTED, BOTTLENECK], ids=str)
+def test_two_particles_resampled_at_every_step_by_exhaustive_summation(language: Language) -> None:
+    """E Z = Phi and E[Z 1[pick = y]] = p(y), path by path; and the sampler has the variance that the summation gives."""
+    reference = language.reference()
+    first, second, picks = moments_of_two(language)
+    assert first == pytest.approx(math.exp(reference.log_phi), rel=1e-9)
+    for y, log_p in reference.log_p.items():
+        assert picks[y] == pytest.approx(math.exp(log_p), rel=1e-9)
+    draws = draw(language, SMC(particles=2, resample="ess", threshold=1.0), 2500, seed=8)
+    assert_moments(np.exp(draws.log_w), first, second)
+
+
+def test_picks_of_large_populations_follow_the_conditioned_law() -> None:
+    """One pick per independent run; with 12 particles the bias of a pick is 0.4 % here. Single particles are the control."""
+    mu = NESTED.reference().mu
+    draws = draw(NESTED, SMC(particles=12), 2500, seed=3)
+    assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
+    first = [population[0].token_ids for population in draws.populations]
+    assert p_value(first, NESTED.reference().mask) > ALPHA
+    assert p_value(first, mu) < ALPHA
+
+
+@options
+def test_draws_say_what_they_are(option: SMC) -> None:
+    draws = draw(BOTTLENECK, option, 5)
+    members = BOTTLENECK.reference().mu
+    assert draws.guarantee is Guarantee.WEIGHTED
+    assert len(draws) == len(draws.populations) == draws.counts.attempts == draws.counts.accepted == 5
+    assert draws.counts.acceptance == 1
+    for pick, population in zip(draws, draws.populations, strict=True):
+        assert len(population) + population.failures == len(population.log_w) == 5
+        assert pick.token_ids in {particle.token_ids for particle in population} <= members.keys()
+        assert pick.ess == population.ess <= 5 + 1e-9
+        assert population.weights.sum() == pytest.approx(1)
+        assert (population.resamplings == 0) == (option.resample == "never")
+        assert population.texts == [particle.text for particle in population[:]] == population.values
+        for particle in population:
+            assert particle.log_p == pytest.approx(BOTTLENECK.reference().log_p[particle.token_ids])
+    upper = draws.read_by(str.upper)
+    assert upper.populations[0].values == [text.upper() for text in draws.populations[0].texts]
+    assert upper.populations[0].log_z == draws.populations[0].log_z
+    assert "resamplings" in repr(draws.populations[0])
+
+
+@options
+def test_one_model_call_per_step_and_equal_prefixes_once(option: SMC) -> None:
+    """All particles of all runs of all prompts; as many calls as the longest particle has tokens, at most the budget."""
+    request = LOOP.request(4, 2, rows=3)
+    results = SMCSampler(LocalPhi(), option).sample(request)
+    (calls,) = {draws.counts.calls for draws in results}
+    particles = [particle for draws in results for population in draws.populations for particle in population]
+    longest = max(len(particle.token_ids) for particle in particles)
+    if option.resample == "boundary":  # the faster ones wait
+        assert longest <= calls <= 4 * LOOP.budget
+        return
+    assert longest <= calls <= LOOP.budget
+    if option.resample == "never":
+        assert calls == longest
+        prefixes = {
+            (row, particle.token_ids[:i])
+            for row, draws in enumerate(results)
+            for population in draws.populations
+            for particle in population
+            for i in range(1, len(particle.token_ids))
+        }
+        assert results[0].counts.tokens == len(prefixes)
+
+
+@options
+def test_a_row_does_not_depend_on_the_others_nor_a_run_on_later_ones(
+    option: SMC, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = SMCSampler(LocalPhi(), option)
+    alone = sampler.sample(WORDS.request(4, 9))[0]
+    together = sampler.sample(WORDS.request(4, 9, rows=3))
+    assert together[0].items == alone.items
+    assert together[1].items != alone.items
+    assert sampler.sample(WORDS.request(9, 9))[0].items[:4] == alone.items
+    assert sampler.sample(WORDS.request(4, 10))[0].items != alone.items
+    monkeypatch.setattr(smc, "TOGETHER", 5)  # runs in turns
+    assert sampler.sample(WORDS.request(4, 9))[0].items == alone.items
+
+
+@options
+def test_draws_of_several_prompts_know_the_probability_after_their_own(option: SMC) -> None:
+    prompts = [PROMPT, (3,), PROMPT, (1, 1, 4)]
+    request = replace(WORDS.request(20, 9), prompts=prompts)
+    for prompt, draws in zip(prompts, SMCSampler(LocalPhi(), option).sample(request), strict=True):
+        log_p = enumerate_language(WORDS.lm, WORDS.table, prompt, request.settings, WORDS.budget).log_p
+        for draw in [*draws, *(particle for population in draws.populations for particle in population)]:
+            assert draw.log_p == pytest.approx(log_p[draw.token_ids], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "option", [SMC(particles=2), SMC(particles=2, resample="ess", threshold=1.0)], ids=["never", "ess"]
+)
+def test_truncation_can_fail_particles_and_whole_runs(option: SMC) -> None:
+    """Failed particles have weight 0 and are replaced where there is resampling; a run that has lost all has weight 0."""
+    settings = {"top_k": 6}
+    phi = math.exp(WORDS.reference(**settings).log_phi)
+    draws = draw(WORDS, option, 1500, seed=4, **settings)
+    assert draws.failures > 0
+    assert len(draws) + draws.failures == draws.counts.attempts == 1500
+    assert draws.counts.accepted == len(draws) == len(draws.populations)
+    assert z_score(draws, phi) < 4
+    alive = np.exp(draws.log_w[: len(draws)])
+    assert (alive.mean() - phi) / (alive.std() / math.sqrt(len(alive))) > 4
+    assert any(population.failures for population in draws.populations)
+    assert 0 < draws.ess <= len(draws)
+
+
+def test_nobody_is_left_where_truncation_leaves_nothing() -> None:
+    draws = draw(BOTTLENECK, SMC(particles=3, resample="ess"), 5, top_k=1)
+    assert len(draws) == 0
+    assert draws.failures == 5
+    assert draws.log_z == -math.inf
+    with pytest.raises(EmptyLanguageError, match="all 5 were of weight 0"):
+        draws.expectation(lambda draw: 1.0)
+
+
+@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["ess"]], ids=["never", "ess"])
+def test_any_proposal_may_be_followed(option: SMC) -> None:
+    draws = SMCSampler(OneStepPhi(), option).sample(WORDS.request(RUNS, 2))[0]
+    assert z_score(draws, math.exp(WORDS.reference().log_phi)) < 4
+
+
+@pytest.mark.parametrize("option", [OPTIONS["never"], OPTIONS["every step, residual"]], ids=["never", "every step"])
+def test_a_constraint_in_python_is_followed_with_unbiased_evidence(option: SMC) -> None:
+    """Each particle estimates the mass that the constraint allows by itself; the evidence is that of what it allows."""
+    even = TextConstraint(lambda text: "bb" not in text, complete=lambda text: len(text) % 2 == 0)
+    p = {
+        y: math.exp(log_p)
+        for y, log_p in WORDS.reference().log_p.items()
+        if "bb" not in (text := VOCABULARY.decode(y).decode()) and len(text) % 2 == 0
+    }
+    assert 0.2 < len(p) / len(WORDS.reference().log_p) < 0.8
+    request = replace(WORDS.request(RUNS, 6), constraint=even.over(VOCABULARY))
+    draws = SMCSampler(LocalPhi(), option).sample(request)[0]
+    assert z_score(draws, sum(p.values())) < 4
+    assert {draw.token_ids for draw in draws} <= p.keys()
+
+
+def walk(text: str, *, done: bool = False) -> Trajectory:
+    tokens = [VOCABULARY.tokens.index(piece.encode()) for piece in text.split()]
+    return Trajectory(0, 0, np.random.default_rng(0), 0, DONE if done else 5, 9, tokens=tokens)
+
+
+def test_particles_wait_at_boundaries_however_they_are_spelled() -> None:
+    timing = AtBoundaries(frozenset(b"c"), VOCABULARY.tokens)
+    walks = [walk("c"), walk("cc a"), walk("a b"), walk("a", done=True)]
+    assert timing.moving(walks) == [walks[2]]
+    assert not timing.due(walks, timing.moving(walks))
+    walks[2] = walk("a b c")
+    assert timing.due(walks, timing.moving(walks))
+    timing.begin(walks)  # the second one has written two already, in one token
+    assert timing.moving(walks) == [walks[0], walks[2]]
+    timing.begin([walks[1], walks[3]])
+    assert timing.moving(walks[:3]) == walks[:3]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: SMC(particles=0), r"particles=0\) was given; expected a whole number of at least 1"),
+        (lambda: SMC(particles=True), "particles=True"),
+        (lambda: SMC(particles=1, resample="ess"), "nobody to be replaced by"),
+        (lambda: SMC(resample="always"), "expected 'never', 'ess' or 'boundary'"),  # type: ignore[arg-type]
+        (lambda: SMC(resample="ess", scheme="multinomial"), "'systematic', 'stratified', 'residual'"),  # type: ignore[arg-type]
+        (lambda: SMC(resample="ess", threshold=1.5), r"number in \(0, 1\]"),
+        (lambda: SMC(threshold=0.5), "no effect. Leave it out, or give resample='ess'"),
+        (lambda: SMC(scheme="residual"), "give resample='ess' or 'boundary'"),
+        (lambda: SMC(resample="ess", boundaries=","), "give resample='boundary'"),
+        (lambda: SMC(resample="boundary", threshold=0.5), "give resample='ess'"),
+        (lambda: SMC(resample="boundary", boundaries=""), "one or more ASCII characters"),
+        (lambda: SMC(resample="boundary", boundaries="é"), "one or more ASCII characters"),
+    ],
+)
+def test_options_without_effect_or_out_of_range_are_refused(make: Callable[[], SMC], said: str) -> None:
+    with pytest.raises(UnsupportedError, match=said):
+        make()
+
+
+def test_options_read_as_they_are_written() -> None:
+    assert repr(SMC(particles=20, resample="ess", threshold=0.4)) == "SMC(particles=20, resample='ess', threshold=0.4)"
+    assert SMC() == SMC(particles=50, resample="never")

@@ -1,0 +1,122 @@
+"""Masses and spreads against sums and look-ups written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.vocabulary.classes import EOS, NEVER, Partition, common_refinement, refine
+
+fixed = settings(derandomize=True, deadline=None)
+
+CLASSES = Partition(np.array([EOS, 2, NEVER, 3, 2, 4, NEVER], dtype=np.int32), 5)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_mass_is_the_sum_over_each_class(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    p = torch.rand((*shape, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
+    mass = CLASSES.mass(p)
+    assert mass.dtype == dtype and mass.shape == (*shape, 5)
+    for g in range(5):
+        torch.testing.assert_close(mass[..., g], p[..., CLASSES.members(g)].sum(-1))
+
+
+def test_half_precision_is_not_summed_in_half_precision() -> None:
+    """In bfloat16 a running sum of 1e-3 stops growing at 0.5."""
+    many = Partition(np.full(2_000, 2, dtype=np.int32), 3)
+    mass = many.mass(torch.full((2_000,), 1e-3, dtype=torch.bfloat16))
+    torch.testing.assert_close(mass[2].float(), torch.tensor(2.0), rtol=0.01, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_spread_gives_each_token_the_entry_of_its_class(shape: tuple[int, ...]) -> None:
+    x = torch.rand((*shape, 5), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(CLASSES.spread(x), x[..., torch.from_numpy(CLASSES.class_of.astype(np.int64))])
+
+
+def test_members() -> None:
+    assert [CLASSES.members(g).tolist() for g in range(5)] == [[2, 6], [0], [1, 4], [3], [5]]
+
+
+CHANGES = [(np.array([3, 1], dtype=np.int32), 4), (np.array([6, 3], dtype=np.int32), np.array([5, 6]))]
+"""Tokens that move to other classes; one of them twice."""
+
+
+@pytest.mark.parametrize("first", ["class_of", "where", "spread"])
+def test_a_changed_partition_is_that_of_its_classes(first: str) -> None:
+    """Whatever is asked of it first, and with another partition between."""
+    whole = Partition(np.array([EOS, 4, NEVER, 6, 2, 4, 5], dtype=np.int32), 7)
+    between = Partition.changed(CLASSES, CHANGES[:1], 5)
+    for changed in (Partition.changed(CLASSES, CHANGES, 7), Partition.changed(between, CHANGES[1:], 7)):
+        if first == "class_of":
+            assert changed.class_of.tolist() == whole.class_of.tolist()
+        if first == "where":
+            for classes in np.eye(7, dtype=bool):
+                assert changed.where(classes).tolist() == classes[whole.class_of].tolist()
+        x = torch.arange(7.0)
+        assert torch.equal(changed.spread(x), whole.spread(x))
+        assert changed.class_of.tolist() == whole.class_of.tolist()
+    assert CLASSES.class_of.tolist() == [EOS, 2, NEVER, 3, 2, 4, NEVER]
+
+
+def test_what_was_chosen_of_a_partition_is_not_given_away() -> None:
+    flags = np.array([False, True, True, False, True, True, True])
+    one, other = (Partition.changed(CLASSES, CHANGES[:n], 7) for n in (1, 2))
+    found = one.where(flags)
+    found[:] = True
+    assert other.where(flags).tolist() == flags[other.class_of].tolist()
+
+
+def test_classes_are_moved_to_a_device_once() -> None:
+    CLASSES.mass(torch.ones(7))
+    (first,) = CLASSES._on_device.values()
+    CLASSES.spread(torch.ones(5))
+    assert next(iter(CLASSES._on_device.values())) is first
+
+
+partitions = st.lists(st.integers(2, 5), min_size=6, max_size=6).map(lambda classes: [EOS, *classes])
+
+
+def number(classes: list[int], never: list[bool]) -> Partition:
+    found = {
+        g: i + 2
+        for i, g in enumerate(dict.fromkeys(g for g, out in zip(classes, never, strict=True) if g > 1 and not out))
+    }
+    numbers = [NEVER if out else found.get(g, g) for g, out in zip(classes, never, strict=True)]
+    return Partition(np.array(numbers, dtype=np.int32), len(found) + 2)
+
+
+@fixed
+@given(partitions, partitions, *[st.lists(st.booleans(), min_size=6, max_size=6)] * 2)
+def test_refinement_tells_tokens_apart_as_either_does(
+    a: list[int], b: list[int], a_never: list[bool], b_never: list[bool]
+) -> None:
+    left, right = number(a, [False, *a_never]), number(b, [False, *b_never])
+    refined, to_left, to_right = refine(left, right)
+    assert refined.class_of[0] == EOS and refined.size == len(to_left) == len(to_right)
+    for v in range(7):
+        g = refined.class_of[v]
+        never = NEVER in (left.class_of[v], right.class_of[v])
+        assert (g == NEVER) == never
+        if not never:
+            assert (to_left[g], to_right[g]) == (left.class_of[v], right.class_of[v])
+    pairs = {(left.class_of[v], right.class_of[v]) for v in range(1, 7) if refined.class_of[v] != NEVER}
+    assert refined.size == len(pairs) + 2, "no finer than needed"
+
+
+@fixed
+@given(st.lists(st.tuples(partitions, st.lists(st.booleans(), min_size=6, max_size=6)), min_size=1, max_size=4))
+def test_a_common_refinement_keeps_what_some_partition_allows(given: list[tuple[list[int], list[bool]]]) -> None:
+    several = [number(classes, [False, *never]) for classes, never in given]
+    common = common_refinement(several)
+    columns = [tuple(int(each.class_of[v]) for each in several) for v in range(7)]
+    assert common.class_of[0] == EOS
+    assert all((common.class_of[v] == NEVER) == (set(columns[v]) == {NEVER}) for v in range(1, 7))
+    for u in range(7):
+        for v in range(7):
+            assert (common.class_of[u] == common.class_of[v]) == (columns[u] == columns[v])
+    assert common.size == max(2, 1 + common.class_of.max())

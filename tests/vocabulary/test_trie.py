@@ -1,0 +1,151 @@
+"""The trie against its definition, and its cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlines_phi.numerics import on_disk
+from outlines_phi.numerics.cache import Cache
+from outlines_phi.numerics.on_disk import CACHE_VARIABLE
+from outlines_phi.vocabulary import trie as module
+from outlines_phi.vocabulary.trie import Trie
+from outlines_phi.vocabulary.vocabulary import Vocabulary
+
+fixed = settings(derandomize=True, deadline=None)
+
+TOKENS = [b"", b"a", b"ab", b"a", b"b\x00", b"b", "é".encode(), b"\xc3", b"abc", b"\xff\xff\xff"]
+
+
+def spelling(trie: Trie, node: int) -> bytes:
+    text = b""
+    while node:
+        text = bytes([trie.byte[node]]) + text
+        node = int(trie.parent[node])
+    return text
+
+
+@fixed
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
+def test_every_token_ends_where_its_bytes_lead(tokens: list[bytes]) -> None:
+    trie = Trie.build(tuple(tokens))
+    prefixes = {token[:length] for token in tokens for length in range(len(token) + 1)} | {b""}
+    assert sorted(spelling(trie, node) for node in range(len(trie))) == sorted(prefixes)
+    assert [spelling(trie, int(node)) for node in trie.node_of] == list(tokens)
+    assert {spelling(trie, int(node)) for node in np.flatnonzero(trie.is_end)} == {token for token in tokens if token}
+
+
+@fixed
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
+def test_children_and_ids_of_several_nodes(tokens: list[bytes], data: st.DataObject) -> None:
+    trie = Trie.build(tuple(tokens))
+    nodes = np.array(data.draw(st.lists(st.integers(0, len(trie) - 1), max_size=5)), dtype=np.int64)
+    children, counts = trie.below(nodes)
+    expected = [[n for n in range(1, len(trie)) if trie.parent[n] == node] for node in nodes]
+    assert children.tolist() == sum(expected, []) and counts.tolist() == [len(below) for below in expected]
+    ids, counts = trie.ending(nodes)
+    expected = [[v for v in range(len(tokens)) if trie.node_of[v] == node] for node in nodes]
+    assert ids.tolist() == sum(expected, []) and counts.tolist() == [len(here) for here in expected]
+
+
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30), st.data())
+@fixed
+def test_children_with_the_places_of_their_parents(tokens: list[bytes], data: st.DataObject) -> None:
+    """As by looking below each node, whether nodes are few or neighbours."""
+    trie = Trie.build(tuple(tokens))
+    low = data.draw(st.integers(0, len(trie) - 1))
+    span = range(low, data.draw(st.integers(low, len(trie) - 1)) + 1)
+    for nodes in (np.array(span), np.array(sorted(data.draw(st.sets(st.sampled_from(span)))), dtype=np.int64)):
+        children, places = trie.children(nodes)
+        expected, counts = trie.below(nodes)
+        assert children.tolist() == expected.tolist()
+        assert places.tolist() == np.repeat(np.arange(len(nodes)), counts).tolist()
+
+
+@fixed
+@given(st.lists(st.binary(max_size=4), min_size=1, max_size=30))
+def test_levels_are_depths_and_children_are_neighbours(tokens: list[bytes]) -> None:
+    trie = Trie.build(tuple(tokens))
+    for depth, (low, high) in enumerate(zip(trie.levels, trie.levels[1:], strict=False)):
+        assert {len(spelling(trie, node)) for node in range(low, high)} == {depth}
+    assert trie.levels[-1] == len(trie)
+    keys = trie.parent[1:].astype(int) * 256 + trie.byte[1:]
+    assert (np.diff(keys) > 0).all()
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "_memory", Cache(module._KEPT))
+    return Vocabulary.from_tokens(TOKENS, 0)
+
+
+def kept(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "cache").glob("*"))
+
+
+def same(a: Trie, b: Trie) -> bool:
+    return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("parent", "byte", "levels", "node_of"))
+
+
+def test_a_trie_is_built_once_in_a_process(vocabulary: Vocabulary) -> None:
+    assert Trie.of(vocabulary) is Trie.of(Vocabulary.from_tokens(TOKENS, 0))
+
+
+def test_memory_is_bounded(vocabulary: Vocabulary) -> None:
+    first = Trie.of(vocabulary)
+    for i in range(module._KEPT):
+        Trie.of(Vocabulary.from_tokens(["", f"{i}"], 0))
+    assert len(module._memory) == module._KEPT
+    assert Trie.of(vocabulary) is not first
+
+
+def test_a_trie_is_read_back_from_disk(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = Trie.of(vocabulary)
+    assert [path.name for path in kept(tmp_path)] == [f"trie-1-{vocabulary.fingerprint}.npz"]
+    module._memory.clear()
+    monkeypatch.setattr(Trie, "build", None)
+    assert same(Trie.of(vocabulary), built)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a trie", None], ids=["empty", "garbage", "cut"])
+def test_a_damaged_file_is_built_again(vocabulary: Vocabulary, tmp_path: Path, damage: bytes | None) -> None:
+    built = Trie.of(vocabulary)
+    (path,) = kept(tmp_path)
+    path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
+    module._memory.clear()
+    assert same(Trie.of(vocabulary), built)
+    module._memory.clear()
+    assert Trie._loaded(path.stem, len(vocabulary)) is not None, "the damaged file was replaced"
+
+
+def test_a_file_for_another_vocabulary_is_not_used(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    Trie.of(vocabulary)
+    (path,) = kept(tmp_path)
+    other = Vocabulary.from_tokens(["", "x", "yz"], 0)
+    path.rename(path.with_name(f"trie-1-{other.fingerprint}.npz"))
+    assert same(Trie.of(other), Trie.build(other.tokens))
+
+
+def test_the_cache_can_be_turned_off(vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, "")
+    Trie.of(vocabulary)
+    assert not kept(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
+    assert same(Trie.of(vocabulary), Trie.build(vocabulary.tokens))
+
+
+def test_the_platform_folder_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    folder = on_disk._folder()
+    assert folder is not None and folder.name == "outlines_phi"
