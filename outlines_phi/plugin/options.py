@@ -214,7 +214,8 @@ class CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
         What each field of the configuration counts for is in :data:`outlines_phi.plugin.hosts.generation_config.FIELDS`. Its
-        truncations do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to ask for them.
+        truncations do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to
+        ask for them.
 
         Raises
         ------

@@ -48,7 +48,8 @@ class JSONGuide(Guide):
     """The token sequences that spell a JSON value that a schema is true of (grammar-theory.md, section 9).
 
     A state is a configuration of :class:`~outlines_phi.guides.json_schema.machine.machine.Machine`: a place within a value, and
-    what comes after the values around it. What a token does within a value depends on the place alone, and is kept without the stack.
+    what comes after the values around it. What a token does within a value depends on the place alone, and is kept without the
+    stack.
 
     ``min_tokens`` is the fewest tokens of one shortest completion, the same whichever of its tokens come first
     (:class:`~outlines_phi.guides.json_schema.tiling.Tiling`).
