@@ -160,9 +160,9 @@ class Weighing:
 
     As a residual attempt (:class:`~outlines_phi.sampling.rejection.residual.ResidualAttempts`) it goes down in proportion to
     ``p (U - Lo)`` to a prefix that was unexpanded at the launch. From there on it is drawn by ``p`` of the live tokens, and the
-    product ``s`` of their masses stands for its success: ``Lo + (U - Lo) s`` has mean ``Psi``, with less noise than a success or a failure would
-    give. Where little is undecided the walk is launched with the probability ``c`` alone and what it takes from the upper bound
-    counts ``1 / c`` times, ``c`` such that the estimate is never below ``(1 - COARSENESS) U``.
+    product ``s`` of their masses stands for its success: ``Lo + (U - Lo) s`` has mean ``Psi``, with less noise than a success
+    or a failure would give. Where little is undecided the walk is launched with the probability ``c`` alone and what it takes
+    from the upper bound counts ``1 / c`` times, ``c`` such that the estimate is never below ``(1 - COARSENESS) U``.
 
     Parameters
     ----------
