@@ -8,8 +8,9 @@ JSON-Schema-Test-Suite is its folder ``tests/draft2020-12``, or a ``.tar.gz`` of
 
 A schema passes where it is taken, every valid instance is accepted and every invalid one is not; an instance is written as
 ``json.dumps`` does, each of its tokens must be in the mask before it, and the end of sequence in the last. Every schema has a
-process of its own, forked from one in which the engine has prepared the vocabulary and seen two schemas, with bounds on its
-processor time and memory. Times are of the processor; each mask is of a state that this process has not seen.
+process of its own, with bounds on its processor time and memory. It is forked from one in which the engine has prepared the
+vocabulary and seen two schemas, and sees these once more. Times are of the processor; each mask is of a state that this
+process has not seen.
 """
 
 from __future__ import annotations
@@ -82,14 +83,17 @@ def measure(
     """Yield what one engine makes of each task, in forks of this process."""
     vocabulary = tekken_vocabulary()
     engine, spell = ENGINES[engine_name](vocabulary), Speller(vocabulary)
+
+    def trial(task: dict[str, Any], texts: int, timed: bool) -> Trial:
+        return Trial(engine, spell, task, texts=texts, timed=timed)
+
     for task in WARM_UP:
-        for phase in Trial(engine, spell, task, texts=1, timed=True).phases:
+        for phase in trial(task, 1, timed=True).phases:
             phase()
     for task in tasks:
         timed = task["timed"]
-        yield tried(
-            Trial(engine, spell, task, texts=texts if timed else 0, timed=timed), seconds=seconds, gigabytes=gigabytes
-        )
+        first = [trial(task, 0, timed=True) for task in WARM_UP]
+        yield tried(trial(task, texts if timed else 0, timed), first, seconds=seconds, gigabytes=gigabytes)
 
 
 def run(engine: str, tasks: Sequence[dict[str, Any]], arguments: Sequence[str]) -> list[Outcome]:

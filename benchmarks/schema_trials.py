@@ -207,8 +207,11 @@ class Trial:
             return None
 
 
-def tried(trial: Trial, *, seconds: int, gigabytes: int) -> Outcome:
-    """Return what a trial finds in a fork of this process, with so many seconds for each phase."""
+def tried(trial: Trial, first: Sequence[Trial], *, seconds: int, gigabytes: int) -> Outcome:
+    """Return what a trial finds in a fork of this process, with so many seconds for each phase.
+
+    The fork runs the trials ``first`` once more: memory that it shares with this process is copied where it is first written.
+    """
     gc.collect()
     gc.freeze()
     sys.stdout.flush()
@@ -218,7 +221,7 @@ def tried(trial: Trial, *, seconds: int, gigabytes: int) -> Outcome:
         os.close(reading)
         try:
             with os.fdopen(writing, "w") as out:
-                for outcome in _phases(trial, seconds, gigabytes):
+                for outcome in _phases(trial, first, seconds, gigabytes):
                     out.write(json.dumps(asdict(outcome)) + "\n")
                     out.flush()
         finally:
@@ -233,8 +236,11 @@ def tried(trial: Trial, *, seconds: int, gigabytes: int) -> Outcome:
     return outcome
 
 
-def _phases(trial: Trial, seconds: int, gigabytes: int) -> Iterator[Outcome]:
+def _phases(trial: Trial, first: Sequence[Trial], seconds: int, gigabytes: int) -> Iterator[Outcome]:
     """Yield what is found so far after each phase, within bounds on this process."""
+    for earlier in first:
+        for phase in earlier.phases:
+            phase()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_held() + gigabytes * GIGABYTE,) * 2)
     forget_peak()

@@ -158,7 +158,7 @@ def test_a_schema_that_takes_too_long_or_too_much_is_cut_off() -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", "1"], 0)
     for schema, how in (("forever", "timeout"), ("much", "failed")):
         trial = Trial(Endless(vocabulary), Speller(vocabulary), {"schema": schema, "tests": []}, texts=1, timed=True)
-        assert tried(trial, seconds=1, gigabytes=1).verdict(trial.task) == how
+        assert tried(trial, [], seconds=1, gigabytes=1).verdict(trial.task) == how
 
 
 def test_our_side_of_the_comparison_with_genlm_control() -> None:
