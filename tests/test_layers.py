@@ -75,28 +75,25 @@ def local_imports(source: str) -> list[str]:
     ]
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(PACKAGE))
+SOURCES = {path.relative_to(PACKAGE): path.read_text(encoding="utf-8") for path in MODULES}
 
 
-modules = pytest.mark.parametrize("path", MODULES, ids=name)
+def test_imports_point_down() -> None:
+    below = {
+        path: source for path, source in SOURCES.items() if path != Path("__init__.py")
+    }  # which is above all layers
+    found = {str(path): violations(source, path.with_suffix("").parts) for path, source in below.items()}
+    assert {path: wrong for path, wrong in found.items() if wrong} == {}
 
 
-@modules
-def test_imports_point_down(path: Path) -> None:
-    if path == PACKAGE / "__init__.py":
-        return  # the public surface, above all layers
-    assert violations(path.read_text(encoding="utf-8"), path.relative_to(PACKAGE).with_suffix("").parts) == []
+def test_no_import_hides_in_a_function() -> None:
+    found = {str(path): local_imports(source) for path, source in SOURCES.items()}
+    assert {path: hidden for path, hidden in found.items() if hidden} == {}
 
 
-@modules
-def test_no_import_hides_in_a_function(path: Path) -> None:
-    assert local_imports(path.read_text(encoding="utf-8")) == []
-
-
-@modules
-def test_no_file_is_too_long(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_no_file_is_too_long() -> None:
+    lines = {str(path): len(source.splitlines()) for path, source in SOURCES.items()}
+    assert {path: n for path, n in lines.items() if n > MAX_LINES} == {}
 
 
 def test_every_folder_has_a_rank() -> None:

@@ -51,9 +51,7 @@ class TestRejection:
     def test_draws_have_the_law_and_pairs_are_independent(self, language: Language, names: tuple[str, ...]) -> None:
         """A drafter that changes the law of a seventh of these draws wholly is seen, as is a bias of all under any of them."""
         mu, rows = language.reference().mu, ROWS // len(names)
-        found = [
-            pair for seed, name in enumerate(names) for pair in pairs(language, ahead(language, name), rows, seed)
-        ]
+        found = [pair for seed, name in enumerate(names) for pair in pairs(language, ahead(language, name), rows, seed)]
         first, second = ([pair[i] for pair in found] for i in range(2))
         distance, floor = total_variation(frequencies(first), mu), noise_floor(mu, len(first))
         print(f"{language}: TV {distance:.4f}, floor {floor:.4f}")

@@ -129,10 +129,10 @@ class TestDeterministicDrafts:
     @estimators
     def test_draws_are_those_without(self, phi: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(knowledge, "STEPS", 10**6)  # of each state all steps are kept, so that their order is none
-        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(30, 3, rows=2))
+        plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(10, 3, rows=2))
         for length, drafter in zip((1, 2, 3, 4, 6, 20, 5, 3, 4), fixed(language).values(), strict=True):
             sampler = speculative(ESTIMATORS[phi](), drafter, length)
-            same(sampler.sample(language.request(30, 3, rows=2)), plain)
+            same(sampler.sample(language.request(10, 3, rows=2)), plain)
 
     @pytest.mark.parametrize("options", [{"top_k": 4}, {"temperature": 0.5}, {"repetition_penalty": 1.7}])
     def test_under_every_setting(self, options: dict[str, float]) -> None:
