@@ -150,6 +150,15 @@ def test_weights_are_unbiased_and_correct_the_proposal(name: str, n: int | None,
     assert deviation(errors) < 4
 
 
+def test_weights_that_are_a_tenth_too_large_fail_the_same_test() -> None:
+    """Power control, by the weights of masking, which vary most."""
+    errors = []
+    for language in OF_EVERY_KIND:
+        draws = AncestralSampler(LocalPhi()).sample(language.request(3_500, seed=3))[0]
+        errors.append(z(1.1 * np.exp(draws.log_w), math.exp(language.reference().log_phi)))
+    assert deviation(errors) > 4
+
+
 @languages
 def test_masking_weights_are_exact_by_summation(language: Language) -> None:
     """sum over members of q(y) w(y) = Phi, path by path."""
