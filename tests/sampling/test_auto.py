@@ -369,7 +369,7 @@ def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
     """In model calls, in the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
     calls: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
     exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
-    for seed in range(5):
+    for seed in range(3):
         weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
         auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
         exact += auto.guarantee == Guarantee.EXACT
@@ -386,7 +386,7 @@ def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
     print(median, exact)
     assert (median["exact"] < median["weighted"]) == exact_is_cheaper
     assert median["auto"] <= 2 * min(median["exact"], median["weighted"])
-    assert exact >= 3 or not exact_is_cheaper
+    assert exact >= 2 or not exact_is_cheaper
 
 
 def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling() -> None:
