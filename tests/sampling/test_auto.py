@@ -141,16 +141,16 @@ def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
 def test_exact_draws_of_a_mixed_set_are_exact() -> None:
     """An effort that often runs out: the draws that say EXACT have the law mu* at every place, the others are unbiased.
 
-    The statistics of both languages are added: a bias of both shows as in 900 rows of one.
+    The statistics of both languages are added: a bias of both shows as in 600 rows of one.
     """
     exact, errors = [], []
     for language, share in ((WORDS, 0.4), (LOOP, 0.5)):
         sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
-        results = sampler.sample(language.request(3, seed=8, rows=450))
+        results = sampler.sample(language.request(3, seed=8, rows=300))
         kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
-        assert 45 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
+        assert 30 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
         first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
-        assert len(first) > 150
+        assert len(first) > 100
         exact.append((first, reference.mu))
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
-ROWS, FRESH = 900, 1800
+ROWS, FRESH = 630, 1800
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
 WALK = RejectionAttempts._walk
 
@@ -83,7 +83,7 @@ class TestRejection:
         mu = WORDS.reference().mu
         for name in ("likeliest", "least likely"):
             sampler = ExactSampler(ExactPhi(width=4), TreeStore(3_000), ahead(WORDS, name))
-            (draws,) = sampler.sample(WORDS.request(1500, seed=1))
+            (draws,) = sampler.sample(WORDS.request(800, seed=1))
             assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
 
     def test_a_constraint_that_is_found_out_node_by_node(self) -> None:
@@ -99,7 +99,7 @@ class TestRejection:
         """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
         draft = Prefetch(FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"])), 4)
         sampler = ExactSampler(ExactPhi(normalizers=2, width=4), TreeStore(memory), draft)
-        results = sampler.sample(WORDS.request(2, 5, rows=700))
+        results = sampler.sample(WORDS.request(2, 5, rows=400))
         means = np.array([np.mean(draws.normalizers) for draws in results])
         phi = math.exp(WORDS.reference().log_phi)
         assert abs(means.mean() - phi) <= 4 * means.std() / math.sqrt(len(means))

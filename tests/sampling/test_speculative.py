@@ -273,7 +273,7 @@ class TestDrawnDrafts:
         law = {y: math.exp(log_q) for y, log_q in reference.log_q[phi].items()}
         assert sum(law.values()) == pytest.approx(1.0)
         sampler = speculative(own, drawn(language)["cold"], 4)
-        found = ids(sampler.sample(language.request(N, 5)))
+        found = ids(sampler.sample(language.request(N // 2, 5)))
         assert p_value(found, law) > ALPHA
         assert p_value(found, reference.mu) < ALPHA
 
@@ -281,7 +281,7 @@ class TestDrawnDrafts:
     def test_weights_are_unbiased_and_correct_the_proposal(self, phi: str) -> None:
         """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
         language = LANGUAGES[0]
-        reference, n = language.reference(), 3000
+        reference, n = language.reference(), 1500
         draws = speculative(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
         w = np.exp(draws.log_w)
         assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
@@ -303,7 +303,7 @@ class TestDrawnDrafts:
         mu = language.reference().mask
         drafter = replace(drawn(language)["masked"], shared=shared)
         found: list[tuple[Any, ...]] = []
-        for seed in range(12):  # rows are streams of their own; a fault of sharing is one of each
+        for seed in range(6):  # rows are streams of their own; a fault of sharing is one of each
             results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
             found += [tuple(draw.token_ids for draw in draws) for draws in results]
         joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
@@ -319,8 +319,8 @@ class TestDrawnDrafts:
         """Nothing of a draw depends on the rows beside it."""
         for drafter in (*drawn(language).values(), *fixed(language).values()):
             sampler = speculative(OneStepPhi(), drafter, 3)
-            alone = sampler.sample(language.request(20, 5))
-            together = sampler.sample(language.request(20, 5, rows=4))
+            alone = sampler.sample(language.request(8, 5))
+            together = sampler.sample(language.request(8, 5, rows=4))
             same(alone, together[:1])
 
     @pytest.mark.parametrize("of_rows", [True, False], ids=["a stream per row", "one stream"])
@@ -388,15 +388,15 @@ class TestControls:
         if rule != "right":
             monkeypatch.setattr(kernel, "_keeps", keeps)
         language = LANGUAGES[0]
-        found = ids(speculative(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N, 7)))
+        found = ids(speculative(LocalPhi(), Drawn(law_of(OTHER, masked=True)), 3).sample(language.request(N // 2, 7)))
         assert (p_value(found, language.reference().mask) > ALPHA) == (rule == "right")
 
     @pytest.mark.parametrize("draft", ["likeliest", "masked"])
     def test_an_estimate_refreshed_by_the_drafted_child(self, draft: str) -> None:
         language = LANGUAGES[0]
         drafter = {**fixed(language), **drawn(language)}[draft]
-        found = ids(speculative(RefreshedPhi(), drafter, 3).sample(language.request(N, 7)))
-        right = ids(speculative(LocalPhi(), drafter, 3).sample(language.request(N, 7)))
+        found = ids(speculative(RefreshedPhi(), drafter, 3).sample(language.request(N // 2, 7)))
+        right = ids(speculative(LocalPhi(), drafter, 3).sample(language.request(N // 2, 7)))
         assert p_value(right, language.reference().mask) > ALPHA
         assert p_value(found, language.reference().mask) < ALPHA
 
