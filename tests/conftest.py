@@ -23,3 +23,8 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def pytest_unconfigure() -> None:
+    """What was set aside is given back, so that extension modules find nothing of theirs left at the end."""
+    gc.unfreeze()
