@@ -10,10 +10,10 @@ demo: $(VENV)/.demo
 	$(BIN)/outlines-phi demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto -m "full or not full"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "full or not full"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -70,7 +70,7 @@ BAN = ["it is"]
 """After "no, " the model nearly always writes "it is closed", and seldom "not this year"."""
 
 SUNDAY = Wanted(
-    "Question: is the bakery open on Sunday? Answer: ", n=420, budget=8, top_k=4, options={"banned_phrases": BAN}
+    "Question: is the bakery open on Sunday? Answer: ", n=240, budget=8, top_k=4, options={"banned_phrases": BAN}
 )
 """Free text without the phrase."""
 

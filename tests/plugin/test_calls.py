@@ -82,7 +82,7 @@ class TestCompilation:
             outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
         regular = output_type is not Pet
         assert (work["compile_regex"], work["lift"], work["guide"]) == (regular, regular, not regular)
-        for _ in range(3):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
+        for _ in range(2):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
             stock = outlines.Generator(fresh, output_type)
             stock(PROMPT, phi="exact", **options)
             stock.batch([PROMPT, "no"], phi="local", **options)
@@ -213,11 +213,11 @@ class TestMemory:
         traffic = Traffic(model)
         threads = workers()
         counts = []
-        for number in range(300):
+        for number in range(160):
             traffic.call(number)
             assert model._trees.bytes <= 2**18
             assert workers() == threads
-            if number in (149, 299):
+            if number in (79, 159):
                 counts.append(_objects())
         assert traffic.cancelled and traffic.refused
         first, last = counts

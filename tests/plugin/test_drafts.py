@@ -252,16 +252,23 @@ class Broken(Drafter, Drafting):
         return [self.answer() for _ in sites]
 
 
+@pytest.fixture(scope="module")
+def probed() -> PhiTransformers:
+    """A model whose road is known, so that nothing is left to ask it."""
+    model = outlines_phi.from_transformers(*bundled.load())
+    assert model.lm.road == "packed"
+    return model
+
+
 @pytest.fixture
-def silent(fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> PhiTransformers:
+def silent(probed: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> PhiTransformers:
     """A model that must not be asked."""
-    assert fresh.lm.road == "packed"
 
     def forward(*args: Any, **keywords: Any) -> None:
         raise AssertionError("the model was asked")
 
-    monkeypatch.setattr(type(fresh.model), "forward", forward)
-    return fresh
+    monkeypatch.setattr(type(probed.model), "forward", forward)
+    return probed
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

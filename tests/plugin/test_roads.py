@@ -16,7 +16,7 @@ from tests.plugin.oracle import p_value
 
 # "no" last: over any vocabulary a stock generator loses what goes on after an earlier alternative (docs/output-types.md).
 WORDS = ("yes", "not now", "nobody", "no")
-ANSWER = Wanted("Question: is the bakery open on Monday? Answer: ", n=1200, budget=12, words=WORDS)
+ANSWER = Wanted("Question: is the bakery open on Monday? Answer: ", n=600, budget=12, words=WORDS)
 CONTROL = replace(ANSWER, n=300)
 """So few are enough to fail the test."""
 

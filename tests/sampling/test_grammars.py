@@ -133,18 +133,20 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
 @grammars
 def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
     sampler, reference = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS["model"], 3)), language.reference()
-    draws = sampler.sample(language.request(4000, seed=6))[0]
+    draws = sampler.sample(language.request(3000, seed=6))[0]
     drawn = [draw.token_ids for draw in draws]
     assert draws.counts.drafted
     assert p_value(drawn, reference.mask) > ALPHA
     assert p_value(drawn, reference.mu) < ALPHA  # control
 
 
-@pytest.mark.parametrize("name", [*DRAFTERS, "tree"])
 @grammars
-def test_exact_draws_with_a_draft_are_exact(name: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From trees that start from nothing."""
+def test_exact_draws_with_a_draft_are_exact(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From trees that start from nothing, a ninth of the draws under each drafter."""
     monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
-    draft = Prefetch(DRAFTERS.get(name, TreeDrafter()), 3)
-    results = ExactSampler(ExactPhi(width=8), draft=draft).sample(language.request(3, seed=4, rows=100))
-    assert p_value([draw.token_ids for draws in results for draw in draws], language.reference().mu) > ALPHA
+    drawn: list[Ids] = []
+    for seed, drafter in enumerate((*DRAFTERS.values(), TreeDrafter())):
+        sampler = ExactSampler(ExactPhi(width=8), draft=Prefetch(drafter, 3))
+        results = sampler.sample(language.request(3, seed=seed, rows=35))
+        drawn += [draw.token_ids for draws in results for draw in draws]
+    assert p_value(drawn, language.reference().mu) > ALPHA

@@ -61,9 +61,15 @@ def tokens(table: Table, state: int, log_h: torch.Tensor) -> list[float]:
 
 class TestFrozen:
     @pytest.mark.parametrize(
-        ("language", "horizon"), [*product(OF_EVERY_KIND, [1, 2, 3]), *product(LANGUAGES, [12, None])], ids=str
+        ("language", "horizon", "wrap"),
+        [
+            *product(OF_EVERY_KIND, [1, 2, 3], [lambda guide: guide]),
+            *product(LANGUAGES, [12, None], [lambda guide: guide]),
+            *product(OF_EVERY_KIND, [2], [ManyPartitions]),
+            *product(LANGUAGES, [None], [ManyPartitions]),
+        ],
+        ids=lambda value: "one partition" if "lambda" in str(value) else None,
     )
-    @pytest.mark.parametrize("wrap", [lambda guide: guide, ManyPartitions], ids=["one partition", "two partitions"])
     def test_values_are_those_of_naive_recursion(
         self, language: Language, horizon: int | None, wrap: Callable[[Guide], Guide]
     ) -> None:

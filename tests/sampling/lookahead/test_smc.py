@@ -35,7 +35,7 @@ OPTIONS = {
 }
 
 
-def sample(name: str, n: int = 800) -> Draws:
+def sample(name: str, n: int = 300) -> Draws:
     return LookaheadSMCSampler(WEIGHTED, OPTIONS[name]).sample(NESTED.request(n, 1))[0]
 
 
@@ -65,7 +65,7 @@ def test_populations_of_a_grammar_without_phrases() -> None:
     p = {y: math.exp(log_p) for y, log_p in reference.log_p.items()}
     kept = {y: x for y, x in p.items() if not any(each.encode() in VOCABULARY.decode(y) for each in phrases)}
     guide = ProductGuide(language.table.guide, PhraseGuide(VOCABULARY, BannedPhrases(phrases, across_prompt=False)))
-    request = replace(language.request(800, 1), table=Table(guide))
+    request = replace(language.request(300, 1), table=Table(guide))
     draws = LookaheadSMCSampler(WEIGHTED, OPTIONS["always"]).sample(request)[0]
     phi, z = sum(kept.values()), np.exp(draws.log_w)
     assert phi < 0.9 * sum(p.values()) and set(ids(draws)) <= set(kept)

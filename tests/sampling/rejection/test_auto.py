@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 import outlines_phi
 from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, total_variation
+from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.regex import compile_regex
@@ -42,13 +42,24 @@ from outlines_phi.sampling.rejection.two_stages import TwoStages
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
+from tests.languages import (
+    ALPHA,
+    LANGUAGES,
+    OF_EVERY_KIND,
+    PROMPT,
+    VOCABULARY,
+    Language,
+    deviation,
+    p_value,
+    pooled_p_value,
+    z,
+)
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
-ROWS, FEW = 300, 60
-"""Prompts of a test of a law, and of a control that so few are enough for."""
+ROWS = 60
+"""Prompts of each of seven languages: a bias of all shows as it would in 420 of one, and that of the controls in any of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,17 +77,15 @@ def sums(results: list[Draws], language: Language) -> tuple[np.ndarray, np.ndarr
     return w, np.array(f) / phi
 
 
-def z(values: np.ndarray, mean: float) -> float:
-    return float((values.mean() - mean) / (values.std() / math.sqrt(len(values))))
-
-
-@languages
-def test_weights_of_learning_trajectories_are_unbiased(language: Language) -> None:
+def test_weights_of_learning_trajectories_are_unbiased() -> None:
     """E[w f] = Phi mu*(f) over runs of 48 trajectories in 3 rounds, each of which learns from those before it."""
-    results = AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS))
-    w, f = sums(results, language)
-    assert abs(z(w, 1.0)) < 3.5
-    assert abs(z(f, max(language.reference().mu.values()))) < 3.5
+    errors = []
+    for language in OF_EVERY_KIND:
+        rows = 5 * ROWS if language.name == "Dyck" else ROWS  # a few of whose trajectories weigh most
+        w, f = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=rows)), language)
+        errors.append((z(w, 1.0), z(f, max(language.reference().mu.values()))))
+    print(errors)
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
 def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +102,7 @@ def test_scoring_all_trajectories_by_the_last_proposal_is_caught(monkeypatch: py
 
     monkeypatch.setattr(AdaptiveTrajectories, "advance", rescoring)
     for language in (WORDS, LOOP):
-        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=FEW)), language)
+        w, _ = sums(AutoSampler(WEIGHTED).sample(language.request(48, seed=5, rows=ROWS)), language)
         assert abs(z(w, 1.0)) > 5
 
 
@@ -111,37 +120,46 @@ def rescored(values: BackedUpValues, node) -> list[float]:
     return log_q.tolist()
 
 
-@languages
-def test_a_picked_draw_has_the_mean_weight_of_its_candidates(language: Language) -> None:
+def test_a_picked_draw_has_the_mean_weight_of_its_candidates() -> None:
     """E[w f] = Phi mu*(f) for draws that are picked by weight, and alone they are much nearer to mu* than masking."""
-    reference = language.reference()
-    results = AutoSampler(AutoPhi(share=0)).sample(language.request(1, seed=6, rows=ROWS))
-    w, f = sums(results, language)
-    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(reference.mu.values()))) < 3.5
-    picked = [draws[0] for draws in results]
-    assert all(
-        draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED for draw in picked
-    )
-    distance = total_variation(frequencies(draw.token_ids for draw in picked), reference.mu)
-    masked = AncestralSampler(LocalPhi()).sample(language.request(1, seed=6, rows=ROWS))
-    assert distance < 0.5 * total_variation(frequencies(draws[0].token_ids for draws in masked), reference.mu)
+    errors, nearer = [], []
+    for language in OF_EVERY_KIND:
+        reference = language.reference()
+        results = AutoSampler(AutoPhi(share=0)).sample(language.request(1, seed=6, rows=2 * ROWS))
+        w, f = sums(results, language)
+        errors.append((z(w, 1.0), z(f, max(reference.mu.values()))))
+        picked = [draws[0] for draws in results]
+        for draw in picked:
+            assert draw.candidates == 32 and 1 <= draw.ess <= 32 and draw.guarantee == Guarantee.WEIGHTED
+        distance = total_variation(frequencies(draw.token_ids for draw in picked), reference.mu)
+        excess = distance - noise_floor(reference.mu, len(picked))
+        nearer.append(excess / total_variation(reference.mask, reference.mu))
+    print(errors, nearer)
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
+    assert max(nearer) < 0.5
 
 
-@pytest.mark.parametrize(("language", "share"), [(WORDS, 0.4), (LOOP, 0.5)], ids=str)
-def test_exact_draws_of_a_mixed_set_are_exact(language: Language, share: float) -> None:
-    """An effort that often runs out: the draws that say EXACT have the law mu* at every place, the others are unbiased."""
-    sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
-    results = sampler.sample(language.request(3, seed=8, rows=900))
-    kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
-    assert 90 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
-    first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
-    assert len(first) > 300 and p_value(first, reference.mu) > ALPHA
-    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-    last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]
-    w = np.array([math.exp(draw.log_w) for draw in last]) / phi
-    f = w * [draw.token_ids == top for draw in last]
-    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, reference.mu[top])) < 3.5
-    assert all(draws.guarantee == min(draw.guarantee for draw in draws) for draws in results)
+def test_exact_draws_of_a_mixed_set_are_exact() -> None:
+    """An effort that often runs out: the draws that say EXACT have the law mu* at every place, the others are unbiased.
+
+    The statistics of both languages are added: a bias of both shows as in 600 rows of one.
+    """
+    exact, errors = [], []
+    for language, share in ((WORDS, 0.4), (LOOP, 0.5)):
+        sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
+        results = sampler.sample(language.request(3, seed=8, rows=300))
+        kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
+        assert 30 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
+        first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
+        assert len(first) > 100
+        exact.append((first, reference.mu))
+        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+        last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]
+        w = np.array([math.exp(draw.log_w) for draw in last]) / phi
+        errors.append((z(w, 1.0), z(w * [draw.token_ids == top for draw in last], reference.mu[top])))
+        assert all(draws.guarantee == min(draw.guarantee for draw in draws) for draws in results)
+    assert pooled_p_value(exact) > ALPHA
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
 class TwoLengths(Language):
@@ -242,11 +260,13 @@ def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
     assert sampler.sample(LATE.request(4, seed=None))[0].counts.tokens < draws.counts.tokens
 
 
-@pytest.mark.parametrize("phi", [WEIGHTED, AutoPhi(share=0.1)], ids=["weighted", "both"])
-def test_a_small_memory_changes_no_law(phi: AutoPhi) -> None:
-    sampler = AutoSampler(phi, TreeStore(6_000 * ROWS))
-    w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=ROWS)), LOOP)
-    assert abs(z(w, 1.0)) < 3.5 and abs(z(f, max(LOOP.reference().mu.values()))) < 3.5
+def test_a_small_memory_changes_no_law() -> None:
+    errors = []
+    for phi in (WEIGHTED, AutoPhi(share=0.1)):
+        sampler = AutoSampler(phi, TreeStore(6_000 * 2 * ROWS))
+        w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=2 * ROWS)), LOOP)
+        errors.append((z(w, 1.0), z(f, max(LOOP.reference().mu.values()))))
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
 def test_a_seed_names_the_draws() -> None:
@@ -350,7 +370,7 @@ def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
     """In model calls, in the median; and it is exact in most cases where exact draws are cheaper than weighted ones."""
     calls: dict[str, list[float]] = {"exact": [], "weighted": [], "auto": []}
     exact, generator = 0, outlines_phi.Generator(MODEL, output_type)
-    for seed in range(5):
+    for seed in range(3):
         weighted = generator.sample(prompt, seed=seed, phi=AutoPhi(share=0))
         auto = generator.sample(prompt, seed=seed, phi=AutoPhi())
         exact += auto.guarantee == Guarantee.EXACT
@@ -367,7 +387,7 @@ def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
     print(median, exact)
     assert (median["exact"] < median["weighted"]) == exact_is_cheaper
     assert median["auto"] <= 2 * min(median["exact"], median["weighted"])
-    assert exact >= 3 or not exact_is_cheaper
+    assert exact >= 2 or not exact_is_cheaper
 
 
 def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling() -> None:
@@ -390,12 +410,13 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
     assert seen
 
 
-@pytest.mark.parametrize("n", [2, 16])
-def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int) -> None:
+@pytest.mark.parametrize(("n", "seeds"), [(2, 4), (16, 1)])
+def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds: int) -> None:
     """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as much."""
     generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
     runs = [
-        [generator.sample(prompt, n, seed=seed, phi=phi) for seed in range(4)] for phi in (AutoPhi(), AutoPhi(share=0))
+        [generator.sample(prompt, n, seed=seed, phi=phi) for seed in range(seeds)]
+        for phi in (AutoPhi(), AutoPhi(share=0))
     ]
     both, weighted = ([draws.counts for draws in kind] for kind in runs)
     assert {draws.guarantee for kind in runs for draws in kind} == {Guarantee.WEIGHTED}
