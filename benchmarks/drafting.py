@@ -41,7 +41,7 @@ from transformers import Qwen3ForCausalLM
 import outlines_phi
 from benchmarks.estimators import Stream, faster, half_billion
 from benchmarks.report import Report
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.estimators.local import LocalPhi

@@ -1,4 +1,4 @@
-"""How many tokens to draft."""
+"""The draft length, adapted to the acceptance rate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..errors import UnsupportedError
-from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Site
-from .proposer import Proposer
+from ..numerics.checks import is_count, is_number, shown
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust
 
 FORGETTING = 0.95
 """What a tested token counts for one test later: the last twenty or so make the rate."""
@@ -39,9 +39,9 @@ def check_length(length: object) -> int:
     UnsupportedError
         It is not a positive whole number.
     """
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+    if not isinstance(length, int | np.integer) or not is_count(length, 1):
         raise UnsupportedError(
-            f"A draft length of {length!r} was given; expected a whole number of at least 1. Leave draft= out for none."
+            f"A draft length of {shown(length)} was given; expected a whole number of at least 1. Leave draft= out for none."
         )
     return int(length)
 
@@ -88,8 +88,10 @@ class AdaptedLength(Drafter):
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, Drafter):
             raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
-        if isinstance(self.cost, bool) or not isinstance(self.cost, (int, float)) or not 0 <= self.cost < np.inf:
-            raise UnsupportedError(f"AdaptedLength(cost={self.cost!r}) was given; expected a number of at least 0.")
+        if not is_number(self.cost) or self.cost < 0:
+            raise UnsupportedError(
+                f"AdaptedLength(cost={shown(self.cost)}) was given; expected a number of at least 0."
+            )
 
     @property
     def sampled(self) -> bool:
@@ -126,7 +128,9 @@ class Acceptance:
 
 
 @final
-class _Adapted(ProposedDrafting):
+class _Adapted(Drafting):
+    trust = Trust.ALL
+
     def __init__(self, proposer: Proposer, cost: float) -> None:
         self._proposer, self._cost = proposer, cost
         self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)

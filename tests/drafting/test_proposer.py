@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Site
-from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.combine import FirstOf
+from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
 from outlines_phi.drafting.length import AdaptedLength
-from outlines_phi.drafting.model import ModelDrafter
-from outlines_phi.drafting.proposer import Proposer
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.errors import DraftError, ModelError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm.table_model import TableModel

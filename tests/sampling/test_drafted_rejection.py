@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation

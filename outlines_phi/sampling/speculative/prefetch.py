@@ -8,9 +8,8 @@ from typing import final
 
 import numpy as np
 
-from ...drafting.drafter import Drafter, DraftRun, Site
+from ...drafting.drafter import Drafter, DraftRun, Proposer, Site
 from ...drafting.length import check_length
-from ...drafting.proposer import Proposer
 from ...numerics.streams import Stream
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.tree import BoundsTree, Node

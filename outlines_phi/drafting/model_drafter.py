@@ -1,4 +1,4 @@
-"""A smaller language model over the same vocabulary."""
+"""Speculative decoding with a smaller language model over the same vocabulary."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
+from ..numerics.checks import check_kind
 from ..numerics.inverse_cdf import columns_at
 from ..vocabulary.vocabulary import Vocabulary
-from .drafter import Draft, Drafter, DraftRun, LawfulDrafting, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site, Trust
 
 WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
@@ -28,7 +29,7 @@ SHOWN = 5
 @final
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """Draws ``d_i ~ r_i``, the law of a smaller model: under the settings of the call, masked by the guide.
+    """Draws ``d_i ~ r_i``, the distribution of a smaller model: under the settings of the call, masked by the guide.
 
     ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it has
     read before. Where truncation leaves no token that the guide allows, a chain ends.
@@ -60,8 +61,7 @@ class ModelDrafter(Drafter):
                 f"ModelDrafter({type(self.model).__name__}) was given; expected a LanguageModel, such as "
                 "TransformersModel.with_tokenizer(model, tokenizer)."
             )
-        if not isinstance(self.greedy, bool):
-            raise UnsupportedError(f"ModelDrafter(greedy={self.greedy!r}) was given; expected True or False.")
+        check_kind("ModelDrafter", "greedy", self.greedy, bool, "True or False")
 
     @property
     def sampled(self) -> bool:
@@ -83,7 +83,7 @@ class ModelDrafter(Drafter):
 
 @dataclass(eq=False)
 class _Chain:
-    """A draft in the making: where it has arrived, the node there, and its tokens with their laws."""
+    """A draft in the making: where it has arrived, the node there, and its tokens with their distributions."""
 
     site: Site
     length: int
@@ -101,7 +101,7 @@ class _Chain:
 
 
 @final
-class ModelDrafting(LawfulDrafting):
+class ModelDrafting(Drafting):
     """A smaller model at work in one call.
 
     Attributes
@@ -109,6 +109,8 @@ class ModelDrafting(LawfulDrafting):
     trees
         Its token trees, and what they have cost.
     """
+
+    trust = Trust.DISTRIBUTIONS
 
     def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
@@ -144,7 +146,7 @@ class ModelDrafting(LawfulDrafting):
         return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
 
     def _node(self, parent: int, token: int, *, wanted: bool) -> int:
-        """Return the node of ``token`` after ``parent``: one of the next call if new, or if its law is wanted and was not kept."""
+        """Return the node of ``token`` after ``parent``: queued for the next call if new, or if its logits were not kept."""
         node = self._nodes.get((parent, token))
         first = self._next
         if node is None or (wanted and node < first and node not in self._logits):
@@ -193,7 +195,7 @@ class ModelDrafting(LawfulDrafting):
         return growing
 
     def _laws(self, chains: Sequence[_Chain]) -> Tensor:
-        """Return ``log r`` after each chain, ``[n, V]``: one law for those at the same node; ``nan`` where there is none."""
+        """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
         place: dict[int, int] = {}
         for chain in chains:
             place.setdefault(chain.node, len(place))
@@ -238,7 +240,7 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     missing = [v for v in np.flatnonzero(target.real).tolist() if v >= common or not drafts.real[v]]
     if missing:
         raise rows_missing(missing, target)
-    # Ids that only the drafting model has a token for are left out of its laws.
+    # Ids that only the drafting model has a token for are left out of its distributions.
     pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
     different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
     if different:
