@@ -39,6 +39,7 @@ from .lm.model import LanguageModel as LanguageModel
 from .lm.table_model import TableModel as TableModel
 from .lm.transformers.model import TransformersModel as TransformersModel
 from .lm.watch import Progress as Progress
+from .phi.constraint import TextConstraint as TextConstraint
 from .phi.estimators.auto import AutoPhi as AutoPhi
 from .phi.estimators.dp_bigram import BigramDPPhi as BigramDPPhi
 from .phi.estimators.dp_frozen import FrozenDPPhi as FrozenDPPhi
@@ -50,8 +51,7 @@ from .phi.estimators.lookahead import LookaheadPhi as LookaheadPhi
 from .phi.estimators.lookahead1 import Lookahead1Phi as Lookahead1Phi
 from .phi.estimators.onestep import OneStepPhi as OneStepPhi
 from .phi.estimators.rollout import RolloutPhi as RolloutPhi
-from .phi.text_constraint import TextConstraint as TextConstraint
-from .phi.values.state_values import StateValues as StateValues
+from .phi.state_values import StateValues as StateValues
 from .plugin.audit import audit as audit
 from .plugin.classic import generate as generate
 from .plugin.classic import samplers as samplers

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import DraftError, OutlinesPhiError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
+from ..numerics.checks import is_count
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 from ..vocabulary.vocabulary import Vocabulary
@@ -274,7 +275,7 @@ class Proposer:
             raise self._error(f"proposed {chain!r}; expected a Draft with a tuple of tokens")
         size = len(self._run.vocabulary)
         for token in chain:
-            if isinstance(token, bool) or not isinstance(token, (int, np.integer)) or not 0 <= token < size:
+            if not is_count(token) or token >= size:
                 raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
         return tuple(map(int, chain))
 

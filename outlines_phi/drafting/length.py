@@ -12,7 +12,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..errors import UnsupportedError
-from ..numerics.checks import is_count, is_number, shown
+from ..numerics.checks import check_amounts, is_count, shown
 from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust
 
 FORGETTING = 0.95
@@ -88,10 +88,7 @@ class AdaptedLength(Drafter):
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, Drafter):
             raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
-        if not is_number(self.cost) or self.cost < 0:
-            raise UnsupportedError(
-                f"AdaptedLength(cost={shown(self.cost)}) was given; expected a number of at least 0."
-            )
+        check_amounts("AdaptedLength", cost=self.cost)
 
     @property
     def sampled(self) -> bool:

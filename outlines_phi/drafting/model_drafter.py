@@ -16,6 +16,7 @@ from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..numerics.checks import check_kind
 from ..numerics.inverse_cdf import columns_at
+from ..phi.branches import Branches
 from ..vocabulary.vocabulary import Vocabulary
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site, Trust
 
@@ -115,7 +116,7 @@ class ModelDrafting(Drafting):
     def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
         self.trees = drafter.model.trees(run.prompts)
-        self._roots: Tensor | None = None
+        self._branches = Branches(self.trees)
         self._nodes: dict[tuple[int, int], int] = {}  # by parent and token
         self._logits: dict[int, Tensor] = {}  # of the prompts, and of what this round has read
         self._queue: list[tuple[int, int]] = []  # the nodes of the next call
@@ -137,7 +138,7 @@ class ModelDrafting(Drafting):
             growing = self._draw(growing)
             for chain in growing:
                 chain.node = self._node(chain.node, chain.tokens[-1], wanted=True)
-        self._logits = {} if self._roots is None else dict(enumerate(self._roots))
+        self._logits = dict(enumerate(self._branches.plant()[1])) if self._branches.planted else {}
         return [chain.draft() for chain in chains]
 
     def _room(self, site: Site, length: int) -> int:
@@ -148,29 +149,20 @@ class ModelDrafting(Drafting):
     def _node(self, parent: int, token: int, *, wanted: bool) -> int:
         """Return the node of ``token`` after ``parent``: queued for the next call if new, or if its logits were not kept."""
         node = self._nodes.get((parent, token))
-        first = self._next
+        first = self.trees.next_node
         if node is None or (wanted and node < first and node not in self._logits):
             node = self._nodes[parent, token] = first + len(self._queue)
             self._queue.append((parent, token))
         return node
 
-    @property
-    def _next(self) -> int:
-        """The handle of the first node of the next call."""
-        return len(self._run.prompts) if self._roots is None else self.trees.next_node
-
     def _evaluate(self) -> None:
         """Read what is queued, in one call; the prompts with the first."""
-        parents, tokens = [parent for parent, _ in self._queue], [token for _, token in self._queue]
+        pairs, first, planted = self._queue, self.trees.next_node, self._branches.planted
         self._queue = []
-        if self._roots is None:
-            evaluation = self.trees.roots(parents, tokens)
-            self._roots = evaluation.logits[: len(self._run.prompts)].clone()
-        elif parents:
-            evaluation = self.trees.extend(parents, tokens)
-        else:
-            return
-        self._logits.update(zip(evaluation.nodes, evaluation.logits, strict=True))
+        if pairs or not planted:
+            self._logits.update(enumerate(self._branches.evaluate(pairs), first))
+        if not planted:
+            self._logits.update(enumerate(self._branches.plant()[1]))
 
     def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
         """Take every chain one token further; return those that go on."""
@@ -210,7 +202,7 @@ class ModelDrafting(Drafting):
 
     def _tidy(self, chains: Sequence[_Chain]) -> None:
         """Give back what is not on the way to a text, where that outweighs the texts."""
-        if self._roots is None or self.trees.next_node - self._compacted <= WASTE:
+        if not self._branches.planted or self.trees.next_node - self._compacted <= WASTE:
             return
         kept: set[int] = set()
         for chain in chains:

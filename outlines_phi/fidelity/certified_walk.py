@@ -12,12 +12,10 @@ from torch import Tensor
 from ..errors import BudgetError
 from ..guides.table import Table
 from ..lm.watch import limited
-from ..phi.estimator import Estimate, Need, ProposalPhi
+from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Run
 from ..phi.estimators.exact import ExactPhi
-from ..phi.run import Prefixes, Run
-from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together
+from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import expand_towards
 from ..phi.tree.tree import BoundsTree, Node
 
 

@@ -19,9 +19,8 @@ from ..guides.guide import DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..phi.branches import Branches
-from ..phi.estimator import Estimate, ProposalPhi
+from ..phi.estimator import Estimate, Prefixes, ProposalPhi, Run
 from ..phi.estimators.local import LocalPhi
-from ..phi.run import Prefixes, Run
 from ..settings import SamplingSettings
 
 Ids = tuple[int, ...]

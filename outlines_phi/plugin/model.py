@@ -25,8 +25,7 @@ from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.tree.stale import afresh
-from ..phi.tree.store import TreeStore
+from ..phi.tree.store import TreeStore, afresh
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.lookahead.sampler import LookaheadSampler

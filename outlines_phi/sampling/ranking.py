@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final, overload
 
-from ..errors import BudgetError, UnsupportedError
+from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
-from ..numerics.checks import check_fits, is_number
+from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.estimators.exact import Effort
-from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.frontier import grow
 from ..phi.tree.mode import ModeSearch
 from ..phi.tree.possibility import refuse_impossible
-from ..phi.tree.preexpand import expand_usual
-from ..phi.tree.stale import afresh
-from ..phi.tree.store import TreeStore
+from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree
 from .draws import DrawCounts
 from .sampler import Request
@@ -204,13 +202,10 @@ def rank(
 
 
 def _check(top: int, tolerance: float, effort: Effort) -> None:
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise UnsupportedError(f"top={top!r} members were asked for; expected a whole number of at least 1.")
+    check_counts("a search", top=top)
     check_fits("top", top, each=1024, things="members")
-    if not is_number(tolerance) or tolerance < 0:
-        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
-    if not isinstance(effort, Effort):
-        raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
+    check_amounts("a search", tolerance=tolerance)
+    check_kind("a search", "effort", effort, Effort, "Effort(tokens=..., seconds=...)")
 
 
 def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable[[str], Any]) -> Ranking:

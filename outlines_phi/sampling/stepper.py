@@ -13,8 +13,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..numerics.inverse_cdf import columns_at
 from ..phi.constraint import Constraint
-from ..phi.estimator import ProposalPhi
-from ..phi.run import Prefixes
+from ..phi.estimator import Prefixes, ProposalPhi
 from .awrs import draw_allowed
 from .sampler import Request
 from .trajectory import Trajectory, Walks

@@ -13,8 +13,7 @@ from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.streams import Stream
 from ..phi.branches import Branches
-from ..phi.estimator import ProposalPhi
-from ..phi.run import Prefixes, Run
+from ..phi.estimator import Prefixes, ProposalPhi, Run
 from .sampler import Request
 
 

@@ -24,11 +24,11 @@ from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..lm.recorded import RecordedModel
 from ..numerics.weights import log_mean
+from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.estimators.local import LocalPhi
-from ..phi.text_constraint import TextConstraint
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions

@@ -14,8 +14,7 @@ from torch import Tensor
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, ProposalPhi
-from outlines_phi.phi.run import Prefixes, Run
+from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, Run
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from tests.languages import PROMPT, VOCABULARY, Language
 

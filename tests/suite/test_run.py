@@ -14,10 +14,9 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.divergence import total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Estimate, Need, ProposalPhi
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Run
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.plugin.loading import from_transformers
 from outlines_phi.plugin.model import PhiTransformers
 from outlines_phi.settings import SamplingSettings

@@ -14,8 +14,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE, Guide
 from ...numerics.checks import check_counts, check_shares
 from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from ..estimator import Estimate, Need, ProposalPhi, check_merging, floored
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, Run, check_merging, floored
 from .dp import Layers, explore, log_product
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget

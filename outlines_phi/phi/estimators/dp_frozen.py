@@ -14,8 +14,7 @@ from ...guides.table import Table
 from ...numerics.checks import check_counts, check_shares
 from ...settings import SamplingSettings
 from ...vocabulary.classes import Partition
-from ..estimator import Estimate, Need, StepPhi, check_merging, floored
-from ..run import Run
+from ..estimator import Estimate, Need, Run, StepPhi, check_merging, floored
 from .dp import SETTLED, Reachable, explore
 
 BLOCK = 32

@@ -15,12 +15,11 @@ from torch import Tensor
 from ...errors import UnsupportedError
 from ...guides.guide import DONE
 from ...guides.table import ClassTargets, Table
+from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, StepPhi, add_by_class, live_mass
-from ..run import Prefixes, Run
-from ..values.kept_values import KeptValues
-from ..values.knowledge import Knowledge, Observed
-from ..values.state_values import StateValues, Subject
+from ..estimator import Estimate, Need, Prefixes, Run, StepPhi, add_by_class, live_mass
+from ..knowledge import Knowledge, Observed
+from ..state_values import KeptValues, StateValues, Subject
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""
@@ -61,8 +60,7 @@ class LearnedPhi(StepPhi):
                 f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
                 "file, or None for those that the model keeps."
             )
-        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not 0 < self.floor <= 1:
-            raise UnsupportedError(f"floor={self.floor!r} was given to LearnedPhi; expected a number in (0, 1].")
+        check_shares("LearnedPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
 from ...errors import UnsupportedError
-from ...numerics.checks import check_counts, check_fits
+from ...numerics.checks import check_counts, check_fits, check_kind
 from ..estimator import Need, Phi
 from ..tree.window import Ending, Release, Renewal
 from .exact import Effort
@@ -66,15 +66,11 @@ class LookaheadPhi(Phi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.weights, bool):
-            raise UnsupportedError(f"weights={self.weights!r} was given to LookaheadPhi; expected True or False.")
+        check_kind("LookaheadPhi", "weights", self.weights, bool, "True or False")
         if self.release not in get_args(ReleaseRule):
             expected = " or ".join(map(repr, get_args(ReleaseRule)))
             raise UnsupportedError(f"release={self.release!r} was given to LookaheadPhi; expected {expected}.")
-        if not isinstance(self.effort, Effort):
-            raise UnsupportedError(
-                f"LookaheadPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
-            )
+        check_kind("LookaheadPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=...)")
         if self.effort.seconds is not None:
             raise UnsupportedError(
                 "Leave seconds out of LookaheadPhi(effort=Effort(...)), or give phi='exact', which bans the same phrases and takes "

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.checks import check_counts, check_shares
-from ..estimator import Estimate, Need, ProposalPhi
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, Run
 from .candidates import Candidates
 
 ELEMENTS = 2**26

@@ -13,8 +13,7 @@ from ...guides.phrases.banning import BanningGuide
 from ...guides.table import Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, StepPhi, check_merging, floored
-from ..run import Run
+from ..estimator import Estimate, Need, Run, StepPhi, check_merging, floored
 
 
 @final

@@ -14,10 +14,9 @@ from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...settings import SamplingSettings
 from ..branches import Branches
-from ..estimator import Estimate, ProposalPhi
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Prefixes, ProposalPhi, Run
 from .law import UNKNOWN
-from .stale import StaleTreesError
+from .store import StaleTreesError
 from .tree import AHEAD, BoundsTree, Node
 
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]

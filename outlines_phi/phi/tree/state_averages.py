@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
-from ..values.knowledge import EMPTY, Observed
+from ..knowledge import EMPTY, Observed
 from .tree import BoundsTree, Node
 
 FLOOR = 1e-3

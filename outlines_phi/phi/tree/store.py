@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import final
+from functools import wraps
+from typing import ParamSpec, TypeVar, final
 
 from ...errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ...guides.table import Table
@@ -13,8 +14,11 @@ from ...lm.model import LanguageModel
 from ...numerics.checks import is_count, shown
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from ..values.kept_values import KeptValues
+from ..state_values import KeptValues
 from .tree import BoundsTree
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @final
@@ -160,3 +164,20 @@ class TreeStore:
         if not self._users[tree.table]:
             del self._users[tree.table]
             self._sum -= self._sizes.pop(tree.table, 0)
+
+
+class StaleTreesError(Exception):
+    """A kept tree has another law at its prompt than the model has now; nobody outside of the package sees it."""
+
+
+def afresh(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make a call again where the trees that it was lent are stale; the store has forgotten them by then."""
+
+    @wraps(call)
+    def again(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return call(*args, **kwargs)
+        except StaleTreesError:
+            return call(*args, **kwargs)
+
+    return again

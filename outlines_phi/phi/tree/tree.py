@@ -73,6 +73,11 @@ class Node:
         """``upper - lower``: the probability that is not decided yet."""
         return self.upper - self.lower
 
+    @property
+    def live(self) -> float:
+        """The probability of the live tokens of an evaluated node."""
+        return self.rest + sum(child.p for child in self.children.values())
+
     def path(self) -> list[Node]:
         """Return the nodes from the root's child down to this one."""
         nodes: list[Node] = []

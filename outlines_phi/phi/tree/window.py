@@ -157,7 +157,7 @@ class Windows:
 
     def _moves(self, node: Node) -> Moves:
         path = node.path()
-        survival = math.prod(_live(below.parent) for below in path if below.parent is not None)
+        survival = math.prod(below.parent.live for below in path if below.parent is not None)
         allowance = self.ending.allowance(self.lengths([below.token for below in path]), survival)
 
         def build(state: int, remaining: int) -> Moves:
@@ -174,8 +174,3 @@ class Windows:
         ]
         most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
         return Moves(tokens, np.where(waiting <= most, DONE, targets))
-
-
-def _live(node: Node) -> float:
-    """Return the probability of the live tokens of an evaluated node."""
-    return node.rest + sum(child.p for child in node.children.values())

@@ -197,7 +197,7 @@ class Weighing:
                 node = self.tree.choose_undecided(node, self._rng)
                 self._descending = node.expanded
                 continue
-            live = node.rest + sum(child.p for child in node.children.values())
+            live = node.live
             self._success *= live
             node = self.tree.choose(node, _one, self._rng) if live > 0 else None
         self._node = node if node is not None and node.state != DONE else None

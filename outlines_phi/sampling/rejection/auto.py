@@ -20,8 +20,7 @@ from ...phi.estimators.exact import ExactPhi
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.frontier import grow
 from ...phi.tree.possibility import refuse_impossible
-from ...phi.tree.stale import afresh
-from ...phi.tree.store import TreeStore
+from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node
 from ..draw import Draw, Guarantee
 from ..draws import DrawCounts, Draws

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from ...errors import UnsupportedError
+from ...numerics.checks import check_counts
 
 
 @final
@@ -34,8 +34,7 @@ class Certificate:
         UnsupportedError
             ``n`` is no whole number of at least 0.
         """
-        if type(n) is not int or n < 0:
-            raise UnsupportedError(f"for_draws({n!r}) was asked for; expected a whole number of draws, at least 0.")
+        check_counts("for_draws()", least=0, n=n)
         return -math.expm1(n * math.log1p(-self.total_variation)) if self.total_variation < 1 else float(n > 0)
 
     def __str__(self) -> str:

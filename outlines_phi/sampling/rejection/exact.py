@@ -14,13 +14,11 @@ from ...lm.watch import Progress, current, follow, limited
 from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
 from ...phi.estimators.exact import ExactPhi
-from ...phi.tree.enumerate import FINITE_PREFIXES
+from ...phi.tree.enumerate import FINITE_PREFIXES, expand_short, expand_towards
 from ...phi.tree.evaluator import Evaluator, Foresight
 from ...phi.tree.frontier import grow
 from ...phi.tree.possibility import refuse_impossible
-from ...phi.tree.preexpand import expand_short, expand_towards
-from ...phi.tree.stale import afresh
-from ...phi.tree.store import TreeStore
+from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree
 from ..draw import Draw, Guarantee
 from ..draws import DrawCounts, Draws, middle

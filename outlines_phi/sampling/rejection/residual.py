@@ -82,8 +82,7 @@ class ResidualAttempts:
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:
             self.tree.visit(node)
-            live = node.rest + sum(child.p for child in node.children.values())
-            if rng.random() >= live:
+            if rng.random() >= node.live:
                 return None
             node = self.tree.choose(node, _one, rng)
         return node if node.state != DEAD else None

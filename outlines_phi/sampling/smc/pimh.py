@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import final
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...lm.model import ModelCounts
+from ...numerics.checks import check_counts, check_kind
 from ...numerics.streams import Stream
 from ...numerics.weights import log_mean
 from ...phi.estimator import ProposalPhi
@@ -48,10 +47,8 @@ class PIMH:
     burn_in: int = 10
 
     def __post_init__(self) -> None:
-        if not isinstance(self.smc, SMC):
-            raise UnsupportedError(f"PIMH(smc={self.smc!r}) was given; expected SMC(particles=...).")
-        if isinstance(self.burn_in, bool) or not isinstance(self.burn_in, Integral) or self.burn_in < 0:
-            raise UnsupportedError(f"PIMH(burn_in={self.burn_in!r}) was given; expected a whole number of at least 0.")
+        check_kind("PIMH", "smc", self.smc, SMC, "SMC(particles=...)")
+        check_counts("PIMH", least=0, burn_in=self.burn_in)
 
 
 @final

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from numbers import Integral, Real
 from typing import Literal, final, get_args
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...lm.model import ModelCounts
-from ...numerics.checks import check_fits
+from ...numerics.checks import check_fits, is_count, is_number
 from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
 from ..ancestral import TOGETHER, grow
@@ -92,18 +91,17 @@ class SMC:
 
     def _check_values(self) -> None:
         threshold, boundaries = self.threshold, self.boundaries
-        is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
         expectations = {
-            "particles": (
-                isinstance(self.particles, Integral) and not isinstance(self.particles, bool) and self.particles >= 1,
-                "a whole number of at least 1",
-            ),
+            "particles": (is_count(self.particles, 1), "a whole number of at least 1"),
             "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
             "scheme": (
                 self.scheme is None or self.scheme in tuple(SCHEMES),
                 f"{', '.join(map(repr, SCHEMES))}, or None",
             ),
-            "threshold": (threshold is None or is_number and 0 < threshold <= 1, "a number in (0, 1], or None"),
+            "threshold": (
+                threshold is None or is_number(threshold) and 0 < threshold <= 1,
+                "a number in (0, 1], or None",
+            ),
             "boundaries": (
                 boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
                 "a text of one or more ASCII characters, each of which is a boundary, or None",

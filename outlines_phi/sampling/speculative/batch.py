@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 from ...drafting.drafter import Site
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
-from ...phi.run import Prefixes
+from ...phi.estimator import Prefixes
 
 PROMPT = -1
 """Stands for the token of a prompt, which has none."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...guides.guide import DEAD, DONE
+from ..guides.guide import DEAD, DONE
 
 STEPS = 32
 """Steps that are kept of each state, the latest."""

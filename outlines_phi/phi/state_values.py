@@ -6,19 +6,25 @@ import json
 import os
 import threading
 import zipfile
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...errors import UnsupportedError
-from ...guides.table import Table
-from ...lm.model import LanguageModel
-from ...settings import SamplingSettings
+from ..errors import UnsupportedError
+from ..guides.table import Table
+from ..lm.model import LanguageModel
+from ..numerics.cache import Cache
+from ..settings import SamplingSettings
 from .knowledge import EMPTY, Knowledge, Observed
 
 FORMAT = "outlines_phi state values, 1"
+
+LAWS = 8
+"""Laws (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used."""
 
 PENDING = 2048
 """Steps that wait to be learned from, at most."""
@@ -212,6 +218,22 @@ class StateValues:
         values._given = values._known = known
         values._subject = subject
         return values
+
+
+@final
+class KeptValues:
+    """The values that ``phi="learned"`` means. Those of an output type go when it is forgotten."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Table, Cache[Hashable, StateValues]] = WeakKeyDictionary()
+
+    def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
+        """Return the values of a law, from now on kept for later calls."""
+        return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), spelled(settings)), StateValues)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._of.clear()
 
 
 def _sound(known: Knowledge) -> bool:
