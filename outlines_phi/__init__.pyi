@@ -64,12 +64,12 @@ from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.loading import from_transformers as from_transformers
 from .plugin.loading import wrap as wrap
 from .plugin.model import PhiTransformers as PhiTransformers
+from .sampling.draw import Certificate as Certificate
 from .sampling.draw import Draw as Draw
 from .sampling.draw import Guarantee as Guarantee
 from .sampling.draws import Draws as Draws
 from .sampling.ranking import Member as Member
 from .sampling.ranking import Ranking as Ranking
-from .sampling.rejection.certificate import Certificate as Certificate
 from .sampling.smc.pimh import PIMH as PIMH
 from .sampling.smc.population import Population as Population
 from .sampling.smc.smc import SMC as SMC

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, SupportsFloat, final
+from typing import Any, Protocol, SupportsFloat, TypeVar, final, overload
 
 from ..errors import UnsupportedError
+from ..numerics.checks import check_counts
 from ..vocabulary.vocabulary import Vocabulary
 
 
@@ -39,6 +41,43 @@ class Guarantee(IntEnum):
 
     def __format__(self, form: str) -> str:
         return format(self.name, form)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A bound on the distance of the law of draws to ``mu*``.
+
+    Attributes
+    ----------
+    total_variation
+        ``TV(law of one draw, mu*)`` is at most this; 0 for exact draws. Of token sequences, so also of texts.
+    confidence
+        1 where that is certain. Less where it rests on residual attempts: the probability that a certificate is issued that does
+        not hold is at most ``1 - confidence``.
+    """
+
+    total_variation: float
+    confidence: float = 1.0
+
+    def for_draws(self, n: int) -> float:
+        """Return a bound on the total variation of the joint law of ``n`` draws: ``1 - (1 - eps)^n``, they are independent.
+
+        Raises
+        ------
+        UnsupportedError
+            ``n`` is no whole number of at least 0.
+        """
+        check_counts("for_draws()", least=0, n=n)
+        return -math.expm1(n * math.log1p(-self.total_variation)) if self.total_variation < 1 else float(n > 0)
+
+    def __str__(self) -> str:
+        at = "for certain" if self.confidence == 1 else f"at {self.confidence:.6g} confidence"
+        return f"TV at most {self.total_variation:.4g} {at}"
+
+
+NO_DISTANCE = Certificate(total_variation=0.0)
+"""The certificate of exact draws."""
 
 
 @final
@@ -93,6 +132,50 @@ class Draw:
             The type refuses the text, by a constraint that is not part of the format.
         """
         return self.reader(self.text)
+
+
+class Written(Protocol):
+    """A text with a value: a draw, or a member of a ranking."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def value(self) -> Any: ...
+
+
+Item = TypeVar("Item", bound=Written, covariant=True)
+
+
+class Items(Sequence[Item]):
+    """A sequence of texts with their values, which knows more of them all together.
+
+    Attributes
+    ----------
+    items
+        The texts, in order.
+    """
+
+    items: tuple[Item, ...]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        return self.items[index]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in order."""
+        return [item.text for item in self.items]
+
+    @property
+    def values(self) -> list[Any]:
+        """The typed values, in order; see :attr:`Draw.value`."""
+        return [item.value for item in self.items]
 
 
 def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, final, overload
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
-from ..numerics.weights import effective_size, scaled
-from .draw import Draw, Guarantee, numbers_of
-from .rejection.certificate import Certificate
+from ..numerics.weights import effective_size, log_mean, normalized, scaled
+from .draw import Certificate, Draw, Guarantee, Items, numbers_of
 from .smc.population import Population
 
 
@@ -67,7 +66,7 @@ class DrawCounts:
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Draws(Sequence[Draw]):
+class Draws(Items[Draw]):
     """The draws of one prompt, with their counts.
 
     Attributes
@@ -107,9 +106,6 @@ class Draws(Sequence[Draw]):
     populations: tuple[Population, ...] = field(default=(), compare=False)
     rejections: Mapping[str, int] = field(default_factory=dict, hash=False)
 
-    def __len__(self) -> int:
-        return len(self.items)
-
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         certified = f" ({self.certificate})" if self.certificate and self.certificate.total_variation else ""
@@ -133,23 +129,6 @@ class Draws(Sequence[Draw]):
         if self.log_z_bounds != (-math.inf, 0.0):
             parts.append(f"in [{low}, {high}]")
         return " ".join(parts) or "unknown"
-
-    @overload
-    def __getitem__(self, index: int) -> Draw: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Draw, ...]: ...
-    def __getitem__(self, index: int | slice) -> Draw | tuple[Draw, ...]:
-        return self.items[index]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [draw.text for draw in self.items]
-
-    @property
-    def values(self) -> list[Any]:
-        """The typed values, in order; see :attr:`Draw.value`."""
-        return [draw.value for draw in self.items]
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:
         """Return the same draws, whose values ``reader`` makes of their texts."""
@@ -214,11 +193,8 @@ class Draws(Sequence[Draw]):
 
         Equal where they are not known: expectations are then those under the law that was drawn from.
         """
-        log_w = np.array([draw.log_w for draw in self.items])
-        if not len(log_w) or not self.weighed or log_w.max() == -math.inf:
-            return np.full(len(log_w), 1 / max(1, len(log_w)))
-        w = np.exp(log_w - log_w.max())
-        return w / w.sum()
+        w = normalized(self.log_w[: len(self.items)]) if self.weighed else np.zeros(len(self.items))
+        return w if w.any() else np.full(len(w), 1 / max(1, len(w)))
 
     @property
     def log_z(self) -> float:
@@ -232,8 +208,7 @@ class Draws(Sequence[Draw]):
         if self.normalizers:
             return math.log(math.fsum(self.normalizers) / len(self.normalizers)) if any(self.normalizers) else -math.inf
         if self.guarantee <= Guarantee.WEIGHTED and len(self.log_w):
-            top = float(self.log_w.max())
-            return top + math.log(float(np.exp(self.log_w - top).mean())) if top > -math.inf else top
+            return log_mean(self.log_w)
         return middle(self.log_z_bounds)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final, overload
+from typing import Any, final
 
 from ..errors import BudgetError
 from ..lm.model import ModelCounts
@@ -20,6 +20,7 @@ from ..phi.tree.mode import ModeSearch
 from ..phi.tree.possibility import refuse_impossible
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree
+from .draw import Items
 from .draws import DrawCounts
 from .sampler import Request
 
@@ -54,7 +55,7 @@ class Member:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ranking(Sequence[Member]):
+class Ranking(Items[Member]):
     """The most probable members of a language after one prompt, the likeliest first; ties by their token ids.
 
     A member is a sequence of tokens: the spellings of one text rank apart.
@@ -81,26 +82,6 @@ class Ranking(Sequence[Member]):
     log_z_bounds: tuple[float, float]
     counts: DrawCounts
     budget: int
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Member: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Member, ...]: ...
-    def __getitem__(self, index: int | slice) -> Member | tuple[Member, ...]:
-        return self.items[index]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [member.text for member in self.items]
-
-    @property
-    def values(self) -> list[Any]:
-        """The typed values, in order."""
-        return [member.value for member in self.items]
 
     @property
     def gap(self) -> float:

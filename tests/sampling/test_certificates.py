@@ -22,12 +22,11 @@ from outlines_phi.phi.tree.frontier import grow
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draw import Certificate, Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection.attempts import CertifiedAttempts, ConfidentAttempts
 from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.certificate import Certificate
-from outlines_phi.sampling.rejection.certified import CertifiedAttempts, ConfidentAttempts
 from outlines_phi.sampling.rejection.certify import Certification
 from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.rejection.residual import ResidualAttempts

@@ -40,7 +40,6 @@ from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc.smc import SMC
 from outlines_phi.sampling.speculative import prefetch
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
@@ -312,7 +311,7 @@ class TestDispatch:
             (ExactPhi(), ExactSampler),
             (AutoPhi(), AutoSampler),
             (LookaheadPhi(), LookaheadSampler),
-            (LocalPhi(), SpeculativeSampler),
+            (LocalPhi(), AncestralSampler),
         ):
             assert type(sampler_for(phi, TreeStore(), None, drafter, 5)) is kind
 

@@ -18,8 +18,7 @@ from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.frontier import grow
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.rejection.certified import ConfidentAttempts
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
 from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value

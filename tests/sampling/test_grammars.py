@@ -25,7 +25,6 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection import exact
 from outlines_phi.sampling.rejection.exact import ExactSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.verification.oracle import GrammarOracle
 from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 
@@ -121,7 +120,7 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
     plain = AncestralSampler(LocalPhi()).sample(language.request(200, seed=6))[0]
     drafted = 0
     for name in set(DRAFTERS) - {"model"}:
-        sampler = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS[name], 4))
+        sampler = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS[name], 4))
         draws = sampler.sample(language.request(200, seed=6))[0]
         assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in plain], name
         drafted += draws.counts.drafted
@@ -130,7 +129,7 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
 
 @grammars
 def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
-    sampler, reference = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS["model"], 3)), language.reference()
+    sampler, reference = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS["model"], 3)), language.reference()
     draws = sampler.sample(language.request(4000, seed=6))[0]
     drawn = [draw.token_ids for draw in draws]
     assert draws.counts.drafted

@@ -24,9 +24,8 @@ from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative.batch import Chain
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.step import DraftedStepper
+from outlines_phi.sampling.speculative.step import Chain, DraftedStepper
 from outlines_phi.sampling.trajectory import Trajectory, Walks
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of

@@ -16,9 +16,8 @@ from ...phi.estimators.lookahead import LookaheadPhi
 from ..draw import Draw
 from ..draws import Draws
 from ..sampler import Request, Sampler
-from ..smc.particles import Particles
+from ..smc.particles import SCHEMES, Particles
 from ..smc.population import Population
-from ..smc.resampling import SCHEMES
 from ..smc.smc import SMC, picks, population_of
 from ..trajectory import Trajectory
 from .sampler import Lookahead, side_by_side

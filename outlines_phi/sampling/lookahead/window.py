@@ -12,8 +12,7 @@ from ...numerics.inverse_cdf import draw
 from ...phi.estimators.exact import Effort
 from ...phi.tree.frontier import Growth
 from ...phi.tree.tree import BoundsTree, Node
-from ..rejection.attempts import Attempt, Attempts
-from ..rejection.rejection import descend
+from ..rejection.attempts import Attempt, Attempts, descend
 from .cache import Stem
 
 WINDOW_BYTES = 2**28
@@ -77,7 +76,7 @@ class Ground:
 class WindowAttempts(Attempts):
     """Attempts at one window, by thinning: the one that is accepted has the law ``p(x | r) 1[no phrase] / Psi(r)``.
 
-    They are those of :class:`~outlines_phi.sampling.rejection.rejection.RejectionAttempts`. As many go at once as have failed: the
+    They are those of :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts`. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
 
     Parameters

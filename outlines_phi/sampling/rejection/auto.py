@@ -22,14 +22,13 @@ from ...phi.tree.frontier import grow
 from ...phi.tree.possibility import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node
-from ..draw import Draw, Guarantee
+from ..draw import NO_DISTANCE, Draw, Guarantee
 from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..speculative.prefetch import Prefetch, drafted_counts
 from .adaptive_proposal import Trajectory
-from .certificate import EXACT
+from .attempts import RejectionAttempts
 from .exact import foresight_of, handing_over, launch, logs, prepare
-from .rejection import RejectionAttempts
 from .two_stages import TwoStages
 
 
@@ -133,7 +132,7 @@ class AutoSampler(Sampler):
             budget=tree.budget,
             failures=len(attempts.accepted) + missing - len(items),
             log_z_bounds=logs(tree.bounds),
-            certificate=EXACT if not missing else None,
+            certificate=NO_DISTANCE if not missing else None,
         )
 
 

@@ -15,7 +15,7 @@ from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.frontier import grow
 from ...phi.tree.tree import BoundsTree, Node
-from .certificate import Certificate
+from ..draw import Certificate
 from .residual import ResidualAttempts
 
 RESERVE = 1 / 4

@@ -20,15 +20,12 @@ from ...phi.tree.frontier import grow
 from ...phi.tree.possibility import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree
-from ..draw import Draw, Guarantee
+from ..draw import NO_DISTANCE, Certificate, Draw, Guarantee
 from ..draws import DrawCounts, Draws, middle
 from ..sampler import Request, Sampler
 from ..speculative.prefetch import Prefetch, drafted_counts
-from .attempts import Attempts
-from .certificate import EXACT, Certificate
-from .certified import CertifiedAttempts, ConfidentAttempts
+from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
 from .certify import Certification, certify
-from .rejection import RejectionAttempts
 from .residual import ResidualAttempts
 
 
@@ -291,7 +288,7 @@ def _kind(certificate: Certificate) -> type[Attempts]:
 
 
 def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
-    return [(EXACT, tree.bounds) for tree in trees]
+    return [(NO_DISTANCE, tree.bounds) for tree in trees]
 
 
 def logs(bounds: tuple[float, float]) -> tuple[float, float]:

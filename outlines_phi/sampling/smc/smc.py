@@ -21,9 +21,8 @@ from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..stepper import Stepper
 from ..trajectory import Trajectory
-from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
+from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Never, Particles, Scheme, Timing
 from .population import Population
-from .resampling import SCHEMES, Scheme
 
 Resample = Literal["never", "ess", "boundary"]
 

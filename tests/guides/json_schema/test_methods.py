@@ -48,7 +48,6 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.smc.pimh import PIMH
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit import draw as traced
 from tests.fidelity.test_audit import true_tv
@@ -229,7 +228,7 @@ def test_drafts_leave_every_law_as_it_is(name: str, language: Language) -> None:
     reference = language.reference()
     (plain,) = AncestralSampler(LocalPhi()).sample(language.request(400, 3))
     drafter = drafters(language)[name]
-    (drafted,) = SpeculativeSampler(LocalPhi(), Prefetch(drafter, 3)).sample(language.request(400, 3))
+    (drafted,) = AncestralSampler(LocalPhi(), draft=Prefetch(drafter, 3)).sample(language.request(400, 3))
     if name in SAMPLED:
         assert mean_is(drafted.log_w, reference.log_phi) and is_weighted_law(drafted, reference.mu)
     else:

@@ -24,9 +24,8 @@ from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.lookahead import window as windows
 from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
 from outlines_phi.sampling.lookahead.window import Weighing, WindowAttempts
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts
+from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, descend
 from outlines_phi.sampling.rejection.exact import ExactSampler
-from outlines_phi.sampling.rejection.rejection import descend
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -12,8 +12,8 @@ from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.rejection import exact, rejection
+from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.sampling.rejection.exact import ExactSampler
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 

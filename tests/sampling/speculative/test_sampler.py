@@ -47,7 +47,6 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import coupling as kernel
 from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
@@ -68,8 +67,8 @@ languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
 
 
-def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> SpeculativeSampler:
-    return SpeculativeSampler(phi, Prefetch(drafter, length))
+def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> AncestralSampler:
+    return AncestralSampler(phi, draft=Prefetch(drafter, length))
 
 
 def fixed(language: Language) -> dict[str, Drafter]:
