@@ -32,7 +32,7 @@ PENDING = 2048
 
 @final
 @dataclass(frozen=True)
-class Subject:
+class LearnedFrom:
     """What values were learned of; they say nothing about another model, output type or law.
 
     Attributes
@@ -49,12 +49,12 @@ class Subject:
     settings: str
 
     @classmethod
-    def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> Subject:
+    def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> LearnedFrom:
         """Return the subject of a call."""
         model = None if lm is None else lm.fingerprint()
         return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), spelled(settings))
 
-    def joined(self, other: Subject) -> Subject:
+    def joined(self, other: LearnedFrom) -> LearnedFrom:
         """Return what this one and ``other``, the subject of a call, say together.
 
         Raises
@@ -98,7 +98,7 @@ class StateValues:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._given = self._known = EMPTY
-        self._subject: Subject | None = None
+        self._subject: LearnedFrom | None = None
         self._pending: list[Observed] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class StateValues:
                 pending, self._pending = self._pending, []
                 self._known = self._known.after(pending)
 
-    def concern(self, subject: Subject) -> None:
+    def concern(self, subject: LearnedFrom) -> None:
         """Say what a call asks about.
 
         Raises
@@ -202,7 +202,7 @@ class StateValues:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 form = header.pop("format")
-                subject = Subject(**header)
+                subject = LearnedFrom(**header)
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
         except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UnsupportedError(

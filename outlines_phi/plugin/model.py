@@ -28,7 +28,7 @@ from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.tree.store import TreeStore, afresh
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.sampler import LookaheadSampler
+from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler, no_tokens

@@ -26,7 +26,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.interruption import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.sampler import LookaheadSampler
+from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
 from .options import CallOptions

@@ -43,7 +43,7 @@ _LEAST = torch.finfo(torch.float64).min
 """Below every finite log, so that a row without any has a largest one."""
 
 
-class Outcome(NamedTuple):
+class AllowedDraw(NamedTuple):
     """What a walk has found.
 
     Attributes
@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 
 def draw_allowed(
     log_q: Tensor, laws: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
-) -> list[Outcome]:
+) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
     Parameters
@@ -81,10 +81,10 @@ def draw_allowed(
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
-        return [Outcome(-1, -math.inf, 0) for _ in laws]
-    log_q, verdicts = log_q[:, columns], _Verdicts(allows)
+        return [AllowedDraw(-1, -math.inf, 0) for _ in laws]
+    log_q, verdicts = log_q[:, columns], _AskedTokens(allows)
     size = max(1, ELEMENTS // len(columns))
-    outcomes: list[Outcome] = []
+    outcomes: list[AllowedDraw] = []
     for i in range(0, len(laws), size):
         outcomes += _race(log_q, columns, laws[i : i + size], keys[i : i + size], verdicts, further)
     return outcomes
@@ -135,7 +135,7 @@ class Order:
 
 
 @final
-class Tally:
+class MassEstimate:
     """The tests of one walk: the token drawn, and the estimate so far.
 
     Parameters
@@ -163,9 +163,9 @@ class Tally:
         self._log_untested = self._log_squares = -math.inf
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AllowedDraw:
         """What was found, once :meth:`run` says that it is."""
-        return Outcome(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
+        return AllowedDraw(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
 
     def run(self, order: Iterable[Sequence[float]], allows: Callable[[int], bool]) -> bool:
         """Test the next tokens of the order, as many as are needed; return whether no more are."""
@@ -210,10 +210,10 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _race(
-    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _Verdicts, further: int
-) -> list[Outcome]:
+    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
+) -> list[AllowedDraw]:
     order = Order(log_q[torch.tensor(laws, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
-    tallies = [Tally(further) for _ in laws]
+    tallies = [MassEstimate(further) for _ in laws]
     going, size = list(range(len(laws))), FIRST
     while going:
         check_interruption()
@@ -234,7 +234,7 @@ def _race(
 
 
 @final
-class _Verdicts:
+class _AskedTokens:
     """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws.
 
     Attributes

@@ -15,7 +15,7 @@ from ..numerics.checks import check_amounts, check_counts, check_fits, check_kin
 from ..phi.estimators.exact import Effort
 from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.frontier import grow
+from ..phi.tree.frontier import grow_trees
 from ..phi.tree.mode import ModeSearch
 from ..phi.tree.possibility import refuse_impossible
 from ..phi.tree.store import TreeStore, afresh
@@ -171,7 +171,7 @@ def rank(
                 bounds=[tree.bounds for tree in trees],
             )
         )
-        grow(searches, evaluator)
+        grow_trees(searches, evaluator)
         results = [_ranking(each, top, evaluator.counts, reader) for each in searches]
         finished = [each.finished for each in searches]  # before the store makes room
         empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]

@@ -13,10 +13,10 @@ from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
-from .lookahead.sampler import LookaheadSampler
-from .lookahead.smc import LookaheadSMCSampler
-from .rejection.auto import AutoSampler
-from .rejection.exact import ExactSampler
+from .lookahead.lookahead_sampler import LookaheadSampler
+from .lookahead.lookahead_smc import LookaheadSMCSampler
+from .rejection.auto_sampler import AutoSampler
+from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
 from .smc.pimh import PIMH, PIMHSampler
 from .smc.smc import SMC, SMCSampler

@@ -16,7 +16,7 @@ from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi
 from .awrs import draw_allowed
 from .sampler import Request
-from .trajectory import Trajectory, Walks
+from .trajectory import BaseStepper, Trajectory
 
 
 class Observer(Protocol):
@@ -46,7 +46,7 @@ class Observer(Protocol):
 
 
 @final
-class Stepper(Walks):
+class Stepper(BaseStepper):
     """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
 
     ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
@@ -61,7 +61,7 @@ class Stepper(Walks):
     observer
         Who is told of every step; ``None`` for nobody.
     weighted
-        As of :class:`Walks`; an observer is told of ends too.
+        As of :class:`BaseStepper`; an observer is told of ends too.
 
     Raises
     ------

@@ -58,7 +58,7 @@ class Trajectory:
         return self.log_w == -math.inf
 
 
-class Walks:
+class BaseStepper:
     """The walks of a call: their launch, the laws of where they stand, and their accounts. Who takes them further inherits from it.
 
     Parameters

@@ -34,7 +34,7 @@ from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
-from ..sampling.rejection.auto import AutoSampler
+from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
 from .cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed

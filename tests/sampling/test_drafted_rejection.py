@@ -16,7 +16,7 @@ from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
 from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids

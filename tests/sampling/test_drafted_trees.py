@@ -30,11 +30,11 @@ from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.lookahead import cache as stems
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead import stems
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc.smc import SMC

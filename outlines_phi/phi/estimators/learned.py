@@ -19,7 +19,7 @@ from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
 from ..estimator import Estimate, Need, Prefixes, Run, StepPhi, add_by_class, live_mass
 from ..knowledge import Knowledge, Observed
-from ..state_values import KeptValues, StateValues, Subject
+from ..state_values import KeptValues, LearnedFrom, StateValues
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""
@@ -78,7 +78,7 @@ class LearnedPhi(StepPhi):
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`."""
         if isinstance(self.values, StateValues):
-            self.values.concern(Subject.of(None, table, settings))
+            self.values.concern(LearnedFrom.of(None, table, settings))
 
     def begin(self, run: Run) -> Estimate:
         """See :meth:`ProposalPhi.begin`.
@@ -92,7 +92,7 @@ class LearnedPhi(StepPhi):
             case KeptValues() as kept:
                 values = kept.of(run.lm, run.table, run.settings)
             case StateValues() as values:
-                values.concern(Subject.of(run.lm, run.table, run.settings))
+                values.concern(LearnedFrom.of(run.lm, run.table, run.settings))
             case None:
                 values = self._own
         start = values.known if run.settings.seed is None else values.given

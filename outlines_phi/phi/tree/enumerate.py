@@ -13,7 +13,7 @@ from ...guides.table import Table
 from ...lm.watch import current
 from ...vocabulary.fewest_tokens import fewest_tokens
 from .evaluator import Evaluator
-from .frontier import Frontier, grow
+from .frontier import Frontier, grow_trees
 from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
@@ -93,7 +93,7 @@ def enumerate_together(
         BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
         for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
     ]
-    grow(rows, evaluator)
+    grow_trees(rows, evaluator)
     return [row.reached for row in rows]
 
 

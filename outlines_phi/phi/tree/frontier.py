@@ -137,7 +137,7 @@ def _likeliest(free: NDArray[np.floating]) -> NDArray[np.int64]:
     return best[np.argsort(-free[best], kind="stable")]
 
 
-class Growth(Protocol):
+class TreeWalks(Protocol):
     """Something that grows one tree: an enumeration, a search."""
 
     tree: BoundsTree
@@ -146,7 +146,7 @@ class Growth(Protocol):
         """Return the nodes to expand next, after those returned before have been expanded; none when it is finished."""
 
 
-def grow(rows: Sequence[Growth], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
+def grow_trees(rows: Sequence[TreeWalks], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
     """Run ``rows`` to their ends, each on a tree of its own, in shared model calls.
 
     With ``foresight``, which only walks may have, see :meth:`Evaluator.expand`.

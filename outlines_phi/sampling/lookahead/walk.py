@@ -18,8 +18,8 @@ from ...phi.estimators.lookahead import LookaheadPhi
 from ...phi.tree.tree import Node
 from ...phi.tree.window import Windows
 from ..trajectory import Trajectory
-from .cache import Stem
-from .window import Ground, Weighing, WindowAttempts
+from .stems import Stem
+from .window_walks import NormalizerWalk, WindowAttempts, WindowTree
 
 
 @final
@@ -88,7 +88,7 @@ class CommittingWalk:
         self.account = Account(trajectory)
         self.limit = math.inf
         self._windows, self._phi, self._prompt, self._aside = windows, phi, prompt, aside
-        self._weighings: list[Weighing] = []
+        self._weighings: list[NormalizerWalk] = []
         self._begin(stem, ())
 
     @property
@@ -137,7 +137,7 @@ class CommittingWalk:
             self._settle()
         return {ground.stem_of(node): partial(self._site, ground, node) for ground, node in waiting}
 
-    def _site(self, ground: Ground, node: Node) -> Site:
+    def _site(self, ground: WindowTree, node: Node) -> Site:
         walk = self.trajectory
         written = (*walk.tokens[: ground.written], *node.tokens())
         return Site(walk.row, self._prompt, written, node.state, node.remaining)
@@ -145,7 +145,7 @@ class CommittingWalk:
     def _begin(self, stem: Stem, queue: Sequence[int]) -> None:
         """Begin a window at ``stem``; its first attempt has drawn ``queue`` already."""
         walk = self.trajectory
-        self._ground = Ground(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
+        self._ground = WindowTree(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
         first = self._ground.plant(queue) if queue else None
         self._window = WindowAttempts(
             self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, aside=self._aside, first=first
@@ -172,7 +172,7 @@ class CommittingWalk:
         pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
         kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
         if self._phi.weights:
-            self._weighings.append(Weighing(ground, self._aside))
+            self._weighings.append(NormalizerWalk(ground, self._aside))
         last = path[kept - 1]
         stem = ground.stem_of(last)
         walk.node, walk.state, walk.log_p = stem.parent, states[kept - 1], walk.log_p + last.log_p

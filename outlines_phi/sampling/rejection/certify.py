@@ -13,7 +13,7 @@ from ...numerics.streams import Stream
 from ...phi.tree.enumerate import BestFirst
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
-from ...phi.tree.frontier import grow
+from ...phi.tree.frontier import grow_trees
 from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Certificate
 from .residual import ResidualAttempts
@@ -205,5 +205,5 @@ def certify(
         return lambda number: stream(row, Stream.CONFIDENCE + number)
 
     rows = [Certification(tree, tolerance, confidence, streams(row), **limits) for row, tree in enumerate(trees)]
-    grow(rows, evaluator)
+    grow_trees(rows, evaluator)
     return rows

@@ -7,7 +7,6 @@ resampling has the most (Douc, Cappe and Moulines 2005).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, final, get_args
@@ -26,36 +25,19 @@ Ancestors = NDArray[np.int64]
 """``[N]``: the particle that each new particle continues, ascending."""
 
 
-class Timing(ABC):
-    """When the particles of one run are resampled."""
+class Timing:
+    """When the particles of one run are resampled: never, where a subclass says nothing else."""
 
-    @abstractmethod
     def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
         """Return those of the unfinished ``walks`` that go on; the others wait for the next resampling."""
-
-    @abstractmethod
-    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """Return whether it is time to resample ``walks``, not all of which are finished."""
-
-    @abstractmethod
-    def begin(self, walks: Sequence[Trajectory]) -> None:
-        """Take note that an epoch begins with ``walks``."""
-
-
-@final
-class Never(Timing):
-    """One epoch."""
-
-    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
-        """See :meth:`Timing.moving`: all."""
         return _unfinished(walks)
 
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """See :meth:`Timing.due`."""
+        """Return whether it is time to resample ``walks``, not all of which are finished."""
         return False
 
     def begin(self, walks: Sequence[Trajectory]) -> None:
-        """See :meth:`Timing.begin`."""
+        """Take note that an epoch begins with ``walks``."""
 
 
 @final
@@ -65,16 +47,9 @@ class ByEffectiveSize(Timing):
 
     threshold: float
 
-    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
-        """See :meth:`Timing.moving`: all."""
-        return _unfinished(walks)
-
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
         """See :meth:`Timing.due`."""
         return effective_size(scaled(_log_w(walks))) < self.threshold * len(walks)
-
-    def begin(self, walks: Sequence[Trajectory]) -> None:
-        """See :meth:`Timing.begin`."""
 
 
 @final

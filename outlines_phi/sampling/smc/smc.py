@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Literal, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..stepper import Stepper
 from ..trajectory import Trajectory
-from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Never, Particles, Scheme, Timing
+from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Particles, Scheme, Timing
 from .population import Population
+
+FinishedRun: TypeAlias = tuple[Population, np.random.Generator]
+"""A population, and the rest of the random stream of its run."""
 
 Resample = Literal["never", "ess", "boundary"]
 
@@ -115,7 +118,7 @@ class SMC:
         """Return when one run is resampled, of texts that ``tokens`` spell."""
         match self.resample:
             case "never":
-                return Never()
+                return Timing()
             case "ess":
                 return ByEffectiveSize(THRESHOLD if self.threshold is None else self.threshold)
             case "boundary":
@@ -156,7 +159,7 @@ class SMCSampler(Sampler):
 
     def run(
         self, request: Request, n: int, *, independent: bool = False
-    ) -> tuple[list[list[tuple[Population, np.random.Generator]]], ModelCounts]:
+    ) -> tuple[list[list[FinishedRun]], ModelCounts]:
         """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
 
         Parameters
@@ -184,12 +187,7 @@ class SMCSampler(Sampler):
             for together in [n] if independent else self.phi.rounds(n):
                 runs += (waiting := self._runs(request, stepper.launch(together * size)))
                 _advance(stepper, waiting)
-        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
-        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
-        for run in runs:
-            row = run.walks[0].row
-            of_prompt[row].append((population_of(request, run, spelled[row]), run.rng))
-        return of_prompt, stepper.branches.trees.counts
+        return finished(request, runs), stepper.branches.trees.counts
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
         """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
@@ -242,6 +240,16 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
     return groups
 
 
+def finished(request: Request, runs: Sequence[Particles]) -> list[list[FinishedRun]]:
+    """Return the finished runs of every prompt."""
+    drawn: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
+    of_prompt: list[list[FinishedRun]] = [[] for _ in request.prompts]
+    for run in runs:
+        row = run.walks[0].row
+        of_prompt[row].append((population_of(request, run, drawn[row]), run.rng))
+    return of_prompt
+
+
 def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
     """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
     items = []
@@ -257,9 +265,7 @@ def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 
-def picks(
-    request: Request, row: int, runs: Sequence[tuple[Population, np.random.Generator]], counts: ModelCounts
-) -> Draws:
+def picks(request: Request, row: int, runs: Sequence[FinishedRun], counts: ModelCounts) -> Draws:
     """Return the draws of a prompt, one picked by weight from each of its ``runs``."""
     alive = [(population, rng) for population, rng in runs if population.log_z > -math.inf]
     return Draws(

@@ -155,7 +155,7 @@ class Proposals(NamedTuple):
 
 
 @final
-class Verdict(NamedTuple):
+class CouplingResult(NamedTuple):
     """What becomes of some drafts.
 
     Attributes
@@ -170,7 +170,7 @@ class Verdict(NamedTuple):
     tokens: Tensor
 
 
-def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Verdict:
+def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:
     """Return how much of each draft is kept, and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
 
     A draft that was not drawn is followed as long as it is what the walk draws by itself: token for token the walk without a
@@ -194,7 +194,7 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
         above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)
         rest = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
         tokens[own] = torch.where(accepted[own] < chains.lengths[own], rest, tokens[own])
-    return Verdict(accepted, torch.where(last < 0, -1, tokens))
+    return CouplingResult(accepted, torch.where(last < 0, -1, tokens))
 
 
 def _keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:

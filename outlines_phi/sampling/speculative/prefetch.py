@@ -11,7 +11,6 @@ import numpy as np
 from ...drafting.drafter import Drafter, DraftRun, Proposer, Site
 from ...drafting.length import check_length
 from ...numerics.streams import Stream
-from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.tree import BoundsTree, Node
 from ..sampler import Request
 from .coupling import AT_ONCE
@@ -113,12 +112,3 @@ class Prefetching:
 
     def _site(self, row: int, node: Node) -> Site:
         return Site(row, self._prompts[row], node.tokens(), node.state, node.remaining)
-
-
-def drafted_counts(evaluator: Evaluator, tree: BoundsTree, written: int, turns: int) -> dict[str, int]:
-    """Return what :class:`~outlines_phi.sampling.draws.DrawCounts` says of the drafts of a prompt.
-
-    ``written`` tokens have its texts, whose walks have waited ``turns`` times for the model.
-    """
-    drafted, followed = evaluator.drafted(tree)
-    return {"drafted": drafted, "followed": followed, "written": written, "turns": turns}

@@ -19,7 +19,7 @@ from ...numerics.streams import Stream
 from ...phi.branches import KEPT
 from ...phi.estimator import Prefixes, ProposalPhi
 from ..sampler import Request
-from ..trajectory import Trajectory, Walks
+from ..trajectory import BaseStepper, Trajectory
 from .coupling import Chains, Laws, Proposals, verify
 from .prefetch import Prefetch
 
@@ -150,7 +150,7 @@ class DraftBatch:
 
 
 @final
-class DraftedStepper(Walks):
+class DraftedStepper(BaseStepper):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
     A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the laws ``q_h`` of
@@ -183,7 +183,7 @@ class DraftedStepper(Walks):
         return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
-        """See :meth:`Walks.launch`."""
+        """See :meth:`BaseStepper.launch`."""
         walks = super().launch(n)
         for walk in walks:
             self._states[walk] = DraftState(self._request.stream(walk.row, Stream.DRAFT + walk.number))

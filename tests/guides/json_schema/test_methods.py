@@ -40,10 +40,10 @@ from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.smc import LookaheadSMCSampler
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.lookahead_smc import LookaheadSMCSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.smc.pimh import PIMH
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler

@@ -19,7 +19,7 @@ from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)

@@ -29,7 +29,7 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import branches
+from outlines_phi.phi import branches, knowledge
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Run
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
@@ -39,7 +39,6 @@ from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.phi.estimators.rollout import RolloutPhi
 from outlines_phi.phi.state_values import StateValues
-from outlines_phi.phi.values import knowledge
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws

@@ -22,7 +22,7 @@ from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..speculative.prefetch import Prefetch
 from ..trajectory import Trajectory
-from .cache import Stem, Stems
+from .stems import Stem, Stems
 from .walk import Account, CommittingWalk
 
 WALK_BYTES = 160

@@ -21,7 +21,7 @@ WASTE = 512
 
 @final
 @dataclass
-class Tally:
+class DraftTally:
     """How many texts of a prompt were evaluated because a drafter foresaw them, and how many of these walks have come to."""
 
     drafted: int = 0
@@ -54,7 +54,7 @@ class Stem:
     def __init__(self, parent: int, token: int, handle: int = -1, log_p: NDArray[np.floating] | None = None) -> None:
         self.parent, self.token, self.handle, self.log_p = parent, token, handle, log_p
         self.children: dict[int, Stem] = {}
-        self.ahead: Tally | None = None
+        self.ahead: DraftTally | None = None
 
     def child(self, token: int) -> Stem:
         """Return the text that is ``token`` longer, which a walk has come to."""
@@ -99,7 +99,7 @@ class Stems:
     def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
         self._request = request
         self._drafts = None if draft is None else draft.begin(request)
-        self.tallies = [Tally() for _ in request.prompts]
+        self.tallies = [DraftTally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts)
         self._roots: list[NDArray[np.floating]] = []
         self._compacted = 0

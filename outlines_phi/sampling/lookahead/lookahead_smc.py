@@ -7,20 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-
 from ...errors import UnsupportedError
 from ...lm.watch import follow
 from ...numerics.streams import Stream
 from ...phi.estimators.lookahead import LookaheadPhi
-from ..draw import Draw
 from ..draws import Draws
 from ..sampler import Request, Sampler
 from ..smc.particles import SCHEMES, Particles
-from ..smc.population import Population
-from ..smc.smc import SMC, picks, population_of
+from ..smc.smc import SMC, finished, picks
 from ..trajectory import Trajectory
-from .sampler import Lookahead, side_by_side
+from .lookahead_sampler import Lookahead, side_by_side
 from .walk import CommittingWalk
 
 
@@ -71,14 +67,9 @@ class LookaheadSMCSampler(Sampler):
             _advance(run, together)
             flocks += together
         run.refuse_exhausted(lambda: [])
-        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
-        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
-        for flock in flocks:
-            population = population_of(request, flock.particles, spelled[flock.row])
-            of_prompt[flock.row].append((population, flock.particles.rng))
         return [
             replace(picks(request, row, found, run.counts), rejections=run.rejections(row))
-            for row, found in enumerate(of_prompt)
+            for row, found in enumerate(finished(request, [flock.particles for flock in flocks]))
         ]
 
 
@@ -99,7 +90,7 @@ class Flock:
     def __init__(
         self, run: Lookahead, options: SMC, request: Request, row: int, walks: Sequence[CommittingWalk]
     ) -> None:
-        self._run, self.row = run, row
+        self._run = run
         self._walks = {walk.trajectory: walk for walk in walks}
         place = walks[0].trajectory.number // options.particles
         self.particles = Particles(

@@ -1,32 +1,29 @@
-"""The exact sampler: many prompts, many attempts, one model call per step."""
+"""Exact sampling by adaptive rejection (theory.md, section 5), or within a certified distance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import final
 
-from ...errors import COST, BudgetError, InterruptedDraws
-from ...lm.watch import Progress, current, follow, limited
+from ...errors import COST, BudgetError
+from ...lm.watch import current, follow, limited
 from ...numerics.streams import Stream
-from ...phi.estimator import ProposalPhi
 from ...phi.estimators.exact import ExactPhi
-from ...phi.tree.enumerate import FINITE_PREFIXES, expand_short, expand_towards
-from ...phi.tree.evaluator import Evaluator, Foresight
-from ...phi.tree.frontier import grow
+from ...phi.tree.enumerate import expand_towards
 from ...phi.tree.possibility import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree
-from ..draw import NO_DISTANCE, Certificate, Draw, Guarantee
-from ..draws import DrawCounts, Draws, middle
+from ..draw import NO_DISTANCE, Certificate, Guarantee
+from ..draws import Draws, middle
 from ..sampler import Request, Sampler
-from ..speculative.prefetch import Prefetch, drafted_counts
+from ..speculative.prefetch import Prefetch
 from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
 from .certify import Certification, certify
 from .residual import ResidualAttempts
+from .tree_call import TreeCall, log, logs
 
 
 @final
@@ -70,68 +67,64 @@ class ExactSampler(Sampler):
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
         with limited(self.phi.effort.seconds), self.store.lend(*law, starts=request.starts) as trees:
-            foresight = foresight_of(self.draft, request, trees)
+            share = self.store.share(len(trees))
             if self.phi.tolerance > 0:
                 expand = partial(expand_towards, tolerance=self.phi.tolerance)
-                return self._draw_certified(request, trees, prepare(request, trees, expand=expand), foresight)
-            return self._draw(request, trees, prepare(request, trees), foresight)
+                return self._draw_certified(TreeCall.begin(request, trees, share, self.draft, expand=expand))
+            return self._draw(TreeCall.begin(request, trees, share, self.draft))
 
-    def _draw(
-        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
-    ) -> list[Draws]:
-        rows = launch(RejectionAttempts, self.phi, request, trees, self.store)
-        results = self._finish(request, trees, dict(enumerate(rows)), evaluator, foresight)
-        if not all(row.satisfied for row in rows):
-            self._refuse(request, rows, results)
+    def _draw(self, call: TreeCall) -> list[Draws]:
+        rows = {row: self._attempts(call, RejectionAttempts, row) for row in range(len(call.trees))}
+        results = self._finish(call, rows)
+        if not all(row.satisfied for row in rows.values()):
+            self._refuse(call.request, list(rows.values()), results)
         return results
 
-    def _draw_certified(
-        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
-    ) -> list[Draws]:
+    def _attempts(self, call: TreeCall, kind: type[Attempts], row: int) -> Attempts:
+        return call.attempts(kind, row, width=self.phi.width, effort=self.phi.effort)
+
+    def _draw_certified(self, call: TreeCall) -> list[Draws]:
         """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
-        share = self.store.share(len(trees))
-        follow(lambda: progress_of(request, trees, (), evaluator))
+        follow(lambda: call.progress(0, 0))
         found = certify(
-            trees,
-            evaluator,
+            call.trees,
+            call.evaluator,
             self.phi.tolerance,
             1.0 if self.phi.confidence is None else self.phi.confidence,
-            request.stream,
+            call.request.stream,
             max_tokens=self.phi.effort.tokens,
             max_attempts=self.phi.effort.attempts,
             width=self.phi.width,
-            max_bytes=share,
+            max_bytes=call.max_bytes,
         )
-        # As they are now: draws may make the bounds better, but not the law that was frozen here.
+        # As they are now: draws may make the bounds better, but not the distribution that was frozen here.
         stated = [(row.certificate, row.bounds) for row in found]
         rows = {
-            index: start(_kind(certificate), self.phi, request, index, row.tree, share)
+            index: self._attempts(call, _kind(certificate), index)
             for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
             if row.reached
         }
-        results = self._finish(request, trees, rows, evaluator, foresight, stated)
-        if len(rows) < len(trees):
+        results = self._finish(call, rows, stated)
+        if len(rows) < len(call.trees):
             self._refuse_certificate(found, results)
         if not all(row.satisfied for row in rows.values()):
-            self._refuse(request, list(rows.values()), results)
+            self._refuse(call.request, list(rows.values()), results)
         return results
 
     def _finish(
         self,
-        request: Request,
-        trees: Sequence[BoundsTree],
+        call: TreeCall,
         rows: Mapping[int, Attempts],
-        evaluator: Evaluator,
-        foresight: Foresight | None,
         stated: Sequence[tuple[Certificate, tuple[float, float]]] = (),
     ) -> list[Draws]:
         """Take the attempts of some prompts to their ends; return the draws of all prompts, under the certificates ``stated``."""
+        trees, attempts = call.trees, list(rows.values())
         known = stated
         estimates: Sequence[tuple[float, ...]] = [()] * len(trees)
 
         def results() -> list[Draws]:
             return [
-                self._draws(request, rows[index], evaluator, bounds, each, certificate)
+                self._draws(call, index, rows[index], bounds, each, certificate)
                 if index in rows
                 else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
                 for index, ((certificate, bounds), each) in enumerate(
@@ -139,46 +132,37 @@ class ExactSampler(Sampler):
                 )
             ]
 
-        attempts = list(rows.values())
-        follow(lambda: progress_of(request, trees, attempts, evaluator))
-        with handing_over(results, request.n):
-            grow(attempts, evaluator, foresight)
+        follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
+        with call.handing_over(results):
+            call.grow(attempts)
             known = stated or _exactly(trees)  # before anything else is expanded
             if len(rows) == len(trees) and all(row.satisfied for row in attempts):
-                estimates = self._normalize(request, trees, evaluator, foresight)
+                estimates = self._normalize(call)
         return results()
 
-    def _normalize(
-        self, request: Request, trees: Sequence[BoundsTree], evaluator: Evaluator, foresight: Foresight | None
-    ) -> Sequence[tuple[float, ...]]:
+    def _normalize(self, call: TreeCall) -> Sequence[tuple[float, ...]]:
         streams = range(Stream.NORMALIZER, Stream.NORMALIZER + self.phi.normalizers)
         rows = [
-            ResidualAttempts(tree, [request.stream(row, i) for i in streams], width=self.phi.width)
-            for row, tree in enumerate(trees)
+            ResidualAttempts(tree, [call.request.stream(row, i) for i in streams], width=self.phi.width)
+            for row, tree in enumerate(call.trees)
         ]
-        grow(rows, evaluator, foresight)
+        call.grow(rows)
         return [row.estimates for row in rows]
 
     def _draws(
         self,
-        request: Request,
+        call: TreeCall,
+        index: int,
         row: Attempts,
-        evaluator: Evaluator,
         bounds: tuple[float, float],
         estimates: tuple[float, ...],
         certificate: Certificate,
     ) -> Draws:
-        log_w = _log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
-        vocabulary, guarantee = request.table.vocabulary, self._guarantee(certificate)
-        items = [
-            Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_w, guarantee=guarantee)
-            for node in row.accepted
-        ]
-        written = sum(len(item.token_ids) for item in items)
-        ahead = {} if self.draft is None else drafted_counts(evaluator, row.tree, written, row.turns)
+        log_w = log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
+        items = tuple(call.draw(node, log_w=log_w, guarantee=self._guarantee(certificate)) for node in row.accepted)
         return Draws(
-            items=tuple(items),
-            counts=DrawCounts(**vars(evaluator.counts), **ahead, attempts=row.read, accepted=len(items)),
+            items=items,
+            counts=call.counts(index, items, turns=row.turns, attempts=row.read),
             budget=row.tree.budget,
             log_z_bounds=logs(bounds),
             normalizers=estimates,
@@ -225,76 +209,9 @@ class ExactSampler(Sampler):
         )
 
 
-def progress_of(
-    request: Request, trees: Sequence[BoundsTree], rows: Sequence[Attempts], evaluator: Evaluator
-) -> Progress:
-    """Return how far the attempts ``rows`` have come."""
-    return Progress.of(
-        evaluator.counts,
-        draws=sum(len(row.accepted) for row in rows),
-        wanted=request.n * len(trees),
-        attempts=sum(row.read for row in rows),
-        bounds=[tree.bounds for tree in trees],
-    )
-
-
-@contextmanager
-def handing_over(draws: Callable[[], Sequence[Draws]], n: int) -> Iterator[None]:
-    """Let Ctrl-C carry the exact ``draws()`` that there are by then, of ``n`` for each prompt, if there are any."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if any(made := draws()):
-            raise InterruptedDraws.of(made, n).with_traceback(error.__traceback__) from None
-        raise
-
-
-def prepare(
-    request: Request,
-    trees: Sequence[BoundsTree],
-    frontier: ProposalPhi | None = None,
-    expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
-) -> Evaluator:
-    """Return what expands the trees, those of short languages expanded by ``expand``; it asks ``frontier`` about what it meets."""
-    stream = partial(request.stream, attempt=Stream.ESTIMATE)
-    evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
-    expand(trees, evaluator, FINITE_PREFIXES)
-    return evaluator
-
-
-def foresight_of(draft: Prefetch | None, request: Request, trees: Sequence[BoundsTree]) -> Foresight | None:
-    """Return what ``draft`` foresees of the walks on ``trees``."""
-    return None if draft is None else draft.begin(request, trees).below
-
-
-def launch(
-    kind: type[Attempts], phi: ExactPhi, request: Request, trees: Sequence[BoundsTree], store: TreeStore
-) -> list[Attempts]:
-    """Return the attempts of every prompt, ready to be grown."""
-    share = store.share(len(trees))
-    return [start(kind, phi, request, row, tree, share) for row, tree in enumerate(trees)]
-
-
-def start(
-    kind: type[Attempts], phi: ExactPhi, request: Request, row: int, tree: BoundsTree, max_bytes: int
-) -> Attempts:
-    """Return the attempts of the prompt ``row``, ready to be grown."""
-    stream = partial(request.stream, row)
-    return kind(tree, request.n, stream, width=phi.width, effort=phi.effort, max_bytes=max_bytes)
-
-
 def _kind(certificate: Certificate) -> type[Attempts]:
     return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
 
 
 def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
     return [(NO_DISTANCE, tree.bounds) for tree in trees]
-
-
-def logs(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return the logs of two bounds, in nats."""
-    return _log(bounds[0]), _log(bounds[1])
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf

@@ -10,10 +10,10 @@ import numpy as np
 from ...guides.guide import DEAD, DONE
 from ...numerics.inverse_cdf import draw
 from ...phi.estimators.exact import Effort
-from ...phi.tree.frontier import Growth
+from ...phi.tree.frontier import TreeWalks
 from ...phi.tree.tree import BoundsTree, Node
 from ..rejection.attempts import Attempt, Attempts, descend
-from .cache import Stem
+from .stems import Stem
 
 WINDOW_BYTES = 2**28
 """Memory of a window's laws; beyond it the least recently visited are dropped, and come back without the model."""
@@ -23,7 +23,7 @@ COARSENESS = 1 / 4
 
 
 @final
-class Ground:
+class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
     Parameters
@@ -59,7 +59,7 @@ class Ground:
         self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.law is not None])
         return node
 
-    def grow(self, walks: Growth) -> list[Node]:
+    def grow(self, walks: TreeWalks) -> list[Node]:
         """Take ``walks`` as far as known laws lead; return the nodes whose laws they wait for, none when they have ended."""
         while nodes := walks.advance():
             if unknown := [node for node in nodes if self.stem_of(node).log_p is None]:
@@ -154,7 +154,7 @@ def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
 
 
 @final
-class Weighing:
+class NormalizerWalk:
     """An unbiased estimate of ``Psi(r)`` of a window, from one walk that is launched after the accepted attempt.
 
     As a residual attempt (:class:`~outlines_phi.sampling.rejection.residual.ResidualAttempts`) it goes down in proportion to
@@ -178,7 +178,7 @@ class Weighing:
         Its bounds.
     """
 
-    def __init__(self, ground: Ground, rng: np.random.Generator) -> None:
+    def __init__(self, ground: WindowTree, rng: np.random.Generator) -> None:
         self.ground, self.tree = ground, ground.tree
         self._rng = rng
         root = ground.tree.root

@@ -1,4 +1,4 @@
-"""Exact within an effort, weighted beyond it."""
+"""Exact sampling within an effort, sampling-importance-resampling beyond it (theory.md, section 5.10)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from typing import final
 import numpy as np
 
 from ...errors import warn_of_fidelity
-from ...lm.watch import Progress, follow
+from ...lm.watch import follow
 from ...numerics.inverse_cdf import draw
 from ...numerics.streams import Stream
-from ...numerics.weights import log_mean
+from ...numerics.weights import effective_size, log_mean, scaled
 from ...phi.estimators.auto import AutoPhi
-from ...phi.estimators.exact import ExactPhi
-from ...phi.tree.evaluator import Evaluator
-from ...phi.tree.frontier import grow
+from ...phi.estimators.exact import Effort
 from ...phi.tree.possibility import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node
-from ..draw import NO_DISTANCE, Draw, Guarantee
-from ..draws import DrawCounts, Draws
+from ..draw import NO_DISTANCE, Guarantee
+from ..draws import Draws, middle
 from ..sampler import Request, Sampler
-from ..speculative.prefetch import Prefetch, drafted_counts
-from .adaptive_proposal import Trajectory
+from ..speculative.prefetch import Prefetch
+from .adaptive_proposal import Candidate
 from .attempts import RejectionAttempts
-from .exact import foresight_of, handing_over, launch, logs, prepare
+from .tree_call import TreeCall, logs
 from .two_stages import TwoStages
 
 
@@ -40,8 +38,8 @@ class AutoSampler(Sampler):
     The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
     them has the law ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal in
     proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
-    nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.rejection.exact.ExactSampler`: values stand
-    still during a round of trajectories, whatever is expanded meanwhile.
+    nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`:
+    values stand still during a round of candidates, whatever is expanded meanwhile.
 
     Attributes
     ----------
@@ -72,95 +70,62 @@ class AutoSampler(Sampler):
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
         with self.store.lend(*law, self.phi.frontier, request.starts) as trees:
-            evaluator = prepare(request, trees, self.phi.frontier)
-            foresight = foresight_of(self.draft, request, trees)
-            max_bytes = self.store.share(len(trees))
-            rows = [
-                TwoStages(attempts, request.n, self.phi, partial(_stream, request, index), max_bytes=max_bytes)
-                for index, attempts in enumerate(
-                    launch(RejectionAttempts, ExactPhi(width=self.phi.width), request, trees, self.store)
-                )
-            ]
-            follow(lambda: _progress(request, rows, evaluator))
-
-            def accepted() -> list[Draws]:
-                return [self._draws(request, index, row, (), evaluator) for index, row in enumerate(rows)]
-
-            with handing_over(accepted, request.n):
-                grow(rows, evaluator, foresight)
+            call = TreeCall.begin(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
+            rows = [self._stages(call, index) for index in range(len(trees))]
+            follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))
+            with call.handing_over(lambda: [self._draws(call, index, row, ()) for index, row in enumerate(rows)]):
+                call.grow(rows)
             if not all(row.attempts.satisfied or row.trajectories for row in rows):
                 refuse_impossible(trees, request.settings)
-            results = [self._draws(request, index, row, row.trajectories, evaluator) for index, row in enumerate(rows)]
+            results = [self._draws(call, index, row, row.trajectories) for index, row in enumerate(rows)]
         if self.phi.share > 0:  # else weights are what was asked for
             _warn(request, results)
         return results
 
-    def _draws(
-        self,
-        request: Request,
-        index: int,
-        row: TwoStages,
-        trajectories: Sequence[Trajectory],
-        evaluator: Evaluator,
-    ) -> Draws:
-        attempts, tree = row.attempts, row.tree
+    def _stages(self, call: TreeCall, index: int) -> TwoStages:
+        attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
+        stream = partial(_stream, call.request, index)
+        return TwoStages(attempts, call.request.n, self.phi, stream, max_bytes=call.max_bytes)
+
+    def _draws(self, call: TreeCall, index: int, row: TwoStages, trajectories: Sequence[Candidate]) -> Draws:
+        attempts, tree, request = row.attempts, row.tree, call.request
         # Without candidates there are the draws that were accepted, and no others.
-        vocabulary, missing = request.table.vocabulary, request.n - len(attempts.accepted) if trajectories else 0
+        missing = request.n - len(attempts.accepted) if trajectories else 0
         picked, turns = [], attempts.turns
         for i in range(missing):  # strided, so that every draw has candidates of every round
             pick = _pick(trajectories[i::missing], request.stream(index, Stream.PICK + i))
             if pick is not None:
                 node, waited, attributes = pick
                 turns += waited
-                picked.append(
-                    Draw.of(vocabulary, node.tokens(), log_p=node.log_p, guarantee=Guarantee.WEIGHTED, **attributes)
-                )
-        log_w = [trajectory.log_w for trajectory in trajectories]
-        log_z = log_mean(log_w) if trajectories else float(np.logaddexp(*logs(tree.bounds))) - math.log(2)
-        exact = [
-            Draw.of(vocabulary, node.tokens(), log_p=node.log_p, log_w=log_z, guarantee=Guarantee.EXACT)
-            for node in attempts.accepted
-        ]
+                picked.append(call.draw(node, guarantee=Guarantee.WEIGHTED, **attributes))
+        bounds = logs(tree.bounds)
+        log_z = log_mean([trajectory.log_w for trajectory in trajectories]) if trajectories else middle(bounds)
+        exact = (call.draw(node, log_w=log_z, guarantee=Guarantee.EXACT) for node in attempts.accepted)
         items = (*exact, *picked)
-        written = sum(len(item.token_ids) for item in items)
-        ahead = {} if self.draft is None else drafted_counts(evaluator, tree, written, turns)
         return Draws(
             items=items,
-            counts=DrawCounts(
-                **vars(evaluator.counts), **ahead, attempts=attempts.read + len(trajectories), accepted=len(items)
-            ),
+            counts=call.counts(index, items, turns=turns, attempts=attempts.read + len(trajectories)),
             budget=tree.budget,
             failures=len(attempts.accepted) + missing - len(items),
-            log_z_bounds=logs(tree.bounds),
+            log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
         )
-
-
-def _progress(request: Request, rows: Sequence[TwoStages], evaluator: Evaluator) -> Progress:
-    draws, attempts = map(sum, zip(*(row.finished for row in rows), strict=True))
-    return Progress.of(
-        evaluator.counts,
-        draws=draws,
-        wanted=request.n * len(rows),
-        attempts=attempts,
-        bounds=[row.tree.bounds for row in rows],
-    )
 
 
 def _stream(request: Request, row: int, number: int) -> np.random.Generator:
     return request.stream(row, Stream.CANDIDATE + number)
 
 
-def _pick(candidates: Sequence[Trajectory], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
+def _pick(candidates: Sequence[Candidate], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:
     """Pick one candidate by weight: where it ended, its turns, and what its draw says of it; ``None`` where all weigh nothing."""
     log_w = np.array([candidate.log_w for candidate in candidates])
     if log_w.max() == -math.inf:
         return None
-    w = np.exp(log_w - log_w.max())
+    w = scaled(log_w)
     picked = candidates[draw(w, rng)]
     assert picked.node is not None
-    ess = float(w.sum() ** 2 / (w**2).sum())
-    return picked.node, picked.turns, {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": ess}
+    attributes = {"log_w": log_mean(log_w), "candidates": len(candidates), "ess": effective_size(w)}
+    return picked.node, picked.turns, attributes
 
 
 def _warn(request: Request, results: Sequence[Draws]) -> None:
