@@ -174,7 +174,7 @@ class Drafter(ABC):
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     """
 
     name: ClassVar[str]

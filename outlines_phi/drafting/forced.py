@@ -40,7 +40,7 @@ BYTES = 16
 """Bytes of forced text that are followed for each token that is asked for."""
 
 SEPARATORS = b",:"
-"""What a space is written after, where it may be, until a text does otherwise: the habit of ``json.dumps``, and of prose."""
+"""Bytes that a space is written after, where it may be, until a text does otherwise: the habit of ``json.dumps``, and of prose."""
 
 DRAFTS_KEPT = 4096
 """Drafts that are kept: the same places of a format come back in every text."""
@@ -57,8 +57,8 @@ Way = Literal["after", "ending"]
 class ForcedDrafter(Drafter):
     """Proposes the text that the guide forces: while there is one way on in bytes, but for blanks, it is followed.
 
-    The guide allows many spellings of that text by tokens; the probable one is the tokenizer's own, of the text together with the
-    last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
+    The guide allows many tokenizations of that text; the probable one is the tokenizer's own, of the text together with
+    the last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
     rest is free, the forced beginning is not what will be written. Optional blanks are written as the text has done so far.
     """
 
@@ -158,9 +158,9 @@ def _characters(text: bytes) -> str:
 
 
 class ForcedTexts(ABC):
-    """What a guide forces to be written, state by state: the one way on in bytes, but for blanks.
+    """The text that a guide forces, state by state: the one way on in bytes, but for blanks.
 
-    Formats allow blanks where nobody or everybody writes them, as ``[ ]?`` around the ``:`` of JSON. Where nothing but blanks may
+    Formats allow blanks that are never or always written, as ``[ ]?`` around the ``:`` of JSON. Where nothing but blanks may
     stand before the one byte to come, ``spaced`` decides: the bytes that a space is written after, if it may be.
     """
 
@@ -242,7 +242,7 @@ class _ByBytes(ForcedTexts):
 class _ByTokens(ForcedTexts):
     """Follows what all live tokens of a state begin with, for guides without a byte automaton.
 
-    That is what is forced where every byte is a token, as in byte-level vocabularies. Where some spellings lead to texts that
+    That is what is forced where every byte is a token, as in byte-level vocabularies. Where some tokenizations lead to texts that
     others cannot write, it may be more.
     """
 

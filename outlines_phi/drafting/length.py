@@ -16,10 +16,10 @@ from ..numerics.checks import check_amounts, is_count, shown
 from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust
 
 FORGETTING = 0.95
-"""What a tested token counts for one test later: the last twenty or so make the rate."""
+"""The weight of a tested token one test later: the last twenty or so make the rate."""
 
 HITS, TESTS = 3.0, 4.0
-"""What the rate starts from, as if so many of so many tokens had been accepted."""
+"""Where the rate starts, as if so many of so many tokens had been accepted."""
 
 TRIED = 8
 """Where a text has a multiple of so many tokens one is drafted all the same: what is not tried is never found to be better."""
@@ -64,7 +64,7 @@ class AdaptedLength(Drafter):
 
     So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
 
-    What became of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
+    The outcome of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
     over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
     furthest counts.
 
@@ -73,7 +73,7 @@ class AdaptedLength(Drafter):
     drafter
         The drafter.
     cost
-        What one more token adds to the time of a model call, in times of a call with one token.
+        The time that one more token adds to a model call, in times of a call with one token.
 
     Raises
     ------

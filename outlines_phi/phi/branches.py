@@ -21,7 +21,7 @@ KEPT = 2**28
 class Branches:
     """Token trees that several readers grow: the walk that draws, and an estimator that looks ahead of it.
 
-    What an estimator has looked at and the walk then chooses costs no second evaluation.
+    A prefix that an estimator has looked at and the walk then chooses costs no second evaluation.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from ..numerics.checks import check_counts
 from ..vocabulary.vocabulary import Vocabulary
 
 FURTHER = 4
-"""Tests after a draw where nobody says how many: of the first few, each takes more noise from the weight than the one after it."""
+"""The default number of tests after a draw: of the first few, each takes more noise from the weight than the one after it."""
 
 ENTRY_BYTES = 100
 """Footprint of an entry of a dictionary, on CPython 3.11."""
@@ -56,7 +56,7 @@ class Constraint(Protocol):
 @final
 @dataclass(frozen=True)
 class Conjunction:
-    """What several constraints allow, asked in their order."""
+    """The conjunction of several constraints, asked in their order."""
 
     parts: tuple[Constraint, ...]
 
@@ -157,7 +157,7 @@ class AllowedTexts:
     texts
         The predicates.
     vocabulary
-        What tokens write.
+        The bytes of the tokens.
 
     Raises
     ------
@@ -168,7 +168,7 @@ class AllowedTexts:
     def __init__(self, texts: TextConstraint, vocabulary: Vocabulary) -> None:
         if not any(vocabulary.tokens):
             raise UnsupportedError(
-                f"constraint={texts} was given, and nobody knows what the tokens write; give the tokenizer too: "
+                f"constraint={texts} was given, and the bytes of the tokens are not known; give the tokenizer too: "
                 "vocabulary=tokenizer."
             )
         self._texts, self._vocabulary = texts, vocabulary
@@ -207,7 +207,7 @@ class AllowedTexts:
 
 @final
 class _Verdicts:
-    """What a predicate said of the last ``most`` texts that it was asked about; without a predicate, yes to all."""
+    """A cache of the answers of a predicate for the last ``most`` texts; without a predicate, yes to all."""
 
     def __init__(self, predicate: Predicate | None, most: int) -> None:
         self._predicate, self._most = predicate, most

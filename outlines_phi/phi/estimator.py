@@ -25,7 +25,7 @@ Need = Literal["guide", "logits", "model"]
 
 
 class Prefixes(NamedTuple):
-    """The distinct prefixes of one step, in the order of the rows of their laws.
+    """The distinct prefixes of one step, in the order of the rows of their distributions.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Prefixes(NamedTuple):
     states, remaining
         The guide state of each, and the tokens that it may still write.
     tokens
-        What has been written in each.
+        The tokens that each has written.
     drafted
         Which of them stand on drafts, where there are any: whether a walk comes to one of these is found out after the step, see
         :meth:`~outlines_phi.phi.estimator.Estimate.reached`.
@@ -58,7 +58,7 @@ class Run:
     Attributes
     ----------
     lm, table, settings
-        What is likely, what is allowed, and what the user asked for.
+        The language model, the compiled guide, and the sampling settings.
     prompts, budgets
         Token ids of each prompt, and the most tokens after it.
     branches
@@ -90,9 +90,9 @@ class Phi(ABC):
     Attributes
     ----------
     name
-        What a call may write: ``phi="onestep"``.
+        Its name in a call: ``phi="onestep"``.
     needs
-        What the estimator reads. One that needs only the guide and the current logits runs anywhere, also inside a
+        Its inputs. An estimator that needs only the guide and the current logits runs anywhere, also inside a
         logits processor; one that needs the model runs in samplers of this package.
     """
 
@@ -110,7 +110,7 @@ class Estimate(ABC):
     Attributes
     ----------
     stateless
-        Whether an answer depends on its step alone, so that steps of which nobody needs the answer may be left out.
+        Whether an answer depends on its step alone, so that steps whose answer is not needed may be left out.
     """
 
     stateless: ClassVar[bool] = False
@@ -162,7 +162,7 @@ class StepPhi(ProposalPhi):
     """
 
     def check(self, table: Table, settings: SamplingSettings) -> None:  # noqa: B027 - most estimators answer for everything
-        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and a law; for loops without a run."""
+        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and settings; for loops without a run."""
 
     @abstractmethod
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
@@ -173,7 +173,7 @@ class StepPhi(ProposalPhi):
         log_p
             ``[V]`` log probabilities of one row, summing to 1.
         table
-            What is allowed.
+            The compiled guide.
         state, remaining
             The guide state, and the tokens that may still be written.
 

@@ -24,7 +24,7 @@ from .knowledge import EMPTY, Knowledge, Observed
 FORMAT = "outlines_phi state values, 1"
 
 LAWS = 8
-"""Laws (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used."""
+"""Distributions (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used."""
 
 PENDING = 2048
 """Steps that wait to be learned from, at most."""
@@ -33,14 +33,14 @@ PENDING = 2048
 @final
 @dataclass(frozen=True)
 class LearnedFrom:
-    """What values were learned of; they say nothing about another model, output type or law.
+    """The origin of learned values, which say nothing about another model, output type or distribution.
 
     Attributes
     ----------
     model, vocabulary, guide
         Fingerprints; ``None`` for a model that is not known, as in a logits processor.
     settings
-        What defines ``p``, as a call would write it. The budget is no part of it.
+        The settings that define ``p``, as a call would write them. The budget is no part of it.
     """
 
     model: str | None
@@ -88,7 +88,7 @@ def spelled(settings: SamplingSettings) -> str:
 
 @final
 class StateValues:
-    """What :class:`LearnedPhi` knows: an estimate of future validity per state of an output type, after one model under one law.
+    """The values of :class:`LearnedPhi`: estimates of future validity by state of an output type, for one model and its settings.
 
     Give one object to calls of one model, output type and temperature (top-k, ...), from as many threads as you like; every call
     adds its steps. A call with a seed starts from what was *given* (nothing, or what was loaded or copied), so that its result does
@@ -147,7 +147,7 @@ class StateValues:
         Raises
         ------
         UnsupportedError
-            Another model, output type or law than the values were learned of; says which.
+            Another model, output type or distribution than the values were learned of; says which.
         """
         with self._lock:
             self._subject = subject if self._subject is None else self._subject.joined(subject)
@@ -191,7 +191,8 @@ class StateValues:
 
     @classmethod
     def load(cls, path: str | Path) -> StateValues:
-        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and law.
+        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and
+        distribution.
 
         Raises
         ------
@@ -228,7 +229,7 @@ class KeptValues:
         self._of: WeakKeyDictionary[Table, Cache[Hashable, StateValues]] = WeakKeyDictionary()
 
     def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
-        """Return the values of a law, from now on kept for later calls."""
+        """Return the values of a distribution, from now on kept for later calls."""
         return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), spelled(settings)), StateValues)
 
     def clear(self) -> None:

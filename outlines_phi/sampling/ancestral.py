@@ -86,9 +86,9 @@ class AncestralSampler(Sampler):
             )
         if request.constraint is not None:
             raise UnsupportedError(
-                f"{request.constraint} was given beside a draft; a constraint is asked about few tokens of a step, so nobody knows "
-                "the law that a draft would be held against. Leave out one of them; a type or a regular expression that says what "
-                "the constraint says goes with drafts."
+                f"{request.constraint} was given beside a draft; a constraint is asked about few tokens of a step, so the "
+                "distribution that a draft would be held against is not known. Leave out one of them; a type or a regex "
+                "in place of the constraint goes with drafts."
             )
         return DraftedStepper(request, self.phi, self.draft)
 

@@ -1,7 +1,7 @@
 """Adaptive weighted rejection: one token that a predicate allows, and an unbiased estimate of the mass that it allows.
 
-The next token of a walk has the law ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens are
-tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
+The next token of a walk has the distribution ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens
+are tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
 
 *Order.* All tokens take part in a race: ``log q(v)`` plus a Gumbel number of its own puts ``v`` at its place, which is sampling
 without replacement. Tokens are tested in that order, and the first one that is allowed is drawn.
@@ -44,7 +44,7 @@ _LEAST = torch.finfo(torch.float64).min
 
 
 class AllowedDraw(NamedTuple):
-    """What a walk has found.
+    """The token of a walk, with the estimate of the allowed mass.
 
     Attributes
     ----------
@@ -69,13 +69,13 @@ def draw_allowed(
     Parameters
     ----------
     log_q
-        ``[L, V]`` float64, on any device: a row per law, not normalised, ``-inf`` on what is out of the question.
+        ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the question.
     laws
         ``[W]``: the row of each walk.
     keys
-        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its law and its key alone.
+        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key alone.
     allows
-        Whether a law (by its row) allows a token; asked once for each pair.
+        Whether a distribution (by its row) allows a token; asked once for each pair.
     further
         Tests after the token that is drawn, at least 1.
     """
@@ -164,7 +164,7 @@ class MassEstimate:
 
     @property
     def outcome(self) -> AllowedDraw:
-        """What was found, once :meth:`run` says that it is."""
+        """The result, once :meth:`run` says that there is one."""
         return AllowedDraw(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
 
     def run(self, order: Iterable[Sequence[float]], allows: Callable[[int], bool]) -> bool:
@@ -235,12 +235,12 @@ def _race(
 
 @final
 class _AskedTokens:
-    """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws.
+    """A cache of the answers about each distribution's tokens; walks on one distribution share it.
 
     Attributes
     ----------
     empty
-        The laws of which nothing is allowed.
+        The distributions of which nothing is allowed.
     """
 
     def __init__(self, allows: Callable[[int, int], bool]) -> None:

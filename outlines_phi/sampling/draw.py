@@ -1,4 +1,4 @@
-"""One draw: a text, what its law is, and its weight."""
+"""One draw: a text, what its distribution is, and its weight."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..vocabulary.vocabulary import Vocabulary
 
 
 class Guarantee(IntEnum):
-    """How the law of a draw stands to ``mu*``, weakest first.
+    """How the distribution of a draw stands to ``mu*``, weakest first.
 
     ``APPROXIMATE``
-        Of a law that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with more
-        work; that of a look-ahead without weights is exact in every window.
+        Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with
+        more work; that of a look-ahead without weights is exact in every window.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CONFIDENT``
@@ -46,7 +46,7 @@ class Guarantee(IntEnum):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A bound on the distance of the law of draws to ``mu*``.
+    """A bound on the distance of the distribution of draws to ``mu*``.
 
     Attributes
     ----------
@@ -61,7 +61,8 @@ class Certificate:
     confidence: float = 1.0
 
     def for_draws(self, n: int) -> float:
-        """Return a bound on the total variation of the joint law of ``n`` draws: ``1 - (1 - eps)^n``, they are independent.
+        """Return a bound on the total variation of the joint distribution of ``n`` draws: ``1 - (1 - eps)^n``, they are
+        independent.
 
         Raises
         ------
@@ -88,7 +89,7 @@ class Draw:
     Attributes
     ----------
     text
-        What was written, without the end of sequence.
+        The text, without the end of sequence.
     token_ids
         The generated ids, the end of sequence last; without it where free text used up its budget.
     log_p
@@ -97,12 +98,12 @@ class Draw:
         ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
         of ``log Phi``; ``nan`` where it is not known.
     guarantee
-        What the draw's law is.
+        How its distribution stands to ``mu*``.
     candidates, ess
         Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
         ``(sum w)^2 / sum w^2``.
     reader
-        What makes the typed value of the text.
+        The function that makes the typed value of the text.
     """
 
     text: str
@@ -122,7 +123,7 @@ class Draw:
 
     @cached_property
     def value(self) -> Any:
-        """What the text means to its output type: an instance, a member, a number, ...; the text itself for a regex.
+        """The typed value: an instance, a member, a number, ...; the text itself for a regex.
 
         Read when it is first asked for.
 

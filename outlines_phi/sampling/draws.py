@@ -1,4 +1,4 @@
-"""What a sampler returns: texts that know their law."""
+"""The draws of a prompt: a weighted sample, with its effective size and the estimate of the normaliser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .smc.population import Population
 @final
 @dataclass(frozen=True, kw_only=True)
 class DrawCounts:
-    """What a call has cost.
+    """The cost of a call.
 
     Attributes
     ----------
@@ -72,11 +72,11 @@ class Draws(Items[Draw]):
     Attributes
     ----------
     items
-        The draws, in order; i.i.d. from the sampler's law.
+        The draws, in order; i.i.d. from the sampler's distribution.
     counts
-        What they cost.
+        Their cost.
     budget
-        The ``N`` that the law depends on: the most tokens that a draw may have.
+        The ``N`` that the distribution depends on: the most tokens that a draw may have.
     failures
         Trajectories that found no allowed token (truncation can do this). They are draws of weight 0 and count in every mean.
     log_z_bounds
@@ -85,15 +85,15 @@ class Draws(Items[Draw]):
     normalizers
         Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
     certificate
-        How far the law of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
+        How far the distribution of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
         ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
     populations
         The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
     rejections
         Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its name;
-        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as
-        far as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a
-        dead end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no laws of dead tokens.
+        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as far
+        as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a dead
+        end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no distributions of dead tokens.
     """
 
     items: tuple[Draw, ...]
@@ -120,7 +120,7 @@ class Draws(Items[Draw]):
 
     @property
     def _log_phi(self) -> str:
-        """What is known of it: bounds where there are any, and an estimate where it is more than their middle."""
+        """``log Phi`` as text: bounds where there are any, and an estimate where it is more than their middle."""
         low, high = (f"{bound + 0.0:.4g}" for bound in self.log_z_bounds)  # + 0.0: not -0
         if low == high:
             return low
@@ -176,7 +176,7 @@ class Draws(Items[Draw]):
     def ess(self) -> float:
         """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one.
 
-        ``n`` where the weights are not known: that of the law that they were drawn from.
+        ``n`` where the weights are not known: that of the distribution that they were drawn from.
         """
         if not self.weighed:
             return float(len(self.items))
@@ -191,7 +191,7 @@ class Draws(Items[Draw]):
     def weights(self) -> NDArray[np.float64]:
         """``[n]``: self-normalised weights of the draws, summing to 1; expectations under ``mu*`` use these.
 
-        Equal where they are not known: expectations are then those under the law that was drawn from.
+        Equal where they are not known: expectations are then those under the distribution that was drawn from.
         """
         w = normalized(self.log_w[: len(self.items)]) if self.weighed else np.zeros(len(self.items))
         return w if w.any() else np.full(len(w), 1 / max(1, len(w)))

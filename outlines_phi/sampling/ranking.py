@@ -33,13 +33,13 @@ class Member:
     Attributes
     ----------
     text
-        What it says, without the end of sequence.
+        The text, without the end of sequence.
     token_ids
         Its ids, the end of sequence last.
     log_p
         ``log p(y)`` under the model and the settings, in nats.
     reader
-        What makes the typed value of the text.
+        The function that makes the typed value of the text.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Member:
 
     @cached_property
     def value(self) -> Any:
-        """What the text means to its output type; raises ``ValueReadError`` where the type refuses it."""
+        """The typed value; raises ``ValueReadError`` where the type refuses it."""
         return self.reader(self.text)
 
 
@@ -58,7 +58,7 @@ class Member:
 class Ranking(Items[Member]):
     """The most probable members of a language after one prompt, the likeliest first; ties by their token ids.
 
-    A member is a sequence of tokens: the spellings of one text rank apart.
+    A member is a sequence of tokens: the tokenizations of one text rank apart.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Ranking(Items[Member]):
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: ``mu*(y) = p(y) / Phi``.
     counts
-        What the search cost, for the whole batch.
+        The cost of the search, for the whole batch.
     budget
         The ``N`` that the language depends on: the most tokens of a member.
     """
@@ -124,7 +124,7 @@ def rank(
     Parameters
     ----------
     request
-        What is asked; its random streams are not used.
+        The call; its random streams are not used.
     top
         Members per prompt.
     store
@@ -134,7 +134,7 @@ def rank(
     tolerance
         Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one listed.
     reader
-        What makes the values of texts.
+        The function that makes the values of texts.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from .smc.smc import SMC, SMCSampler
 from .speculative.prefetch import Prefetch
 
 SamplerOptions: TypeAlias = SMC | PIMH
-"""What ``sampler=`` may be."""
+"""The values of ``sampler=``."""
 
 DRAFT_LENGTH = 8
 """The most tokens of a draft, where nothing else is said."""
@@ -39,9 +39,9 @@ def sampler_for(
 ) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
-    With a ``drafter``, several tokens per model call; its law does not change. Drafts have at most ``length`` tokens, which
-    :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter may
-    tokenise texts with.
+    With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
+    which :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
+    may tokenise texts with.
 
     Raises
     ------

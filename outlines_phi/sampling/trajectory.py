@@ -32,7 +32,7 @@ class Trajectory:
     state, remaining
         The guide state, and the tokens that may still be written.
     tokens
-        What it has written.
+        The tokens that it has written.
     log_p, log_w
         ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
     """
@@ -59,7 +59,8 @@ class Trajectory:
 
 
 class BaseStepper:
-    """The walks of a call: their launch, the laws of where they stand, and their accounts. Who takes them further inherits from it.
+    """The walks of a call: their launch, the distributions of where they stand, and their accounts. Who takes them further inherits
+    from it.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ class BaseStepper:
         walk.remaining -= 1
 
     def end_free(self, walk: Trajectory) -> None:
-        """Let ``walk`` end without the model where its text can only end, if nobody reads weights: its own is not known then."""
+        """Let ``walk`` end without the model where its text can only end, if weights are not read: its own is not known then."""
         table = self._request.table
         if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
             self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)

@@ -14,7 +14,7 @@ from ..estimator import Need, Phi
 @final
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much work a call may start before it gives up. Work that was started is always finished.
+    """The compute limit of a call. Work that was started is always finished.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ STALE = 64
 class LearnedPhi(StepPhi):
     """``h(yv) = V(s)``, the value of the guide state after ``yv``, learned from the steps of real calls, at no model call.
 
-    What a step sees is the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
+    A step sees the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
     ``sum_t mass(t | y) V(t)`` (:class:`StateValues`). Exact when class masses depend on the guide state only. Many draws of one
     call are made in rounds, and values learn between them. A weight uses the numbers of its own steps, so ``E[w] = Phi``
     whatever has been learned.
@@ -86,7 +86,7 @@ class LearnedPhi(StepPhi):
         Raises
         ------
         UnsupportedError
-            The values were learned of another model, output type or law.
+            The values were learned of another model, output type or distribution.
         """
         match self.values:
             case KeptValues() as kept:
@@ -123,11 +123,11 @@ class LearnedEstimate(Estimate):
     floor
         As of :class:`LearnedPhi`.
     table
-        What is allowed.
+        The compiled guide.
     values
-        Who is told of every step, for later calls.
+        The store of every step, for later calls.
     known
-        What is known to begin with, by prompt.
+        The knowledge to begin with, by prompt.
     """
 
     def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
@@ -185,7 +185,7 @@ def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tu
 
 
 def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
-    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets that nobody has visited.
+    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets without a visit.
 
     These have the mean value of the others, by their mass. ``top`` is the largest value of the others, ends left out.
     """

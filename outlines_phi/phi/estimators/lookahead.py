@@ -17,7 +17,7 @@ WINDOW = 16
 """The default of ``LookaheadPhi(window=...)``."""
 
 WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
-"""The default of ``LookaheadPhi(effort=...)``: the laws of so many texts of one window may be in memory at once."""
+"""The default of ``LookaheadPhi(effort=...)``: the distributions of so many texts of one window may be in memory at once."""
 
 
 @final
@@ -28,9 +28,9 @@ class LookaheadPhi(Phi):
     The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is when no
     end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with ``Psi(r) =
     Pr_p(no phrase before the end of the window | r)``, by adaptive rejection, and then committed as a whole. So each window has the
-    model's law, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the law of the model
-    under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than masking, as a rule. Where
-    nothing ever waits, every token costs one model token.
+    model's distribution, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the
+    distribution of the model under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than
+    masking, as a rule. Where nothing ever waits, every token costs one model token.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class LookaheadPhi(Phi):
             check_counts("LookaheadPhi", window=self.window)
         if self.release == "early" and self.weights:
             raise UnsupportedError(
-                "LookaheadPhi(weights=True, release='early') was given; nobody knows an estimate of the weight of a text that was "
+                "LookaheadPhi(weights=True, release='early') was given; there is no estimate of the weight of a text that was "
                 "released early. Give release='window' for weights, or leave weights out."
             )
         if self.release == "early" and self.window is not None:

@@ -1,4 +1,4 @@
-"""One step of look-ahead with the true next law."""
+"""One step of look-ahead with the true next distribution."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Child(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Lookahead1Phi(ProposalPhi):
-    """``h(yv) = sum_w p(w | yv) 1[w live after yv]``: the true next law, for the children that carry mass.
+    """``h(yv) = sum_w p(w | yv) 1[w live after yv]``: the true next distribution, for the children that carry mass.
 
     Exact when validity is decided in one step and all children are looked at. It helps recursive languages, and as a proposal
     without weights it hurts literals and enumerations, whose validity is decided later. One more model call per step, for
@@ -80,7 +80,7 @@ class Lookahead1Estimate(Estimate):
         return log_p
 
     def _live_mass(self, prefixes: Prefixes, chosen: list[Candidates]) -> np.ndarray:
-        """Return ``log h`` of all candidates in turn: the live mass of the law after each."""
+        """Return ``log h`` of all candidates in turn: the live mass of the distribution after each."""
         children = [
             Child(place, token, target)
             for place, among in enumerate(chosen)

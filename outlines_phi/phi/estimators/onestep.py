@@ -19,11 +19,11 @@ from ..estimator import Estimate, Need, Run, StepPhi, check_merging, floored
 @final
 @dataclass(frozen=True)
 class OneStepPhi(StepPhi):
-    """``h(yv) = sum_w p(w | y) 1[w live after yv]``: the current law stands in for the next one, at no model call.
+    """``h(yv) = sum_w p(w | y) 1[w live after yv]``: the current distribution stands in for the next one, at no model call.
 
-    Exact when the law does not depend on its context and validity is decided in one step. As a proposal without weights it
+    Exact when the distribution does not depend on its context and validity is decided in one step. As a proposal without weights it
     is often *worse* than plain masking (14 of 21 measured languages): current logits rate only the next slot, so
-    spellings that split a token look good. Use its weights.
+    tokenizations that split a token look good. Use its weights.
 
     Attributes
     ----------

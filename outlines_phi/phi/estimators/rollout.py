@@ -30,7 +30,7 @@ TOGETHER = 256
 @final
 @dataclass(frozen=True)
 class RolloutPhi(ProposalPhi):
-    """``h(yv) = (successes + a) / (k + a + b)`` of ``k`` continuations of ``yv``, drawn from the model's own law.
+    """``h(yv) = (successes + a) / (k + a + b)`` of ``k`` continuations of ``yv``, drawn from the model's own distribution.
 
     A continuation fails at its first token that cannot be completed within the budget. The mean of a Beta distribution: ``h`` is
     positive whatever happens, and tends to ``Phi`` as ``k`` grows. All continuations of a step advance together, one model call

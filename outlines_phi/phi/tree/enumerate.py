@@ -17,19 +17,19 @@ from .frontier import Frontier, grow_trees
 from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
-"""A language of at most this many live prefixes is short: where its usual spellings are not enough, it is expanded whole."""
+"""A language of at most this many live prefixes is short: where its usual tokenizations are not enough, it is expanded whole."""
 
 FREE = 16
 """A model call of so many tokens costs hardly more than one of a single token, on any machine."""
 
 CHEAP = 64
-"""And one of so many costs little more than :data:`FREE` ones where the machine waits for memory rather than for arithmetic."""
+"""A call of so many tokens costs little more than one of :data:`FREE` where the machine waits for memory, not for arithmetic."""
 
 BYTES = 2048
 """A language has few texts where all of them together have at most so many bytes."""
 
 LEFT = 2.0**-12
-"""What a larger call leaves for later, in shares of ``tolerance * U``: prefixes that all together hardly ever decide anything."""
+"""The mass that a larger call leaves for later, in shares of ``tolerance * U``: together it hardly ever decides anything."""
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
@@ -52,7 +52,7 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     """Return every live prefix that is not a member, planned as a node of ``tree``; ``None`` if there are more than ``limit``.
 
     The prefixes are known from the guide alone, so all of them fit one model call. The tree is untouched where there are too many.
-    Below a node whose law was dropped there are those that it has: another child could not be given its probability.
+    Below a node whose distribution was dropped there are those that it has: another child could not be given its probability.
     """
     table = tree.table
     if not is_short(table, tree.root.state, tree.root.remaining, limit):
@@ -159,9 +159,9 @@ def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     """Expand what walks over trees of short languages come to, in at most two calls: one now, and one if need be.
 
     A language of at most :data:`CHEAP` live prefixes is expanded whole. Of a longer one, :func:`usual_spellings` are, where there
-    are such: nearly all that the model gives to the language, where it was asked for it. The other prefixes, mostly of spellings
-    that no tokenizer writes, follow when a walk comes to one of them, all together where they are no more than ``limit``. Where
-    no such spellings are known, a language of at most ``limit`` live prefixes is expanded whole.
+    are such: nearly all that the model gives to the language, where it was asked for it. The other prefixes, mostly of
+    tokenizations that no tokenizer writes, follow when a walk comes to one of them, all together where they are no more than
+    ``limit``. Where no such tokenizations are known, a language of at most ``limit`` live prefixes is expanded whole.
 
     For walks alone, which find out by themselves what is expanded.
     """
@@ -199,7 +199,7 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     """Expand the :func:`usual_spellings` of trees of which nothing is known yet, all in one call.
 
     These decide nearly everything where the model was asked for the language. Left alone are languages of at most :data:`CHEAP`
-    live prefixes, which are as well expanded whole, and those whose usual spellings have more than ``limit`` prefixes.
+    live prefixes, which are as well expanded whole, and those whose usual tokenizations have more than ``limit`` prefixes.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
     for tree in trees:
@@ -240,7 +240,7 @@ def _prefixes(spellings: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
 
 
 def _nodes(tree: BoundsTree, spellings: Sequence[Sequence[int]]) -> list[Node]:
-    """Return the nodes of some spellings, the root first, as far as guide, budget and constraint go."""
+    """Return the nodes of some tokenizations, the root first, as far as guide, budget and constraint go."""
     nodes = {tree.root: None}
     for tokens in spellings:
         node = tree.root

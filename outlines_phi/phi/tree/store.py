@@ -23,20 +23,20 @@ Result = TypeVar("Result")
 
 @final
 class TreeStore:
-    """The trees of earlier calls, by everything that their law depends on.
+    """The trees of earlier calls, by everything that their distribution depends on.
 
-    A call without a seed starts from what is known; the bounds only save model calls, the law of the draws is the same.
+    A call without a seed starts from what is known; the bounds only save model calls, the distribution of the draws is the same.
 
     Parameters
     ----------
     max_bytes
         Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
-        its least recently visited laws and subtrees.
+        its least recently visited distributions and subtrees.
 
     Attributes
     ----------
     values
-        What ``phi="learned"`` has learned in earlier calls, beside the trees.
+        The values that ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -93,7 +93,7 @@ class TreeStore:
         Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
 
         A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
-        that an interruption may have left between learning a law and updating the bounds above it.
+        that an interruption may have left between learning a distribution and updating the bounds above it.
         """
         law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         starts = starts or [table.start] * len(prompts)
@@ -167,7 +167,7 @@ class TreeStore:
 
 
 class StaleTreesError(Exception):
-    """A kept tree has another law at its prompt than the model has now; nobody outside of the package sees it."""
+    """A kept tree has another distribution at its prompt than the model has now; it never leaves the package."""
 
 
 def afresh(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -25,9 +25,9 @@ from .walk import CommittingWalk
 class LookaheadSMCSampler(Sampler):
     """Runs populations of walks that write window by window, and picks one walk of each by weight.
 
-    As :class:`~outlines_phi.sampling.smc.smc.SMCSampler`, with a window in the place of a token: its proposal is the window's law,
-    and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays unbiased. A
-    step is over when every particle that moves has committed a window and knows its weight.
+    As :class:`~outlines_phi.sampling.smc.smc.SMCSampler`, with a window in the place of a token: its proposal is the window's
+    distribution, and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays
+    unbiased. A step is over when every particle that moves has committed a window and knows its weight.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Flock:
     run
         The look-ahead that all walks belong to.
     options, request, row
-        What was asked for, and the number of the prompt.
+        The options, the call, and the number of the prompt.
     walks
         The walks, at the start.
     """
@@ -99,7 +99,7 @@ class Flock:
             SCHEMES[options.scheme or "systematic"],
             request.stream(row, Stream.RESAMPLING + place),
         )
-        # Nobody waits for anybody where particles have nothing to do with one another.
+        # Without resampling no particle waits for another.
         self._windows = math.inf if options.resample == "never" else 1
         self._send(self.particles.moving)
 
@@ -109,7 +109,7 @@ class Flock:
         return list(self._walks.values())
 
     def turn(self) -> list[CommittingWalk]:
-        """Return the walks that wait for laws; where there are none, resample if it is time and send particles on."""
+        """Return the walks that wait for distributions; where there are none, resample if it is time and send particles on."""
         while not (moving := [walk for walk in self.walks if walk.under_way]) and not self._over:
             if self.particles.settle():
                 self._replace()

@@ -25,7 +25,7 @@ from .window_walks import NormalizerWalk, WindowAttempts, WindowTree
 @final
 @dataclass(eq=False)
 class Account:
-    """What a walk has come to, kept when the walk itself is gone.
+    """The account of a walk, kept when the walk itself is gone.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class CommittingWalk:
     Attributes
     ----------
     account
-        What the walk has come to.
+        The account of the walk.
     limit
         How many windows it may commit before it waits; no limit by default.
     """
@@ -103,7 +103,7 @@ class CommittingWalk:
 
     @property
     def under_way(self) -> bool:
-        """Whether the walk waits for a law."""
+        """Whether the walk waits for a distribution."""
         return bool(self._weighings) or self._writing
 
     @property
@@ -118,7 +118,8 @@ class CommittingWalk:
         yield from self._ground.stem.walk()
 
     def advance(self) -> dict[Stem, Callable[[], Site]]:
-        """Go on as far as known laws lead, and commit the windows that end; return the texts whose laws are wanted next.
+        """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
+        wanted next.
 
         With each comes what tells where it stands.
         """
@@ -190,9 +191,10 @@ class CommittingWalk:
         return states
 
     def _blame(self, node: Node) -> None:
-        """Count an attempt that failed for the dead tokens after ``node`` for the phrase that the one which it drew completes.
+        """Attribute a failed attempt at ``node`` to a phrase.
 
-        An attempt fails where its next token would be a dead one, so that token is drawn, by ``p`` of those that are dead.
+        An attempt fails where its next token would be a dead one: one is drawn in proportion to ``p``, and the phrase that it
+        completes is counted.
         """
         log_p, windows = self._ground.stem_of(node).log_p, self._windows
         if log_p is None:

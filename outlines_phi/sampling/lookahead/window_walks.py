@@ -16,7 +16,7 @@ from ..rejection.attempts import Attempt, Attempts, descend
 from .stems import Stem
 
 WINDOW_BYTES = 2**28
-"""Memory of a window's laws; beyond it the least recently visited are dropped, and come back without the model."""
+"""Memory of a window's distributions; beyond it the least recently visited are dropped, and come back without the model."""
 
 COARSENESS = 1 / 4
 """The most by which one walk may change the estimate of ``Psi``, relative to it, where it is launched by chance."""
@@ -48,7 +48,7 @@ class WindowTree:
         return self._stems[node]
 
     def plant(self, tokens: Sequence[int]) -> Node:
-        """Return the prefix ``tokens`` of the window, whose laws are known but for the last."""
+        """Return the prefix ``tokens`` of the window, whose distributions are known but for the last."""
         node = self.tree.root
         for token in tokens:
             log_p = self.stem_of(node).log_p
@@ -60,7 +60,7 @@ class WindowTree:
         return node
 
     def grow(self, walks: TreeWalks) -> list[Node]:
-        """Take ``walks`` as far as known laws lead; return the nodes whose laws they wait for, none when they have ended."""
+        """Take ``walks`` as far as they go without the model; return the nodes that they wait for, none when they have ended."""
         while nodes := walks.advance():
             if unknown := [node for node in nodes if self.stem_of(node).log_p is None]:
                 return unknown
@@ -74,7 +74,7 @@ class WindowTree:
 
 @final
 class WindowAttempts(Attempts):
-    """Attempts at one window, by thinning: the one that is accepted has the law ``p(x | r) 1[no phrase] / Psi(r)``.
+    """Attempts at one window, by thinning: the one that is accepted has the distribution ``p(x | r) 1[no phrase] / Psi(r)``.
 
     They are those of :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts`. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
@@ -128,7 +128,7 @@ class WindowAttempts(Attempts):
         self._finish(attempt, success=arrived)
 
     def _evict(self) -> None:
-        """Drop laws; bounds stay."""
+        """Drop distributions; bounds stay."""
         self.tree.drop_laws(self._max_bytes)
 
     def failures(self) -> Iterator[Node]:
@@ -189,7 +189,7 @@ class NormalizerWalk:
         self._success = 1.0
 
     def advance(self) -> list[Node]:
-        """Walk as far as laws are known; return the node that the walk waits for, none when the estimate is there."""
+        """Walk as far as distributions are known; return the node that the walk waits for, none when the estimate is there."""
         node = self._node
         while node is not None and node.state != DONE and node.law is not None:
             if self._descending and node.expanded:

@@ -136,7 +136,7 @@ class AdaptiveTrajectories:
         self.trajectories += self._walking
 
     def _walk(self, trajectory: Candidate) -> bool:
-        """Walk until the end, or until a node whose law is not known; return whether it was the end."""
+        """Walk until the end, or until a node whose distribution is not known; return whether it was the end."""
         check_interruption()
         while trajectory.node is not None and trajectory.node.state != DONE:
             self.tree.visit(trajectory.node)

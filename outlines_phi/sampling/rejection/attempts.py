@@ -173,11 +173,11 @@ class Attempts(ABC):
 
     @abstractmethod
     def _walk(self, attempt: Attempt) -> None:
-        """Walk until a node whose law is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
+        """Walk until a node whose distribution is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
 
     @abstractmethod
     def _evict(self) -> None:
-        """Bring the tree's memory under its bound, without changing the law of the walks under way."""
+        """Bring the tree's memory under its bound, without changing the distribution of the walks under way."""
 
     def _wait(self, attempt: Attempt) -> None:
         attempt.turns += 1
@@ -209,7 +209,7 @@ class RejectionAttempts(Attempts):
     """
 
     def _evict(self) -> None:
-        """Drop laws and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
+        """Drop distributions and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
         self.tree.evict(self._max_bytes, pinned=[*self.waiting, *self.others()])
 
     def _walk(self, attempt: Attempt) -> None:
@@ -221,7 +221,7 @@ class RejectionAttempts(Attempts):
 
 
 def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
-    """Take an attempt down as far as laws are known; return whether it found a member, ``None`` where it waits for a law."""
+    """Take an attempt down as far as it goes without the model; return whether it found a member, ``None`` where it waits."""
     while attempt.node.state != DONE:
         node = attempt.node
         tree.visit(node)
@@ -244,10 +244,10 @@ def _upper(node: Node) -> float:
 class CertifiedAttempts(Attempts):
     """The ``U``-walk, completed by plain masking below the tree, under bounds frozen at the start.
 
-    Its law is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8), because both are proportional to
-    ``p`` on the members that the tree holds whole. A walk fails where truncation leaves it no token, or the constraint rules out
-    what it has written. What it expands
-    serves later calls; it walks by the frozen bounds, kept beside the tree's own.
+    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8), because both are
+    proportional to ``p`` on the members that the tree holds whole. A walk fails where truncation leaves it no token, or the
+    constraint rules out what it has written. What it expands serves later calls; it walks by the frozen bounds, kept beside the
+    tree's own.
     """
 
     def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
@@ -255,7 +255,7 @@ class CertifiedAttempts(Attempts):
         self._frozen = {node: node.upper for node in tree.walk()}
 
     def _evict(self) -> None:
-        """Drop laws only: the certificate is about the nodes that were enumerated."""
+        """Drop distributions only: the certificate is about the nodes that were enumerated."""
         self.tree.drop_laws(self._max_bytes)
 
     def _walk(self, attempt: Attempt) -> None:
@@ -279,9 +279,10 @@ class CertifiedAttempts(Attempts):
 class ConfidentAttempts(Attempts):
     """Draws of the members that the tree holds whole, in proportion to ``p``.
 
-    Their law ``mu_Lo`` is that of the walk by the lower bounds, ``p(v|y) Lo(yv) / Lo(y)``, and its total variation to ``mu*`` is
-    ``1 - Lo / Phi``. No walk fails, and none needs the model, but where the law of a prefix was dropped. The members are those of
-    the start. At its limit free text ends with any token: those ends have no nodes, and are held by the prefix before them.
+    Their distribution ``mu_Lo`` is that of the walk by the lower bounds, ``p(v|y) Lo(yv) / Lo(y)``, and its total variation to
+    ``mu*`` is ``1 - Lo / Phi``. No walk fails, and none needs the model, but where the distribution of a prefix was dropped. The
+    members are those of the start. At its limit free text ends with any token: those ends have no nodes, and are held by the prefix
+    before them.
     """
 
     def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:

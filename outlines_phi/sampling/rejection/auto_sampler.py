@@ -36,8 +36,8 @@ class AutoSampler(Sampler):
     """Draws ``mu*`` by adaptive rejection while the effort lasts; the draws that are then missing are weighted.
 
     The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
-    them has the law ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal in
-    proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
+    them has the distribution ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal
+    in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
     nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`:
     values stand still during a round of candidates, whatever is expanded meanwhile.
 
@@ -48,7 +48,7 @@ class AutoSampler(Sampler):
     store
         Where trees live between calls; a seeded call uses fresh ones.
     draft
-        What is evaluated ahead of the walks; ``None`` for nothing.
+        The drafts, evaluated ahead of the walks; ``None`` for none.
     """
 
     phi: AutoPhi

@@ -57,14 +57,14 @@ class AtBoundaries(Timing):
     """When every particle is finished or has written a given number of boundaries, for which the faster ones wait.
 
     The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all of
-    them, so that spellings of one text by different tokens keep step.
+    them, so that tokenizations of one text by different tokens keep step.
 
     Parameters
     ----------
     boundaries
         The bytes that are boundaries.
     tokens
-        What each token writes.
+        The bytes of each token.
     """
 
     def __init__(self, boundaries: frozenset[int], tokens: Sequence[bytes]) -> None:
@@ -209,4 +209,4 @@ def residual(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestors:
 SCHEMES: dict[Scheme, Callable[[NDArray[np.float64], np.random.Generator], Ancestors]] = dict(
     zip(get_args(Scheme), (systematic, stratified, residual), strict=True)
 )
-"""What ``SMC(scheme="...")`` may name."""
+"""The schemes that ``SMC(scheme="...")`` may name."""

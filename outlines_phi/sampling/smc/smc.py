@@ -75,7 +75,7 @@ class SMC:
         self._check_values()
         if self.resample != "never" and self.particles == 1:
             raise UnsupportedError(
-                f"SMC(particles=1, resample={self.resample!r}) was given; one particle has nobody to be replaced by. Give more "
+                f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
                 "particles, or leave resample out."
             )
         needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}

@@ -29,7 +29,7 @@ PROMPT = -1
 
 @dataclass(eq=False)
 class DraftState:
-    """What a walk keeps between rounds.
+    """The drafts of a walk, from round to round.
 
     Attributes
     ----------
@@ -66,7 +66,8 @@ class Chain(NamedTuple):
     Attributes
     ----------
     laws
-        The law of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be written.
+        The distribution of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be
+        written.
     tokens
         The drafted tokens.
     """
@@ -77,14 +78,15 @@ class Chain(NamedTuple):
 
 @final
 class DraftBatch:
-    """Distinct prefixes in the order in which their laws are numbered, each one token below an earlier one or a known node.
+    """Distinct prefixes in the order in which their distributions are numbered, each one token below an earlier one or a known
+    node.
 
-    Walks that stand on one prefix share its law, and those that were drafted the same share the chain.
+    Walks that stand on one prefix share its distribution, and those that were drafted the same share the chain.
 
     Parameters
     ----------
     table
-        What is allowed.
+        The compiled guide.
 
     Attributes
     ----------
@@ -105,7 +107,7 @@ class DraftBatch:
         self._chains: dict[tuple[int, tuple[int, ...]], Chain] = {}
 
     def stand(self, node: int, site: Site) -> int:
-        """Return the number of the law at ``site``, whose last token was drawn at ``node``."""
+        """Return the number of the distribution at ``site``, whose last token was drawn at ``node``."""
         return self._add(node, site.tokens[-1] if site.tokens else PROMPT, site, drafted=False)
 
     def chain(self, law: int, tokens: tuple[int, ...]) -> Chain:
@@ -153,13 +155,13 @@ class DraftBatch:
 class DraftedStepper(BaseStepper):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
-    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the laws ``q_h`` of
-    all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells how far
-    each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
+    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the distributions
+    ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells
+    how far each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
 
-    The law of a position depends on the text before it and on what was known before the round: an estimator learns between rounds
-    of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds
-    those that were drafted evaluated.
+    The distribution of a position depends on the text before it and on what was known before the round: an estimator learns between
+    rounds of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and
+    finds those that were drafted evaluated.
 
     Parameters
     ----------
@@ -168,7 +170,7 @@ class DraftedStepper(BaseStepper):
     phi
         The estimator, ``h``.
     draft
-        What is drafted.
+        The drafts.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
@@ -250,7 +252,7 @@ class DraftedStepper(BaseStepper):
         log_p: Tensor,
         laws: Laws,
     ) -> set[int]:
-        """Let every walk write what it keeps of its draft and the token after it; return the laws that walks have come to."""
+        """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
         drafted = self._tensors(pairs, log_p.device)
@@ -296,7 +298,7 @@ class DraftedStepper(BaseStepper):
         accounts: Sequence[float],
         drafted: int,
     ) -> None:
-        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
+        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a distribution to draw it from."""
         last, half = chain.laws[accepted], len(accounts) // 2
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
         self._states[walk].take_note(drafted, accepted, len(written))
