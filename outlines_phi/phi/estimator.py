@@ -52,7 +52,7 @@ class Prefixes(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Run:
+class SampledRun:
     """One call of a sampler, as an estimator sees it.
 
     Attributes
@@ -151,7 +151,7 @@ class ProposalPhi(Phi):
         return (n,)
 
     @abstractmethod
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """Return the estimator at work in ``run``."""
 
 
@@ -162,7 +162,7 @@ class StepPhi(ProposalPhi):
     """
 
     def check(self, table: Table, settings: SamplingSettings) -> None:  # noqa: B027 - most estimators answer for everything
-        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and settings; for loops without a run."""
+        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and settings."""
 
     @abstractmethod
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
@@ -191,8 +191,9 @@ class StepPhi(ProposalPhi):
             add_by_class(scores, log_h, table.partition(state), table.few_live(state, left, scores.device))
         return log_p
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
+        self.check(run.table, run.settings)
         return StepEstimate(self, run.table)
 
 

@@ -135,7 +135,7 @@ class Draw:
         return self.reader(self.text)
 
 
-class Written(Protocol):
+class ValuedText(Protocol):
     """A text with a value: a draw, or a member of a ranking."""
 
     @property
@@ -144,10 +144,10 @@ class Written(Protocol):
     def value(self) -> Any: ...
 
 
-Item = TypeVar("Item", bound=Written, covariant=True)
+Item = TypeVar("Item", bound=ValuedText, covariant=True)
 
 
-class Items(Sequence[Item]):
+class TextSequence(Sequence[Item]):
     """A sequence of texts with their values, which knows more of them all together.
 
     Attributes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
 from ..numerics.weights import effective_size, log_mean, normalized, scaled
-from .draw import Certificate, Draw, Guarantee, Items, numbers_of
+from .draw import Certificate, Draw, Guarantee, TextSequence, numbers_of
 from .smc.population import Population
 
 
@@ -66,7 +66,7 @@ class DrawCounts:
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Draws(Items[Draw]):
+class Draws(TextSequence[Draw]):
     """The draws of one prompt, with their counts.
 
     Attributes

@@ -20,7 +20,7 @@ from ..phi.tree.mode import ModeSearch
 from ..phi.tree.possibility import refuse_impossible
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree
-from .draw import Items
+from .draw import TextSequence
 from .draws import DrawCounts
 from .sampler import Request
 
@@ -55,7 +55,7 @@ class Member:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ranking(Items[Member]):
+class Ranking(TextSequence[Member]):
     """The most probable members of a language after one prompt, the likeliest first; ties by their token ids.
 
     A member is a sequence of tokens: the tokenizations of one text rank apart.

@@ -13,7 +13,7 @@ from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.streams import Stream
 from ..phi.branches import Branches
-from ..phi.estimator import Prefixes, ProposalPhi, Run
+from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .sampler import Request
 
 
@@ -82,7 +82,7 @@ class BaseStepper:
     def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
         self._request = request
         self.branches = Branches(request.lm.trees(request.prompts))
-        self._run = Run(
+        self._run = SampledRun(
             lm=request.lm,
             table=request.table,
             settings=request.settings,

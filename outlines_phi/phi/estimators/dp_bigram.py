@@ -14,7 +14,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE, Guide
 from ...numerics.checks import check_counts, check_shares
 from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from ..estimator import Estimate, Need, Prefixes, ProposalPhi, Run, check_merging, floored
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, check_merging, floored
 from .dp import Layers, explore, log_product
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
@@ -58,7 +58,7 @@ class BigramDPPhi(ProposalPhi):
         check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)
         check_shares("BigramDPPhi", floor=self.floor)
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         check_merging(self.name, run.table.guide)
         return BigramEstimate(self, run)
@@ -72,7 +72,7 @@ class BigramEstimate(Estimate):
     run's trees.
     """
 
-    def __init__(self, phi: BigramDPPhi, run: Run) -> None:
+    def __init__(self, phi: BigramDPPhi, run: SampledRun) -> None:
         self._phi, self._run = phi, run
         self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 

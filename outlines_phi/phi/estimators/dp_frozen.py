@@ -14,7 +14,7 @@ from ...guides.table import Table
 from ...numerics.checks import check_counts, check_shares
 from ...settings import SamplingSettings
 from ...vocabulary.classes import Partition
-from ..estimator import Estimate, Need, Run, StepPhi, check_merging, floored
+from ..estimator import Need, StepPhi, check_merging, floored
 from .dp import SETTLED, Reachable, explore
 
 BLOCK = 32
@@ -155,11 +155,6 @@ class FrozenDPPhi(StepPhi):
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: prefixes have to share states."""
         check_merging(self.name, table.guide)
-
-    def begin(self, run: Run) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
-        self.check(run.table, run.settings)
-        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon.

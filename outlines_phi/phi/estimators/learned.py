@@ -17,7 +17,7 @@ from ...guides.guide import DONE
 from ...guides.table import ClassTargets, Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, Prefixes, Run, StepPhi, add_by_class, live_mass
+from ..estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
 from ..knowledge import Knowledge, Observed
 from ..state_values import KeptValues, LearnedFrom, StateValues
 
@@ -80,7 +80,7 @@ class LearnedPhi(StepPhi):
         if isinstance(self.values, StateValues):
             self.values.concern(LearnedFrom.of(None, table, settings))
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`.
 
         Raises

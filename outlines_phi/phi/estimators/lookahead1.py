@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.checks import check_counts, check_shares
-from ..estimator import Estimate, Need, Prefixes, ProposalPhi, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from .candidates import Candidates
 
 ELEMENTS = 2**26
@@ -54,7 +54,7 @@ class Lookahead1Phi(ProposalPhi):
         check_counts("Lookahead1Phi", candidates=self.candidates)
         check_shares("Lookahead1Phi", share=self.share, floor=self.floor)
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         return Lookahead1Estimate(self, run)
 
@@ -65,7 +65,7 @@ class Lookahead1Estimate(Estimate):
     """One step of look-ahead at work in a run: it holds nothing that the run's branches do not."""
 
     phi: Lookahead1Phi
-    run: Run
+    run: SampledRun
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""

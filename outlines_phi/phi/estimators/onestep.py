@@ -13,7 +13,7 @@ from ...guides.phrases.banning import BanningGuide
 from ...guides.table import Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, Run, StepPhi, check_merging, floored
+from ..estimator import Need, StepPhi, check_merging, floored
 
 
 @final
@@ -47,11 +47,6 @@ class OneStepPhi(StepPhi):
                 f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "
                 "one step cannot be looked ahead by classes. Give phi='local', 'lookahead1' or another proposal, or 'lookahead'."
             )
-
-    def begin(self, run: Run) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
-        self.check(run.table, run.settings)
-        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""

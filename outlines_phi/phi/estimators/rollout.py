@@ -18,7 +18,7 @@ from ...lm.model import ModelCounts
 from ...numerics.checks import check_amounts, check_counts, check_fits, check_shares
 from ...numerics.inverse_cdf import columns_at
 from ..branches import Branches
-from ..estimator import Estimate, Need, Prefixes, ProposalPhi, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from .candidates import Candidates
 
 Ids = tuple[int, ...]
@@ -64,7 +64,7 @@ class RolloutPhi(ProposalPhi):
         if self.a == 0:
             raise UnsupportedError("a=0 was given to RolloutPhi; expected a positive number.")
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         return RolloutEstimate(self, run)
 
@@ -102,7 +102,7 @@ class RolloutEstimate(Estimate):
     counted with the run.
     """
 
-    def __init__(self, phi: RolloutPhi, run: Run) -> None:
+    def __init__(self, phi: RolloutPhi, run: SampledRun) -> None:
         self._phi, self._run = phi, run
         self._branches, self._counted = Branches(run.lm.trees(run.prompts)), ModelCounts()
         self._roots: dict[tuple[int, Ids], int] = {(row, ()): row for row in range(len(run.prompts))}

@@ -14,7 +14,7 @@ from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...settings import SamplingSettings
 from ..branches import Branches
-from ..estimator import Estimate, Prefixes, ProposalPhi, Run
+from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from .law import UNKNOWN
 from .store import StaleTreesError
 from .tree import AHEAD, BoundsTree, Node
@@ -75,7 +75,7 @@ class Evaluator:
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
-                Run(
+                SampledRun(
                     lm=lm,
                     table=trees[0].table,
                     settings=settings,

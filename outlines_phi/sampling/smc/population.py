@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ...numerics.checks import counted
 from ...numerics.inverse_cdf import draw
 from ...numerics.weights import effective_size, log_mean, normalized, scaled
-from ..draw import Draw, Items, numbers_of
+from ..draw import Draw, TextSequence, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Population(Items[Draw]):
+class Population(TextSequence[Draw]):
     """The particles of one run: not so many draws, but one weighted sample, whose members depend on one another.
 
     A particle's ``log_w`` is its weight since the last resampling times the mean weights of the epochs before it, so that for

@@ -12,7 +12,7 @@ from scipy import stats
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.estimator import Prefixes, Run
+from outlines_phi.phi.estimator import Prefixes, SampledRun
 from outlines_phi.phi.estimators import rollout
 from outlines_phi.phi.estimators.rollout import RolloutPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -29,7 +29,7 @@ def successes(phi: RolloutPhi, log_h: float) -> float:
     return math.exp(log_h) * (phi.k + phi.a + phi.b) - phi.a
 
 
-def first_step(run: Run, phi: RolloutPhi, row: int = 0) -> Step:
+def first_step(run: SampledRun, phi: RolloutPhi, row: int = 0) -> Step:
     return next(steps(run, phi.begin(run), row))
 
 

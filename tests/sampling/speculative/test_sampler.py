@@ -30,7 +30,7 @@ from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi import branches, knowledge
-from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Run
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
@@ -187,7 +187,7 @@ class OraclePhi(ProposalPhi):
     name: ClassVar[str] = "oracle"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         mass: dict[tuple[int, ...], float] = defaultdict(float)
         for member, p in self.language.reference().mu.items():
             for length in range(len(member) + 1):
@@ -335,7 +335,7 @@ class RefreshedPhi(ProposalPhi):
     name: ClassVar[str] = "refreshed"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         return _Refreshed(LocalPhi().begin(run), run)
 
 
@@ -343,7 +343,7 @@ class RefreshedPhi(ProposalPhi):
 @dataclass(frozen=True)
 class _Refreshed(Estimate):
     local: Estimate
-    run: Run
+    run: SampledRun
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         place = {
