@@ -261,7 +261,7 @@ class Proposer:
             return tree(live) if len(live) > 1 else Draft(live[0])
         if len(chains) > 1:
             raise self._error(
-                "gave other chains beside laws; expected one chain where there are laws: leave others out"
+                "gave other chains beside distributions; expected one chain where there are some: leave others out"
             )
         self._check_shape(draft.log_r, (len(chains[0]), len(self._run.vocabulary)))
         tokens = chains[0][:limit]
@@ -289,14 +289,18 @@ class Proposer:
 
     def _check_shape(self, log_r: Tensor, expected: tuple[int, int]) -> None:
         if not self._drafter.sampled:
-            raise self._error("gave laws with a draft but says sampled = False; set sampled = True, or leave log_r out")
+            raise self._error(
+                "gave distributions with a draft but says sampled = False; set sampled = True, or leave log_r out"
+            )
         if not isinstance(log_r, Tensor) or not log_r.is_floating_point() or tuple(log_r.shape) != expected:
             given = f"{log_r.dtype} {tuple(log_r.shape)}" if isinstance(log_r, Tensor) else type(log_r).__name__
             raise self._error(
-                f"gave laws of {given}; expected floating point log_r of shape {expected}: tokens, vocabulary"
+                f"gave distributions of {given}; expected floating point log_r of shape {expected}: tokens, vocabulary"
             )
         if log_r.is_meta:
-            raise self._error("gave laws on the device 'meta', which have no numbers; load its model onto a device")
+            raise self._error(
+                "gave distributions on the device 'meta', which have no numbers; load its model onto a device"
+            )
 
     def _check_laws(self, drafts: Sequence[Draft]) -> None:
         """Refuse distributions that do not sum to one or exclude their token; one transfer from the device for all of them."""
@@ -310,11 +314,13 @@ class Proposer:
         for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
             if not abs(log_sum) <= SUM_TOLERANCE:
                 raise self._error(
-                    f"gave a law whose probabilities sum to exp({log_sum:.4g}); expected 1. log_r is log-probabilities in single "
-                    "precision, as torch.log_softmax(logits.float(), -1) gives them"
+                    f"gave a distribution whose probabilities sum to exp({log_sum:.4g}); expected 1. log_r is log-probabilities in "
+                    "single precision, as torch.log_softmax(logits.float(), -1) gives them"
                 )
             if log_r == -np.inf:
-                raise self._error(f"drew the token {token}, which has probability 0 in the law that came with it")
+                raise self._error(
+                    f"drew the token {token}, which has probability 0 in the distribution that came with it"
+                )
 
     def _guarded(self, method: str, call: Callable[..., Answer], *arguments: Any) -> Answer:
         try:

@@ -52,7 +52,7 @@ class LearnedFrom:
     def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> LearnedFrom:
         """Return the subject of a call."""
         model = None if lm is None else lm.fingerprint()
-        return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), spelled(settings))
+        return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), written_out(settings))
 
     def joined(self, other: LearnedFrom) -> LearnedFrom:
         """Return what this one and ``other``, the subject of a call, say together.
@@ -74,13 +74,13 @@ class LearnedFrom:
         ]
         if differ:
             raise UnsupportedError(
-                f"These StateValues were learned of {' and '.join(differ)}. Give each model, output type and law values of its "
+                f"These StateValues were learned of {' and '.join(differ)}. Give each model, output type and setting values of its "
                 "own: LearnedPhi(StateValues()), or phi='learned', which keeps them apart by itself."
             )
         return replace(self, model=self.model or other.model)
 
 
-def spelled(settings: SamplingSettings) -> str:
+def written_out(settings: SamplingSettings) -> str:
     """Return everything that ``p`` depends on, as a call would write it."""
     names = [field.name for field in fields(settings) if field.name not in ("max_new_tokens", "seed")]
     return ", ".join(f"{name}={getattr(settings, name)!r}" for name in names)
@@ -230,7 +230,7 @@ class KeptValues:
 
     def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
         """Return the values of a distribution, from now on kept for later calls."""
-        return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), spelled(settings)), StateValues)
+        return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), written_out(settings)), StateValues)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -109,7 +109,7 @@ class TestChecks:
     def test_laws_go_with_one_chain(self) -> None:
         law = torch.full((1, len(VOCABULARY)), -math.log(len(VOCABULARY)))
         run = run_of(TABLE)
-        with pytest.raises(DraftError, match="gave other chains beside laws"):
+        with pytest.raises(DraftError, match="gave other chains beside distributions"):
             propose(Scripted(lambda site, length: Draft((A,), law, ((B,),)), True), run, [site_of(run)])
 
 

@@ -226,7 +226,7 @@ def test_laws_are_checked_once_and_those_of_the_package_never(
     (draft,) = propose(wrapped(model), run, [site_of(run)], 1)
     assert draft.log_r is not None and float(draft.log_r.exp().sum()) == pytest.approx(1.0)
     assert checked == ["scripted"]
-    with pytest.raises(DraftError, match="'scripted' gave a law whose probabilities sum to"):
+    with pytest.raises(DraftError, match="'scripted' gave a distribution whose probabilities sum to"):
         propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1) + 0.01), True)), run, [site_of(run)], 1)
 
 

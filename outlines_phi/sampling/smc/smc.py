@@ -250,18 +250,18 @@ def finished(request: Request, runs: Sequence[Particles]) -> list[list[FinishedR
     return of_prompt
 
 
-def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
-    """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
+def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...], Draw]) -> Population:
+    """Return what a run ended with; equal particles share what ``drawn`` has of those of their prompt."""
     items = []
     for walk in run.walks:
         if walk.failed:
             continue
         ids = tuple(walk.tokens)
-        if ids not in spelled:
-            spelled[ids] = Draw.of(
+        if ids not in drawn:
+            drawn[ids] = Draw.of(
                 request.table.vocabulary, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
             )
-        items.append(replace(spelled[ids], log_w=walk.log_w))
+        items.append(replace(drawn[ids], log_w=walk.log_w))
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 
