@@ -39,8 +39,8 @@ from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.model import PhiTransformers
 from outlines_phi.plugin.options import CallOptions
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite.languages import QUESTION, STORY, SUITE

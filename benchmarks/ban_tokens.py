@@ -21,7 +21,7 @@ from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -41,11 +41,11 @@ from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTrajectories, doubling
-from outlines_phi.sampling.rejection.exact import prepare
+from outlines_phi.sampling.rejection.exact_sampler import prepare
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite.brackets import of_canonical
@@ -103,7 +103,7 @@ def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adap
     with TreeStore().lend(*request.law, request.prompts, request.budgets, None, frontier) as trees:
         evaluator = prepare(request, trees, frontier)
         found = AdaptiveTrajectories(trees[0], doubling(total), partial(request.stream, 0), max_bytes=2**30)
-        grow([found], evaluator)
+        grow_trees([found], evaluator)
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
         log_w = np.array([walk.log_w for walk, _ in walks])
         return Adaptive(log_w, np.array([log_p - walk.log_q[MASK] for walk, log_p in walks]), evaluator.counts.tokens)

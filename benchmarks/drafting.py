@@ -41,16 +41,16 @@ from transformers import Qwen3ForCausalLM
 import outlines_phi
 from benchmarks.estimators import Stream, faster, half_billion
 from benchmarks.report import Report
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals, verify
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.sampling.speculative.step import Pen
 from outlines_phi.settings import SamplingSettings
 
@@ -280,7 +280,7 @@ def against_theory(model: outlines_phi.PhiTransformers, drafting: Any, n: int, s
     for length in LENGTHS:
         request = Request(lm=model.lm, table=table, prompts=ids, settings=SamplingSettings(seed=0))
         with rounds_noted() as rounds:
-            SpeculativeSampler(LocalPhi(), Prefetch(ModelDrafter(small), length)).sample(request)
+            AncestralSampler(LocalPhi(), draft=Prefetch(ModelDrafter(small), length)).sample(request)
         kept = sum(followed for _, followed, _ in rounds)
         acceptance = kept / (kept + sum(followed < drafted for drafted, followed, _ in rounds))
         measured = statistics.mean(written for _, _, written in rounds)

@@ -31,13 +31,12 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, ProposalPhi
+from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.run import Prefixes, Run
-from outlines_phi.phi.values.state_values import StateValues
+from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 
@@ -132,7 +131,7 @@ def begun(names: Sequence[str], model: TransformersModel, table: Table, batch: i
     """Return every estimator at work in a run of ``batch`` prompts."""
     settings = SamplingSettings(max_new_tokens=min(budget, 256), seed=0)
     request = Request(lm=model, table=table, prompts=[(5, 6, 7)] * batch, settings=settings)
-    run = Run(
+    run = SampledRun(
         lm=model,
         table=table,
         settings=settings,

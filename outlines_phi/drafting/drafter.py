@@ -1,21 +1,29 @@
-"""What will probably follow: the interface of every drafter."""
+"""Drafters of speculative decoding: their interface, and the checks of what they propose."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from enum import Enum
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from ..errors import UnsupportedError
-from ..guides.guide import DEAD
+from ..errors import DraftError, OutlinesPhiError
+from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
+from ..numerics.checks import is_count
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 from ..vocabulary.vocabulary import Vocabulary
+
+Answer = TypeVar("Answer")
+
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the probabilities of a distribution may sum: rounding in single precision, and nothing coarser."""
 
 
 @final
@@ -59,10 +67,10 @@ class Draft:
     tokens
         The chain; empty for none.
     log_r
-        ``[K, V]``: the law that each token was drawn from, in single precision at least; ``None`` where a site always gets the same
-        draft.
+        ``[K, V]``: the distribution that each token was drawn from, in single precision at least; ``None`` where a site always gets
+        the same draft.
     others
-        Chains that may follow in its place, where there is no law.
+        Chains that may follow in its place, where there are no distributions.
     """
 
     tokens: tuple[int, ...]
@@ -89,18 +97,18 @@ def tree(chains: Iterable[tuple[int, ...]]) -> Draft:
 @final
 @dataclass(frozen=True, eq=False)
 class DraftRun:
-    """What a call offers to a drafter.
+    """The part of a call that a drafter sees.
 
     Attributes
     ----------
     table
-        What is allowed.
+        The compiled guide.
     settings
-        What defines ``p``.
+        The sampling settings, which define ``p``.
     prompts
         The token ids of each prompt.
     trees
-        What is known of each prompt; ``None`` where the sampler keeps no trees of bounds.
+        The tree of bounds of each prompt; ``None`` where the sampler keeps no trees of bounds.
     encode
         The token ids of a text as the tokenizer writes them, without anything added; ``None`` where no tokenizer is known.
     """
@@ -117,8 +125,27 @@ class DraftRun:
         return self.table.vocabulary
 
 
+class Trust(Enum):
+    """How far the proposals of a drafter are taken as they are.
+
+    Of a drafter of this package the distributions need no check: they come out of a softmax with the token that was drawn from
+    them, or out of another :class:`Proposer`, and to read ``K V`` numbers a second time would cost as much as verification does.
+    """
+
+    NOTHING = 0
+    """Tokens and distributions are checked."""
+
+    DISTRIBUTIONS = 1
+    """Only tokens are checked, and cut where the guide dies."""
+
+    ALL = 2
+    """It puts together what :class:`Proposer` has checked and cut already."""
+
+
 class Drafting(ABC):
     """A drafter at work in one call."""
+
+    trust: ClassVar[Trust] = Trust.NOTHING
 
     @abstractmethod
     def propose(
@@ -127,44 +154,34 @@ class Drafting(ABC):
         """Return a draft for every site, of at most ``lengths[i]`` tokens; what is random comes from ``streams[i]`` alone.
 
         The draft of a site depends on the site, its stream and earlier rounds; each token, and whether there is one, on those
-        before it. A draft never needs to be right: a bad one costs time and changes no law.
+        before it. A draft never needs to be right: a bad one costs time and changes no distribution.
         """
 
 
-class LawfulDrafting(Drafting):
-    """A drafter of this package at work, whose laws are laws already.
-
-    They come out of a softmax with the token that was drawn from them, or out of another :class:`Proposer`; to read ``K V`` numbers
-    a second time would cost as much as verification does. A drafter of one's own is a :class:`Drafting`, whose laws are checked.
-    """
-
-
-class ProposedDrafting(LawfulDrafting):
-    """A drafter at work that puts together what :class:`Proposer` has checked and cut already."""
-
-
 class Drafter(ABC):
-    """Proposes what probably follows, so that one model call may write several tokens (theory.md, section 7).
+    """Speculative decoding's drafter: proposes tokens, so that one model call may write several (theory.md, section 7).
 
-    Of a deterministic draft, a sampler evaluates the nodes ahead: it draws its own token from its own law and goes on while it
-    finds that among them, so its law cannot change. A sampled draft comes with the laws that it was drawn from, ``r_i``; its token
-    is kept with probability ``min(1, q_i / r_i)``, and replaced by a draw from the positive part of ``q_i - r_i`` (Leviathan et
-    al., arXiv 2211.17192). That has the law ``q_i`` because the token has the law ``r_i``.
+    Of a deterministic draft, a sampler evaluates the nodes ahead: it draws its own token from its own distribution and goes on
+    while it finds that among them, so its distribution cannot change. A sampled draft comes with the distributions that it was
+    drawn from, ``r_i``; its token is kept with probability ``min(1, q_i / r_i)``, and replaced by a draw from the positive part
+    of ``q_i - r_i`` (Leviathan et al., arXiv 2211.17192). The result is a draw from ``q_i`` because the token is one from
+    ``r_i``.
 
     A drafter of one's own defines ``name``, :meth:`begin`, and :meth:`Drafting.propose` of what that returns; ``sampled = True``
-    if its drafts come with laws; and ``width`` if they are trees. Of a tree, the walk follows the chain that it draws by itself.
+    if its drafts come with distributions; and ``width`` if they are trees. Of a tree, the walk follows the chain that
+    it draws by itself.
 
     Attributes
     ----------
     name
-        What messages call it.
+        Its name in messages.
     """
 
     name: ClassVar[str]
 
     @property
     def sampled(self) -> bool:
-        """Whether drafts are drawn, and come with their laws. A deterministic draft serves all walks that stand at its site."""
+        """Whether drafts are drawn, and come with their distributions. A deterministic one serves all walks at its site."""
         return False
 
     @property
@@ -177,17 +194,147 @@ class Drafter(ABC):
         """Return the drafter at work in a call."""
 
 
-def check_drafters(name: str, given: object) -> tuple[Drafter, ...]:
-    """Return what was given to a drafter that is made of others.
+@final
+class Proposer:
+    """A drafter at work, with its proposals checked and cut where the guide dies.
+
+    Deterministic chains end before the first token that is not live, and before the end of sequence, which is no prefix to
+    evaluate. A sampled one ends *with* such a token: its coupling decides what stands in its place. To leave it out would give
+    the position to ``q_i`` whenever the drafter drew such a token, and the other tokens more than ``q_i`` in all.
+
+    Parameters
+    ----------
+    drafter, run
+        The drafter, and the call.
 
     Raises
     ------
-    UnsupportedError
-        There are none, or something else is among them.
+    DraftError
+        The drafter raised; its proposals are not one :class:`Draft` per site; tokens are outside the vocabulary; distributions
+        have another shape than ``[K, V]``, do not sum to one, exclude the token that was drawn, or were not announced by
+        :attr:`Drafter.sampled`. Errors of this package pass as they are.
     """
-    if not isinstance(given, (tuple, list)) or not given:
-        raise UnsupportedError(f"{name}({given!r}) was given; expected a tuple of at least one drafter.")
-    for drafter in given:
-        if not isinstance(drafter, Drafter):
-            raise UnsupportedError(f"{name} was given {drafter!r}; expected drafters, such as ForcedDrafter().")
-    return tuple(given)
+
+    def __init__(self, drafter: Drafter, run: DraftRun) -> None:
+        self._drafter, self._run = drafter, run
+        self._drafting = self._guarded("begin", drafter.begin, run)
+        if not isinstance(self._drafting, Drafting):
+            raise self._error(f"began with {type(self._drafting).__name__}; expected a Drafting, with a method propose")
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        """Return a draft of at most ``lengths[i]`` tokens for each site, one site per walk.
+
+        No draft reaches the end of the budget: the token after it is drawn anyway.
+        """
+        keys: list[object] = []
+        asked: dict[object, tuple[Site, int, np.random.Generator]] = {}
+        for i, (site, length, stream) in enumerate(zip(sites, lengths, streams, strict=True)):
+            limit = _limit(site, length)
+            keys.append(i if self._drafter.sampled else (site.row, site.tokens, limit))
+            if limit > 0:
+                asked.setdefault(keys[i], (site, limit, stream))
+        if not asked:
+            return [NOTHING] * len(sites)
+        places, limits, own_streams = zip(*asked.values(), strict=True)
+        answer = self._guarded("propose", self._drafting.propose, places, limits, own_streams)
+        if not isinstance(answer, Sequence) or len(answer) != len(places):
+            given = f"{len(answer)} drafts" if isinstance(answer, Sequence) else type(answer).__name__
+            raise self._error(f"proposed {given} for {len(places)} sites; expected a list with one Draft per site")
+        if self._drafting.trust is not Trust.ALL:
+            answer = list(map(self._fitted, answer, places, limits))
+        if self._drafting.trust is Trust.NOTHING:
+            self._check_laws(answer)
+        fitted = dict(zip(asked, answer, strict=True))
+        return [fitted.get(key, NOTHING) for key in keys]
+
+    def _fitted(self, draft: Draft, site: Site, limit: int) -> Draft:
+        """Return ``draft`` without what cannot follow ``site``."""
+        if not isinstance(draft, Draft) or not isinstance(draft.others, (tuple, list)):
+            raise self._error(f"proposed {draft!r}; expected a Draft with a tuple of tokens")
+        if draft.tokens == draft.others == () and draft.log_r is None:
+            return NOTHING
+        chains = [self._tokens(chain) for chain in draft.chains]
+        if draft.log_r is None:
+            live = [self._live(chain[:limit], site) for chain in chains[: self._drafter.width]]
+            return tree(live) if len(live) > 1 else Draft(live[0])
+        if len(chains) > 1:
+            raise self._error(
+                "gave other chains beside distributions; expected one chain where there are some: leave others out"
+            )
+        self._check_shape(draft.log_r, (len(chains[0]), len(self._run.vocabulary)))
+        tokens = chains[0][:limit]
+        tokens = tokens[: len(self._live(tokens, site)) + 1]
+        log_r = draft.log_r[: len(tokens)]
+        return Draft(tokens, log_r.float() if log_r.element_size() < 4 else log_r) if tokens else NOTHING
+
+    def _tokens(self, chain: object) -> tuple[int, ...]:
+        """Return a chain, found to be token ids."""
+        if not isinstance(chain, (tuple, list)):
+            raise self._error(f"proposed {chain!r}; expected a Draft with a tuple of tokens")
+        size = len(self._run.vocabulary)
+        for token in chain:
+            if not is_count(token) or token >= size:
+                raise self._error(f"proposed the token {token!r}; expected ids of the vocabulary, 0 to {size - 1}")
+        return tuple(map(int, chain))
+
+    def _live(self, tokens: tuple[int, ...], site: Site) -> tuple[int, ...]:
+        """Return the tokens before the first that cannot follow, or ends the text."""
+        for length, token in enumerate(tokens):
+            site = site.after(token, self._run.table)
+            if site.state in (DEAD, DONE):
+                return tokens[:length]
+        return tokens
+
+    def _check_shape(self, log_r: Tensor, expected: tuple[int, int]) -> None:
+        if not self._drafter.sampled:
+            raise self._error(
+                "gave distributions with a draft but says sampled = False; set sampled = True, or leave log_r out"
+            )
+        if not isinstance(log_r, Tensor) or not log_r.is_floating_point() or tuple(log_r.shape) != expected:
+            given = f"{log_r.dtype} {tuple(log_r.shape)}" if isinstance(log_r, Tensor) else type(log_r).__name__
+            raise self._error(
+                f"gave distributions of {given}; expected floating point log_r of shape {expected}: tokens, vocabulary"
+            )
+        if log_r.is_meta:
+            raise self._error(
+                "gave distributions on the device 'meta', which have no numbers; load its model onto a device"
+            )
+
+    def _check_laws(self, drafts: Sequence[Draft]) -> None:
+        """Refuse distributions that do not sum to one or exclude their token; one transfer from the device for all of them."""
+        laws = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
+        if not laws:
+            return
+        device = laws[0][0].device
+        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in laws])
+        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in laws])
+        tokens = [token for _, chain in laws for token in chain]
+        for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
+            if not abs(log_sum) <= SUM_TOLERANCE:
+                raise self._error(
+                    f"gave a distribution whose probabilities sum to exp({log_sum:.4g}); expected 1. log_r is log-probabilities in "
+                    "single precision, as torch.log_softmax(logits.float(), -1) gives them"
+                )
+            if log_r == -np.inf:
+                raise self._error(
+                    f"drew the token {token}, which has probability 0 in the distribution that came with it"
+                )
+
+    def _guarded(self, method: str, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        try:
+            return call(*arguments)
+        except OutlinesPhiError:
+            raise
+        except Exception as error:
+            raise self._error(f"raised {type(error).__name__} in {method}: {error}") from error
+
+    def _error(self, what: str) -> DraftError:
+        name = getattr(self._drafter, "name", type(self._drafter).__name__)
+        return DraftError(f"The drafter {name!r} {what}. Correct it, or leave draft= out.")
+
+
+def _limit(site: Site, length: int) -> int:
+    """Return the most tokens that are of use after ``site``."""
+    return 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)

@@ -1,13 +1,55 @@
-"""The text that the guide forces, as the tokenizer writes it."""
+"""Drafts of the text that a guide forces, in the tokens that the tokenizer writes it in."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import lru_cache
+from typing import ClassVar, Literal, final
 
-from .drafter import Drafter, Drafting, DraftRun
-from .forced_texts import ForcedTexts
-from .spelled import spelled
+import numpy as np
+from numpy.typing import NDArray
+
+from ..automata.automaton import DEAD, ByteAutomaton
+from ..guides.fsm import FSMGuide
+from ..guides.guide import DONE, UNREACHABLE, Guide
+from ..vocabulary.fewest_tokens import fewest_tokens
+from ..vocabulary.trie import Trie
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+
+BLANKS = b" \t\n\r"
+"""Bytes that may be optional between the parts of a format."""
+
+BLANK = BLANKS[0]
+"""The blank that is written where one is."""
+
+AHEAD = 16
+"""Bytes of forced text that a continuation goes on with after its first byte."""
+
+STATES_KEPT = 4096
+"""States of a guide without a byte automaton whose steps are kept."""
+
+CONTEXT = 4
+"""Tokens before the forced text that are encoded together with it: what the tokenizer writes depends on them."""
+
+CONTINUATIONS = 16
+"""Texts that may follow the forced one, on which it is tried out whether the tokenizer would merge them with it."""
+
+BYTES = 16
+"""Bytes of forced text that are followed for each token that is asked for."""
+
+SEPARATORS = b",:"
+"""Bytes that a space is written after, where it may be, until a text does otherwise: the habit of ``json.dumps``, and of prose."""
+
+DRAFTS_KEPT = 4096
+"""Drafts that are kept: the same places of a format come back in every text."""
+
+BYTES_KEPT = 2**20
+"""The memory that these take, about."""
+
+Way = Literal["after", "ending"]
+"""The method of :class:`ForcedTexts` that proposes a text after a state."""
 
 
 @final
@@ -15,8 +57,8 @@ from .spelled import spelled
 class ForcedDrafter(Drafter):
     """Proposes the text that the guide forces: while there is one way on in bytes, but for blanks, it is followed.
 
-    The guide allows many spellings of that text by tokens; the probable one is the tokenizer's own, of the text together with the
-    last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
+    The guide allows many tokenizations of that text; the probable one is the tokenizer's own, of the text together with
+    the last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
     rest is free, the forced beginning is not what will be written. Optional blanks are written as the text has done so far.
     """
 
@@ -24,8 +66,273 @@ class ForcedDrafter(Drafter):
 
     def begin(self, run: DraftRun) -> Drafting:
         """See :meth:`Drafter.begin`."""
-        return spelled(run, _after)
+        return _encoded(run, "after")
 
 
-def _after(texts: ForcedTexts, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-    return texts.after(state, last, spaced, most)
+@final
+@dataclass(frozen=True)
+class EndingDrafter(Drafter):
+    """Proposes that the value that is being written ends here, and the text that is forced after it.
+
+    Where a value may go on as it began or end in one way, as a string of JSON by its closing quotation mark, that way is taken. So
+    the end of a short value costs no call of its own. In long texts the guess is seldom right: it belongs behind drafters that know
+    more, inside an :class:`~outlines_phi.drafting.length.AdaptedLength`, which is where ``draft="forced"`` puts it.
+    """
+
+    name: ClassVar[str] = "ending"
+
+    def begin(self, run: DraftRun) -> Drafting:
+        """See :meth:`Drafter.begin`."""
+        return _encoded(run, "ending")
+
+
+def _encoded(run: DraftRun, way: Way) -> Drafting:
+    """Return the drafter at work for a table; what it finds out, and encodes, is kept with the table."""
+    return run.table.keep(
+        ("forced", way, run.encode), run.table.start, lambda: _ForcedDrafting(run, way), lambda _: BYTES_KEPT
+    )
+
+
+@final
+class _ForcedDrafting(Drafting):
+    """Proposes texts in the tokens that the tokenizer writes them in, after the last few tokens of what stands before.
+
+    Tokens at the end of a text that the tokenizer would merge with most of what may follow are left out.
+    """
+
+    def __init__(self, run: DraftRun, way: Way) -> None:
+        self._vocabulary, self._encode = run.vocabulary, run.encode
+        self._texts = forced_texts(run.table.guide)
+        self._propose = self._texts.after if way == "after" else self._texts.ending
+        self._draft, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        return [
+            Draft(self._draft(site.state, site.tokens[-CONTEXT:], self._habit(site), length))
+            for site, length in zip(sites, lengths, strict=True)
+        ]
+
+    def _habit(self, site: Site) -> bytes:
+        """Return the separators that the text, where it last had one, wrote a space after."""
+        written = self._vocabulary.decode(site.tokens)
+        ends = ((sign, written.rfind(sign, 0, -1) + 1) for sign in SEPARATORS)
+        return bytes(sign for sign, end in ends if not end or written[end] == BLANK)
+
+    def _make(self, state: int, before: tuple[int, ...], spaced: bytes, length: int) -> tuple[int, ...]:
+        """Return the tokens of the text after ``state``, where the tokens ``before`` have been written."""
+        last = self._vocabulary.decode(before)[-1:]
+        text, end = self._propose(state, last, spaced, BYTES * (length + 1))
+        if not text:
+            return ()
+        tokens = self._spell(before, text)
+        return tokens[: len(tokens) - self._unsettled(text, end, spaced)][:length]
+
+    def _count_unsettled(self, text: bytes, end: int, spaced: bytes) -> int:
+        """Return how many tokens at the end of ``text`` become others with most of what may follow, in ``end``."""
+        tokens = whole = self._spell((), text)
+        longer = [self._spell((), text + more) for more in self._texts.continuations(end, spaced, CONTINUATIONS)]
+        while tokens and 2 * sum(other[: len(tokens)] == tokens for other in longer) < len(longer):
+            tokens = tokens[:-1]
+        return len(whole) - len(tokens)
+
+    def _spell(self, before: tuple[int, ...], text: bytes) -> tuple[int, ...]:
+        """Return the tokens of ``text`` after ``before``: as both are encoded together, else as it is encoded by itself."""
+        if self._encode is None or not text:
+            return fewest_tokens(self._vocabulary, text)
+        for context in (before, ()):
+            written = _characters(self._vocabulary.decode(context) + text)
+            ids = tuple(self._encode(written)) if written else ()
+            if ids[: len(context)] == context:
+                return ids[len(context) :]
+        return ()
+
+
+def _characters(text: bytes) -> str:
+    """Return the characters that ``text`` begins with: none if it begins within one, all but the last if it ends within one."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        return text[: error.start].decode()
+
+
+class ForcedTexts(ABC):
+    """The text that a guide forces, state by state: the one way on in bytes, but for blanks.
+
+    Formats allow blanks that are never or always written, as ``[ ]?`` around the ``:`` of JSON. Where nothing but blanks may
+    stand before the one byte to come, ``spaced`` decides: the bytes that a space is written after, if it may be.
+    """
+
+    @abstractmethod
+    def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        """Return the text that everything after ``state`` begins with, and the state after it.
+
+        ``last`` is the byte before, if there is one. The text has about ``most`` bytes at most. The budget is not looked at: one
+        that forces something is too short for drafts to save much.
+        """
+
+    @abstractmethod
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        """Return the one way out of a value and what is forced after it, as :meth:`after` does; nothing where no value has begun.
+
+        A value has begun where its last byte may be repeated, and the way out is the one byte that leads nearest to an end.
+        """
+
+    @abstractmethod
+    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
+        """Return some of the texts that may be written after ``state``, ``most`` at most, spread over all of them."""
+
+
+def forced_texts(guide: Guide) -> ForcedTexts:
+    """Return what ``guide`` forces, by its byte automaton where it has one."""
+    automaton = guide.automaton if isinstance(guide, FSMGuide) else None
+    return _ByTokens(guide) if automaton is None else _ByBytes(automaton)
+
+
+@final
+class _ByBytes(ForcedTexts):
+    """Follows the states of a byte automaton that have one way on. Those of its guide are one higher."""
+
+    def __init__(self, automaton: ByteAutomaton) -> None:
+        self._automaton = automaton
+        byte_class, live = automaton.byte_class, automaton.targets != DEAD
+        signs = np.setdiff1d(np.arange(256), list(BLANKS))
+        one, one_sign = _only(live, byte_class, np.arange(256)), _only(live, byte_class, signs)
+        self._byte = np.where(automaton.accepting, -1, np.where(one >= 0, one, one_sign))
+        # A space changes nothing where it leads to another state with the same ways on, but for blanks.
+        spaced, columns = automaton.targets[:, byte_class[BLANK]], np.unique(byte_class[signs])
+        same = (automaton.targets[spaced][:, columns] == automaton.targets[:, columns]).all(axis=1)
+        optional = (self._byte >= 0) | (same & (spaced != np.arange(len(automaton))))
+        self._spaceable = (spaced != DEAD) & optional
+
+    def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        text, at = self._follow(state - 1, last, spaced, most)
+        return text, at + 1
+
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        targets = self._automaton.targets[state - 1, self._automaton.byte_class]
+        distances = self._automaton.distances[targets]
+        ways = np.flatnonzero(distances == distances.min())
+        if not last or last in BLANKS or targets[last[0]] == DEAD or len(ways) != 1 or ways[0] == last[0]:
+            return b"", state
+        way = bytes([int(ways[0])])
+        text, at = self._follow(int(targets[ways[0]]), way, spaced, most)
+        return way + text, at + 1
+
+    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
+        targets = self._automaton.targets[state - 1, self._automaton.byte_class]
+        # Where only bytes of longer characters follow, there is no character to try out yet.
+        ways = [(bytes([byte]), int(targets[byte])) for byte in _spread(np.flatnonzero(targets[:128] != DEAD), most)]
+        return [byte + self._follow(target, byte, spaced, AHEAD)[0] for byte, target in ways]
+
+    def _follow(self, at: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        text = bytearray()
+        while len(text) < most:
+            byte = BLANK if self._spaceable[at] and last and last in spaced else int(self._byte[at])
+            if byte < 0:
+                break
+            last = bytes([byte])
+            text += last
+            at = int(self._automaton.targets[at, self._automaton.byte_class[last[0]]])
+        return bytes(text), at
+
+
+@final
+class _ByTokens(ForcedTexts):
+    """Follows what all live tokens of a state begin with, for guides without a byte automaton.
+
+    That is what is forced where every byte is a token, as in byte-level vocabularies. Where some tokenizations lead to texts that
+    others cannot write, it may be more.
+    """
+
+    def __init__(self, guide: Guide) -> None:
+        self._guide, self._tokens = guide, guide.vocabulary.tokens
+        self._trie = Trie.of(guide.vocabulary)
+        self._first = np.arange(len(self._trie))  # the node of the first byte, of every node
+        for start, end in zip(self._trie.levels[2:-1], self._trie.levels[3:], strict=True):
+            self._first[start:end] = self._first[self._trie.parent[start:end]]
+        self._step = lru_cache(STATES_KEPT)(self._one_step)
+
+    def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        text = b""
+        while len(text) < most and (token := self._step(state, bool(last) and last in spaced)) >= 0:
+            text, state = text + self._tokens[token], self._guide.advance(state, token)
+            last = text[-1:]
+        return text, state
+
+    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        live = self._live(state)
+        row = self._guide.row(state)
+        distances = self._guide.min_tokens_of(row.targets[row.partition.class_of[live]])
+        bytes_of = self._trie.byte[self._first[self._trie.node_of[live]]]
+        ways = np.unique(bytes_of[distances == distances.min(initial=UNREACHABLE)])
+        if not last or last in BLANKS or last[0] not in bytes_of or len(ways) != 1 or ways[0] == last[0]:
+            return b"", state
+        token = self._common(state, np.unique(self._trie.node_of[live[bytes_of == ways[0]]]))
+        if token < 0:
+            return b"", state
+        way = self._tokens[token]
+        text, end = self.after(self._guide.advance(state, token), way[-1:], spaced, most)
+        return way + text, end
+
+    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
+        return [self._tokens[token] for token in _spread(self._live(state), most)]
+
+    def _one_step(self, state: int, spaced: bool) -> int:
+        """Return the longest live token that all live ones begin with, if blanks are left out or put in; -1 for none."""
+        if self._guide.advance(state, self._guide.vocabulary.eos_ids[0]) == DONE:
+            return -1
+        nodes = np.unique(self._trie.node_of[self._live(state)])
+        first = self._trie.byte[self._first[nodes]]
+        blank, space = np.isin(first, list(BLANKS)), first == BLANK
+        ways = len(np.unique(first[~blank]))
+        if spaced and space.any() and (ways == 1 or self._spaceable(state, self._common(state, nodes[space]))):
+            return self._common(state, nodes[space])
+        if ways == 1 or (not ways and len(np.unique(first)) == 1):
+            return self._common(state, nodes[~blank] if ways else nodes)
+        return -1
+
+    def _spaceable(self, state: int, blank: int) -> bool:
+        """Return whether ``blank`` leads to another state with the same ways on, but for blanks."""
+        after = self._guide.advance(state, blank) if blank >= 0 else state
+        (here, targets), (there, others) = self._signs(state), self._signs(after)
+        return after != state and np.array_equal(here, there) and np.array_equal(targets, others)
+
+    def _signs(self, state: int) -> tuple[NDArray[np.int64], NDArray[np.integer]]:
+        """Return the live tokens that do not begin with a blank, and where they lead."""
+        live, row = self._live(state), self._guide.row(state)
+        live = live[~np.isin(self._trie.byte[self._first[self._trie.node_of[live]]], list(BLANKS))]
+        return live, row.targets[row.partition.class_of[live]]
+
+    def _common(self, state: int, nodes: NDArray[np.integer]) -> int:
+        """Return the longest live token that the tokens of ``nodes`` all begin with."""
+        for start in self._trie.levels[-2:0:-1]:
+            if len(nodes) == 1:
+                break
+            nodes = np.unique(np.where(nodes >= start, self._trie.parent[nodes], nodes))
+        while nodes[0]:
+            for token in self._trie.ending(nodes)[0].tolist():
+                if self._guide.advance(state, token) > DONE:
+                    return token
+            nodes = self._trie.parent[nodes]
+        return -1
+
+    def _live(self, state: int) -> NDArray[np.int64]:
+        row = self._guide.row(state)
+        return np.flatnonzero((row.targets > DONE)[row.partition.class_of])
+
+
+def _only(live: NDArray[np.bool_], byte_class: NDArray[np.uint8], allowed: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the one byte of ``allowed`` on a live way on of each state, ``live[S, C]``; -1 where there is none, or several."""
+    width = np.bincount(byte_class[allowed], minlength=live.shape[1])
+    byte_of = np.zeros(len(width), dtype=np.int64)
+    byte_of[byte_class[allowed]] = allowed
+    return np.where(live @ width == 1, byte_of[(live & (width > 0)).argmax(axis=1)], -1)
+
+
+def _spread(items: NDArray[np.int64], most: int) -> list[int]:
+    """Return at most ``most`` of ``items``, evenly spread."""
+    if len(items) > most:
+        items = items[np.linspace(0, len(items) - 1, most).astype(np.int64)]
+    return items.tolist()

@@ -1,4 +1,4 @@
-"""How many tokens to draft."""
+"""The draft length, adapted to the acceptance rate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import ClassVar, final
 import numpy as np
 
 from ..errors import UnsupportedError
-from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Site
-from .proposer import Proposer
+from ..numerics.checks import check_amounts, is_count, shown
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust
 
 FORGETTING = 0.95
-"""What a tested token counts for one test later: the last twenty or so make the rate."""
+"""The weight of a tested token one test later: the last twenty or so make the rate."""
 
 HITS, TESTS = 3.0, 4.0
-"""What the rate starts from, as if so many of so many tokens had been accepted."""
+"""Where the rate starts, as if so many of so many tokens had been accepted."""
 
 TRIED = 8
 """Where a text has a multiple of so many tokens one is drafted all the same: what is not tried is never found to be better."""
@@ -39,9 +39,9 @@ def check_length(length: object) -> int:
     UnsupportedError
         It is not a positive whole number.
     """
-    if isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1:
+    if not isinstance(length, int | np.integer) or not is_count(length, 1):
         raise UnsupportedError(
-            f"A draft length of {length!r} was given; expected a whole number of at least 1. Leave draft= out for none."
+            f"A draft length of {shown(length)} was given; expected a whole number of at least 1. Leave draft= out for none."
         )
     return int(length)
 
@@ -64,7 +64,7 @@ class AdaptedLength(Drafter):
 
     So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
 
-    What became of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
+    The outcome of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
     over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
     furthest counts.
 
@@ -73,7 +73,7 @@ class AdaptedLength(Drafter):
     drafter
         The drafter.
     cost
-        What one more token adds to the time of a model call, in times of a call with one token.
+        The time that one more token adds to a model call, in times of a call with one token.
 
     Raises
     ------
@@ -88,8 +88,7 @@ class AdaptedLength(Drafter):
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, Drafter):
             raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
-        if isinstance(self.cost, bool) or not isinstance(self.cost, (int, float)) or not 0 <= self.cost < np.inf:
-            raise UnsupportedError(f"AdaptedLength(cost={self.cost!r}) was given; expected a number of at least 0.")
+        check_amounts("AdaptedLength", cost=self.cost)
 
     @property
     def sampled(self) -> bool:
@@ -126,7 +125,9 @@ class Acceptance:
 
 
 @final
-class _Adapted(ProposedDrafting):
+class _Adapted(Drafting):
+    trust = Trust.ALL
+
     def __init__(self, proposer: Proposer, cost: float) -> None:
         self._proposer, self._cost = proposer, cost
         self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)

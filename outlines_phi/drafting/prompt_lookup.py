@@ -1,4 +1,4 @@
-"""What followed the same tokens before: in the prompt, or in the text itself."""
+"""Prompt lookup decoding: the tokens that followed the same n-gram before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnsupportedError
+from ..numerics.checks import check_counts
 from ..vocabulary.classes import EOS
 from .drafter import NOTHING, Draft, Drafter, Drafting, DraftRun, Site
 
@@ -49,10 +49,7 @@ class PromptLookupDrafter(Drafter):
     name: ClassVar[str] = "prompt_lookup"
 
     def __post_init__(self) -> None:
-        if isinstance(self.ngram, bool) or not isinstance(self.ngram, int) or self.ngram < 1:
-            raise UnsupportedError(
-                f"PromptLookupDrafter(ngram={self.ngram!r}) was given; expected a whole number of at least 1."
-            )
+        check_counts("PromptLookupDrafter", ngram=self.ngram)
 
     def begin(self, run: DraftRun) -> Drafting:
         """See :meth:`Drafter.begin`."""

@@ -12,12 +12,10 @@ from torch import Tensor
 from ..errors import BudgetError
 from ..guides.table import Table
 from ..lm.watch import limited
-from ..phi.estimator import Estimate, Need, ProposalPhi
+from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from ..phi.estimators.exact import ExactPhi
-from ..phi.run import Prefixes, Run
-from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together
+from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.preexpand import expand_towards
 from ..phi.tree.tree import BoundsTree, Node
 
 
@@ -36,7 +34,7 @@ class CertifiedWalk(ProposalPhi):
     name: ClassVar[str] = "certified walk"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
-    def begin(self, run: Run) -> WalkEstimate:
+    def begin(self, run: SampledRun) -> WalkEstimate:
         """Enumerate the tree of every prompt; see :meth:`ProposalPhi.begin`.
 
         Raises

@@ -13,10 +13,9 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, current, follow
-from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together
+from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.possibility import refuse_impossible
-from ..phi.tree.preexpand import expand_towards
 from ..phi.tree.text_masses import Place, Spelled, Undecided, spelled
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings

@@ -19,9 +19,8 @@ from ..guides.guide import DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..phi.branches import Branches
-from ..phi.estimator import Estimate, ProposalPhi
+from ..phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from ..phi.estimators.local import LocalPhi
-from ..phi.run import Prefixes, Run
 from ..settings import SamplingSettings
 
 Ids = tuple[int, ...]
@@ -124,7 +123,7 @@ def enumerate_language(
     """
     chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators
     branches = Branches(lm.trees([prompt]))
-    run = Run(
+    run = SampledRun(
         lm=lm,
         table=table,
         settings=settings,
@@ -176,7 +175,7 @@ def _parts(level: Sequence[_Prefix]) -> Iterator[Sequence[_Prefix]]:
 
 
 def _children(
-    run: Run, estimates: Sequence[Estimate], logits: Tensor, prefixes: Sequence[_Prefix], remaining: int
+    run: SampledRun, estimates: Sequence[Estimate], logits: Tensor, prefixes: Sequence[_Prefix], remaining: int
 ) -> Iterator[_Prefix]:
     """Yield the children of some prefixes that have any probability."""
     here = Prefixes(

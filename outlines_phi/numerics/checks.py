@@ -13,8 +13,8 @@ MOST_BYTES = 2**34
 """How much memory what a call asks for may need at the least: 16 GB."""
 
 
-def check_counts(owner: str, otherwise: str = "", **values: object) -> None:
-    """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least 1.
+def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:
+    """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least ``least``.
 
     Parameters
     ----------
@@ -22,13 +22,15 @@ def check_counts(owner: str, otherwise: str = "", **values: object) -> None:
         The name of what has the options.
     otherwise
         What else could have been given, for the message.
+    least
+        The least count that is allowed.
     **values
         The values by the names of their options.
     """
     for name, value in values.items():
-        if not is_count(value, 1):
+        if not is_count(value, least):
             raise UnsupportedError(
-                f"{name}={shown(value)} was given to {owner}; expected a whole number of at least 1{otherwise}."
+                f"{name}={shown(value)} was given to {owner}; expected a whole number of at least {least}{otherwise}."
             )
 
 
@@ -37,6 +39,13 @@ def check_shares(owner: str, **values: object) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
             raise UnsupportedError(f"{name}={shown(value)} was given to {owner}; expected a number in (0, 1].")
+
+
+def check_amounts(owner: str, **values: object) -> None:
+    """Raise :class:`UnsupportedError` for the first value that is not a finite number of at least 0."""
+    for name, value in values.items():
+        if not is_number(value) or value < 0:  # type: ignore[operator]
+            raise UnsupportedError(f"{name}={shown(value)} was given to {owner}; expected a number of at least 0.")
 
 
 def check_fits(

@@ -1,4 +1,4 @@
-"""The prefixes of a run, each evaluated once, whoever asks for it first."""
+"""Token trees of a run that evaluate every prefix once, whoever asks for it first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT = 2**28
 class Branches:
     """Token trees that several readers grow: the walk that draws, and an estimator that looks ahead of it.
 
-    What an estimator has looked at and the walk then chooses costs no second evaluation.
+    A prefix that an estimator has looked at and the walk then chooses costs no second evaluation.
 
     Parameters
     ----------
@@ -41,10 +41,15 @@ class Branches:
         self._compacted = 0
         self._planted: tuple[list[int], Tensor] | None = None
 
+    @property
+    def planted(self) -> bool:
+        """Whether the prompts have been evaluated."""
+        return self._planted is not None
+
     def plant(self) -> tuple[list[int], Tensor]:
         """Return the nodes of the prompts and their ``[P, V]`` logits, evaluated the first time."""
         if self._planted is None:
-            self._evaluate(())
+            self.evaluate(())
         assert self._planted is not None
         return self._planted
 
@@ -92,7 +97,7 @@ class Branches:
                 node = first + len(new)
                 new.append(pairs[i])
             nodes.append(node)
-        logits = self._evaluate(new) if new or self._planted is None else None
+        logits = self.evaluate(new) if new or self._planted is None else None
         if seen:
             rest = iter(() if logits is None else logits)
             logits = torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
@@ -105,7 +110,7 @@ class Branches:
                 self._seen.pop(pair, None)
         return nodes, logits
 
-    def _evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self._planted is not None:

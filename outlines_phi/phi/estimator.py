@@ -1,25 +1,84 @@
-"""What can still succeed: the interface of every estimator of future validity."""
+"""Estimators of future validity: their interface, and the part of a call that they may read."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.guide import Guide
 from ..guides.table import LiveTokens, Table
+from ..lm.model import LanguageModel
 from ..settings import SamplingSettings
 from ..vocabulary.classes import Partition
-from .run import Prefixes, Run
-from .values.kept_values import KeptValues
+from .branches import Branches
+from .state_values import KeptValues
 
 Need = Literal["guide", "logits", "model"]
+
+
+class Prefixes(NamedTuple):
+    """The distinct prefixes of one step, in the order of the rows of their distributions.
+
+    Attributes
+    ----------
+    rows
+        The prompt of each, by its number.
+    nodes
+        The node of each in the run's branches.
+    states, remaining
+        The guide state of each, and the tokens that it may still write.
+    tokens
+        The tokens that each has written.
+    drafted
+        Which of them stand on drafts, where there are any: whether a walk comes to one of these is found out after the step, see
+        :meth:`~outlines_phi.phi.estimator.Estimate.reached`.
+    """
+
+    rows: Sequence[int]
+    nodes: Sequence[int]
+    states: Sequence[int]
+    remaining: Sequence[int]
+    tokens: Sequence[Sequence[int]]
+    drafted: Sequence[bool] = ()
+
+
+@final
+@dataclass(frozen=True)
+class SampledRun:
+    """One call of a sampler, as an estimator sees it.
+
+    Attributes
+    ----------
+    lm, table, settings
+        The language model, the compiled guide, and the sampling settings.
+    prompts, budgets
+        Token ids of each prompt, and the most tokens after it.
+    branches
+        The prefixes evaluated in this run.
+    stream
+        A random stream per prompt, for estimators that draw; keyed by the call's seed, apart from those of the draws.
+    """
+
+    lm: LanguageModel
+    table: Table
+    settings: SamplingSettings
+    prompts: Sequence[tuple[int, ...]]
+    budgets: Sequence[int]
+    branches: Branches
+    stream: Callable[[int], np.random.Generator]
+
+    def log_p(self, logits: Tensor, prefixes: Iterable[tuple[int, Sequence[int]]]) -> Tensor:
+        """Return ``log p``, ``[n, V]``, of raw ``logits`` after ``(prompt number, written tokens)``."""
+        contexts = ((*self.prompts[row], *tokens) for row, tokens in prefixes)
+        return self.settings.log_p(logits, self.lm.vocabulary, contexts)
 
 
 class Phi(ABC):
@@ -31,9 +90,9 @@ class Phi(ABC):
     Attributes
     ----------
     name
-        What a call may write: ``phi="onestep"``.
+        Its name in a call: ``phi="onestep"``.
     needs
-        What the estimator reads. One that needs only the guide and the current logits runs anywhere, also inside a
+        Its inputs. An estimator that needs only the guide and the current logits runs anywhere, also inside a
         logits processor; one that needs the model runs in samplers of this package.
     """
 
@@ -51,7 +110,7 @@ class Estimate(ABC):
     Attributes
     ----------
     stateless
-        Whether an answer depends on its step alone, so that steps of which nobody needs the answer may be left out.
+        Whether an answer depends on its step alone, so that steps whose answer is not needed may be left out.
     """
 
     stateless: ClassVar[bool] = False
@@ -92,7 +151,7 @@ class ProposalPhi(Phi):
         return (n,)
 
     @abstractmethod
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """Return the estimator at work in ``run``."""
 
 
@@ -103,7 +162,7 @@ class StepPhi(ProposalPhi):
     """
 
     def check(self, table: Table, settings: SamplingSettings) -> None:  # noqa: B027 - most estimators answer for everything
-        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and a law; for loops without a run."""
+        """Raise :class:`UnsupportedError` where the estimator cannot answer for a guide and settings."""
 
     @abstractmethod
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
@@ -114,7 +173,7 @@ class StepPhi(ProposalPhi):
         log_p
             ``[V]`` log probabilities of one row, summing to 1.
         table
-            What is allowed.
+            The compiled guide.
         state, remaining
             The guide state, and the tokens that may still be written.
 
@@ -132,8 +191,9 @@ class StepPhi(ProposalPhi):
             add_by_class(scores, log_h, table.partition(state), table.few_live(state, left, scores.device))
         return log_p
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
+        self.check(run.table, run.settings)
         return StepEstimate(self, run.table)
 
 

@@ -9,11 +9,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from outlines.models.transformers import Transformers
 
+from ..drafting.combine import FirstOf
 from ..drafting.drafter import Drafter
-from ..drafting.first_of import FirstOf
 from ..drafting.forced import ForcedDrafter
 from ..drafting.length import AdaptedLength
-from ..drafting.model import ModelDrafter, check_vocabularies, rows_missing
+from ..drafting.model_drafter import ModelDrafter, check_vocabularies, rows_missing
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.model import TransformersModel

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, final
 from outlines.models.transformers import Transformers
 
 from ..drafting.drafter import Drafter
-from ..drafting.ending import EndingDrafter
-from ..drafting.forced import ForcedDrafter
+from ..drafting.forced import EndingDrafter, ForcedDrafter
 from ..drafting.known_paths import TreeDrafter
 from ..drafting.length import check_length
 from ..drafting.prompt_lookup import PromptLookupDrafter

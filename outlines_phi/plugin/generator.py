@@ -13,10 +13,10 @@ from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit import AuditReport
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
+from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.text_constraint import Predicate, TextConstraint
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from .audit import audit

@@ -25,15 +25,13 @@ from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.tree.stale import afresh
-from ..phi.tree.store import TreeStore
+from ..phi.tree.store import TreeStore, afresh
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.sampler import LookaheadSampler
+from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler, no_tokens
-from ..sampling.speculative.sampler import SpeculativeSampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .asynchronous import Worker
 from .bans import Ban, corrected_as, resolve_ban
@@ -217,7 +215,7 @@ class PhiTransformers(Transformers):
         options, table = self._options(processor, keywords), self.compiled.of_processor(processor)
         request = self._request([model_input], table, options)
         match self._sampler(resolved, options):
-            case AncestralSampler() | SpeculativeSampler() | LookaheadSampler() as sampler:
+            case AncestralSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
                         f"{request.constraint} was given to a stream of a step estimator or a look-ahead: whether a token stays is "

@@ -15,7 +15,7 @@ from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..lm.watch import WatchedModel
-from ..phi.constraint import Constraint
+from ..phi.constraint import Constraint, TextConstraint
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.dp_bigram import BigramDPPhi
@@ -27,8 +27,7 @@ from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.estimators.lookahead1 import Lookahead1Phi
 from ..phi.estimators.onestep import OneStepPhi
 from ..phi.estimators.rollout import RolloutPhi
-from ..phi.text_constraint import TextConstraint
-from ..phi.values.state_values import StateValues
+from ..phi.state_values import StateValues
 from ..sampling.resolve import SamplerOptions
 from ..sampling.sampler import Request
 from ..sampling.smc.pimh import PIMH

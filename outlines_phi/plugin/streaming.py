@@ -26,9 +26,8 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.interruption import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.sampler import LookaheadSampler
+from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
 from ..sampling.sampler import Request
-from ..sampling.speculative.sampler import SpeculativeSampler
 from ..vocabulary.vocabulary import Vocabulary
 from .options import CallOptions
 
@@ -69,9 +68,7 @@ def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None 
         yield piece
 
 
-def stepped(
-    sampler: AncestralSampler | SpeculativeSampler | LookaheadSampler, request: Request, lock: threading.RLock
-) -> Ids:
+def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock: threading.RLock) -> Ids:
     """Yield the tokens of one trajectory as they become final: those of a call with the same seed.
 
     Every step takes its own turn at the model, so streams that run side by side share it token by token, and a consumer that

@@ -1,18 +1,19 @@
-"""Token by token from ``q_h``, with the weight of every draw (theory.md, sections 1.4 and 4.1)."""
+"""Ancestral sampling from a proposal, with importance weights (theory.md, sections 1.4, 4.1 and 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, final
+from typing import final
 
-from ..lm.model import ModelCounts
-from ..phi.branches import Branches
+from ..errors import UnsupportedError
 from ..phi.estimator import ProposalPhi
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .sampler import Request, Sampler
+from .speculative.prefetch import Prefetch
+from .speculative.step import DraftedStepper
 from .stepper import Observer, Stepper
 from .trajectory import Trajectory
 
@@ -29,19 +30,33 @@ class AncestralSampler(Sampler):
     with weight 0. It may depend on all that was seen before its step: an estimator that learns sets the rounds. Equal prefixes of
     a round are evaluated once.
 
+    With a draft, one model call writes several tokens. The distribution of the draws and their weights are those without a draft,
+    whatever is drafted. Where drafts are deterministic the draws themselves are, seed for seed.
+
     Attributes
     ----------
     phi
         The estimator, ``h``.
     observer
-        Who is told of every step; ``None`` for nobody.
+        An object that is told of every step; ``None`` for none.
+    draft
+        The drafts of the walks; ``None`` for none.
     """
 
     phi: ProposalPhi
     observer: Observer | None = None
+    draft: Prefetch | None = None
 
     def sample(self, request: Request) -> list[Draws]:
-        """See :meth:`Sampler.sample`."""
+        """See :meth:`Sampler.sample`.
+
+        Raises
+        ------
+        UnsupportedError
+            A draft beside a constraint, or beside an observer.
+        DraftError
+            The drafter raised, or proposed something that is no draft.
+        """
         stepper = self._stepper(request)
         walks: list[Trajectory] = []
         stepper.follow(lambda: walks, request.n * len(request.prompts))
@@ -49,43 +64,41 @@ class AncestralSampler(Sampler):
             walks += (together := stepper.launch(size))
             for _ in grow(stepper, together):
                 pass
-        counts = stepper.branches.trees.counts
         return [
-            draws_of(request, [walk for walk in walks if walk.row == row], request.budgets[row], counts)
+            _draws_of(request, stepper, [walk for walk in walks if walk.row == row], request.budgets[row])
             for row in range(len(request.prompts))
         ]
 
     def steps(self, request: Request) -> Iterator[Sequence[Trajectory]]:
-        """Draw as :meth:`sample` does, and yield the trajectories that grew after every model call.
+        """Draw as :meth:`sample` does, and yield the trajectories that grew after every model call, by one token or several.
 
         A token is final when it is drawn: a trajectory only ever grows.
         """
         stepper = self._stepper(request)
         return chain.from_iterable(grow(stepper, stepper.launch(size)) for size in self.phi.rounds(request.n))
 
-    def _stepper(self, request: Request) -> Stepper:
-        return Stepper(request, self.phi, self.observer, weighted=request.weighted)
+    def _stepper(self, request: Request) -> Stepper | DraftedStepper:
+        if self.draft is None:
+            return Stepper(request, self.phi, self.observer, weighted=request.weighted)
+        if self.observer is not None:
+            raise UnsupportedError(
+                "Leave out the draft or the observer: a step that follows a draft is not one token long."
+            )
+        if request.constraint is not None:
+            raise UnsupportedError(
+                f"{request.constraint} was given beside a draft; a constraint is asked about few tokens of a step, so the "
+                "distribution that a draft would be held against is not known. Leave out one of them; a type or a regex "
+                "in place of the constraint goes with drafts."
+            )
+        return DraftedStepper(request, self.phi, self.draft)
 
 
-class Advancing(Protocol):
-    """Takes walks further, all together in one model call: by one token, or as many as a draft allows."""
-
-    @property
-    def branches(self) -> Branches:
-        """The prefixes of the run."""
-
-    def first(self, walks: Sequence[Trajectory]) -> None:
-        """Evaluate the prompts and take every walk from the start."""
-
-    def advance(self, walks: Sequence[Trajectory]) -> None:
-        """Evaluate every distinct prefix that unfinished ``walks`` stand on, and take each of them further."""
-
-
-def grow(stepper: Advancing, walks: Sequence[Trajectory], together: int = TOGETHER) -> Iterator[Sequence[Trajectory]]:
-    """Take ``walks``, at the start, to their ends, ``together`` prefixes at a time.
+def grow(stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory]) -> Iterator[Sequence[Trajectory]]:
+    """Take ``walks``, at the start, to their ends, a limited number of prefixes at a time.
 
     Yields them all, then those that have grown after every model call.
     """
+    together = min(TOGETHER, stepper.room) if isinstance(stepper, DraftedStepper) else TOGETHER
     stepper.first(walks)
     yield walks
     groups = _groups(walks, together)
@@ -113,7 +126,7 @@ def _groups(walks: Sequence[Trajectory], together: int) -> list[list[Trajectory]
     return [[walk for same in sharing[i : i + together] for walk in same] for i in starts]
 
 
-def draws_of(request: Request, walks: Sequence[Trajectory], budget: int, counts: ModelCounts) -> Draws:
+def _draws_of(request: Request, stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory], budget: int) -> Draws:
     """Return the draws that finished ``walks`` of one prompt are."""
     vocabulary = request.table.vocabulary
     items = tuple(
@@ -127,5 +140,6 @@ def draws_of(request: Request, walks: Sequence[Trajectory], budget: int, counts:
         for walk in walks
         if not walk.failed
     )
-    finished = DrawCounts(**vars(counts), attempts=len(walks), accepted=len(items))
-    return Draws(items=items, counts=finished, budget=budget, failures=len(walks) - len(items))
+    drafted = stepper.draft_counts(walks) if isinstance(stepper, DraftedStepper) else {}
+    counts = DrawCounts(**vars(stepper.branches.trees.counts), **drafted, attempts=len(walks), accepted=len(items))
+    return Draws(items=items, counts=counts, budget=budget, failures=len(walks) - len(items))

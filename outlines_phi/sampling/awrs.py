@@ -1,7 +1,7 @@
 """Adaptive weighted rejection: one token that a predicate allows, and an unbiased estimate of the mass that it allows.
 
-The next token of a walk has the law ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens are
-tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
+The next token of a walk has the distribution ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens
+are tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
 
 *Order.* All tokens take part in a race: ``log q(v)`` plus a Gumbel number of its own puts ``v`` at its place, which is sampling
 without replacement. Tokens are tested in that order, and the first one that is allowed is drawn.
@@ -43,8 +43,8 @@ _LEAST = torch.finfo(torch.float64).min
 """Below every finite log, so that a row without any has a largest one."""
 
 
-class Outcome(NamedTuple):
-    """What a walk has found.
+class AllowedDraw(NamedTuple):
+    """The token of a walk, with the estimate of the allowed mass.
 
     Attributes
     ----------
@@ -63,28 +63,28 @@ class Outcome(NamedTuple):
 
 def draw_allowed(
     log_q: Tensor, laws: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
-) -> list[Outcome]:
+) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
     Parameters
     ----------
     log_q
-        ``[L, V]`` float64, on any device: a row per law, not normalised, ``-inf`` on what is out of the question.
+        ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the question.
     laws
         ``[W]``: the row of each walk.
     keys
-        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its law and its key alone.
+        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key alone.
     allows
-        Whether a law (by its row) allows a token; asked once for each pair.
+        Whether a distribution (by its row) allows a token; asked once for each pair.
     further
         Tests after the token that is drawn, at least 1.
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
-        return [Outcome(-1, -math.inf, 0) for _ in laws]
-    log_q, verdicts = log_q[:, columns], _Verdicts(allows)
+        return [AllowedDraw(-1, -math.inf, 0) for _ in laws]
+    log_q, verdicts = log_q[:, columns], _AskedTokens(allows)
     size = max(1, ELEMENTS // len(columns))
-    outcomes: list[Outcome] = []
+    outcomes: list[AllowedDraw] = []
     for i in range(0, len(laws), size):
         outcomes += _race(log_q, columns, laws[i : i + size], keys[i : i + size], verdicts, further)
     return outcomes
@@ -135,7 +135,7 @@ class Order:
 
 
 @final
-class Tally:
+class MassEstimate:
     """The tests of one walk: the token drawn, and the estimate so far.
 
     Parameters
@@ -163,9 +163,9 @@ class Tally:
         self._log_untested = self._log_squares = -math.inf
 
     @property
-    def outcome(self) -> Outcome:
-        """What was found, once :meth:`run` says that it is."""
-        return Outcome(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
+    def outcome(self) -> AllowedDraw:
+        """The result, once :meth:`run` says that there is one."""
+        return AllowedDraw(self.token, _log_add(self._log_estimate, self._log_share + self._log_allowed), self.tests)
 
     def run(self, order: Iterable[Sequence[float]], allows: Callable[[int], bool]) -> bool:
         """Test the next tokens of the order, as many as are needed; return whether no more are."""
@@ -210,10 +210,10 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _race(
-    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _Verdicts, further: int
-) -> list[Outcome]:
+    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
+) -> list[AllowedDraw]:
     order = Order(log_q[torch.tensor(laws, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
-    tallies = [Tally(further) for _ in laws]
+    tallies = [MassEstimate(further) for _ in laws]
     going, size = list(range(len(laws))), FIRST
     while going:
         check_interruption()
@@ -234,13 +234,13 @@ def _race(
 
 
 @final
-class _Verdicts:
-    """What was found out about each law's tokens; walks on one law share it, which tells none of them what it draws.
+class _AskedTokens:
+    """A cache of the answers about each distribution's tokens; walks on one distribution share it.
 
     Attributes
     ----------
     empty
-        The laws of which nothing is allowed.
+        The distributions of which nothing is allowed.
     """
 
     def __init__(self, allows: Callable[[int, int], bool]) -> None:

@@ -1,23 +1,25 @@
-"""One draw: a text, what its law is, and its weight."""
+"""One draw: a text, what its distribution is, and its weight."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, SupportsFloat, final
+from typing import Any, Protocol, SupportsFloat, TypeVar, final, overload
 
 from ..errors import UnsupportedError
+from ..numerics.checks import check_counts
 from ..vocabulary.vocabulary import Vocabulary
 
 
 class Guarantee(IntEnum):
-    """How the law of a draw stands to ``mu*``, weakest first.
+    """How the distribution of a draw stands to ``mu*``, weakest first.
 
     ``APPROXIMATE``
-        Of a law that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with more
-        work; that of a look-ahead without weights is exact in every window.
+        Of a distribution that comes near to ``mu*``; how near it is, is not known. That of a chain comes as near as one likes with
+        more work; that of a look-ahead without weights is exact in every window.
     ``WEIGHTED``
         Drawn from a known proposal; expectations under ``mu*`` need the weight.
     ``CONFIDENT``
@@ -43,13 +45,51 @@ class Guarantee(IntEnum):
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A bound on the distance of the distribution of draws to ``mu*``.
+
+    Attributes
+    ----------
+    total_variation
+        ``TV(law of one draw, mu*)`` is at most this; 0 for exact draws. Of token sequences, so also of texts.
+    confidence
+        1 where that is certain. Less where it rests on residual attempts: the probability that a certificate is issued that does
+        not hold is at most ``1 - confidence``.
+    """
+
+    total_variation: float
+    confidence: float = 1.0
+
+    def for_draws(self, n: int) -> float:
+        """Return a bound on the total variation of the joint distribution of ``n`` draws: ``1 - (1 - eps)^n``, they are
+        independent.
+
+        Raises
+        ------
+        UnsupportedError
+            ``n`` is no whole number of at least 0.
+        """
+        check_counts("for_draws()", least=0, n=n)
+        return -math.expm1(n * math.log1p(-self.total_variation)) if self.total_variation < 1 else float(n > 0)
+
+    def __str__(self) -> str:
+        at = "for certain" if self.confidence == 1 else f"at {self.confidence:.6g} confidence"
+        return f"TV at most {self.total_variation:.4g} {at}"
+
+
+NO_DISTANCE = Certificate(total_variation=0.0)
+"""The certificate of exact draws."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Draw:
     """One member of the language.
 
     Attributes
     ----------
     text
-        What was written, without the end of sequence.
+        The text, without the end of sequence.
     token_ids
         The generated ids, the end of sequence last; without it where free text used up its budget.
     log_p
@@ -58,12 +98,12 @@ class Draw:
         ``log p(y) - log q(y)``, the importance weight; for exact, certified and confident draws the constant estimate
         of ``log Phi``; ``nan`` where it is not known.
     guarantee
-        What the draw's law is.
+        How its distribution stands to ``mu*``.
     candidates, ess
         Weighted draws may be picked from several candidates by weight: how many there were, and their effective number
         ``(sum w)^2 / sum w^2``.
     reader
-        What makes the typed value of the text.
+        The function that makes the typed value of the text.
     """
 
     text: str
@@ -83,7 +123,7 @@ class Draw:
 
     @cached_property
     def value(self) -> Any:
-        """What the text means to its output type: an instance, a member, a number, ...; the text itself for a regex.
+        """The typed value: an instance, a member, a number, ...; the text itself for a regex.
 
         Read when it is first asked for.
 
@@ -93,6 +133,50 @@ class Draw:
             The type refuses the text, by a constraint that is not part of the format.
         """
         return self.reader(self.text)
+
+
+class ValuedText(Protocol):
+    """A text with a value: a draw, or a member of a ranking."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def value(self) -> Any: ...
+
+
+Item = TypeVar("Item", bound=ValuedText, covariant=True)
+
+
+class TextSequence(Sequence[Item]):
+    """A sequence of texts with their values, which knows more of them all together.
+
+    Attributes
+    ----------
+    items
+        The texts, in order.
+    """
+
+    items: tuple[Item, ...]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
+    def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
+        return self.items[index]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, in order."""
+        return [item.text for item in self.items]
+
+    @property
+    def values(self) -> list[Any]:
+        """The typed values, in order; see :attr:`Draw.value`."""
+        return [item.value for item in self.items]
 
 
 def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]:

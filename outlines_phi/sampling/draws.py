@@ -1,27 +1,26 @@
-"""What a sampler returns: texts that know their law."""
+"""The draws of a prompt: a weighted sample, with its effective size and the estimate of the normaliser."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, final, overload
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
-from ..numerics.weights import effective_size, scaled
-from .draw import Draw, Guarantee, numbers_of
-from .rejection.certificate import Certificate
+from ..numerics.weights import effective_size, log_mean, normalized, scaled
+from .draw import Certificate, Draw, Guarantee, TextSequence, numbers_of
 from .smc.population import Population
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DrawCounts:
-    """What a call has cost.
+    """The cost of a call.
 
     Attributes
     ----------
@@ -67,17 +66,17 @@ class DrawCounts:
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Draws(Sequence[Draw]):
+class Draws(TextSequence[Draw]):
     """The draws of one prompt, with their counts.
 
     Attributes
     ----------
     items
-        The draws, in order; i.i.d. from the sampler's law.
+        The draws, in order; i.i.d. from the sampler's distribution.
     counts
-        What they cost.
+        Their cost.
     budget
-        The ``N`` that the law depends on: the most tokens that a draw may have.
+        The ``N`` that the distribution depends on: the most tokens that a draw may have.
     failures
         Trajectories that found no allowed token (truncation can do this). They are draws of weight 0 and count in every mean.
     log_z_bounds
@@ -86,15 +85,15 @@ class Draws(Sequence[Draw]):
     normalizers
         Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
     certificate
-        How far the law of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
+        How far the distribution of a draw is from ``mu*``, at most: 0 for exact draws. ``None`` where nothing bounds it. Where a
         ``BudgetError`` has draws that are missing for want of a certificate: what was certified by then.
     populations
         The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
     rejections
         Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its name;
-        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as
-        far as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a
-        dead end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no laws of dead tokens.
+        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as far
+        as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a dead
+        end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no distributions of dead tokens.
     """
 
     items: tuple[Draw, ...]
@@ -106,9 +105,6 @@ class Draws(Sequence[Draw]):
     certificate: Certificate | None = None
     populations: tuple[Population, ...] = field(default=(), compare=False)
     rejections: Mapping[str, int] = field(default_factory=dict, hash=False)
-
-    def __len__(self) -> int:
-        return len(self.items)
 
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
@@ -124,7 +120,7 @@ class Draws(Sequence[Draw]):
 
     @property
     def _log_phi(self) -> str:
-        """What is known of it: bounds where there are any, and an estimate where it is more than their middle."""
+        """``log Phi`` as text: bounds where there are any, and an estimate where it is more than their middle."""
         low, high = (f"{bound + 0.0:.4g}" for bound in self.log_z_bounds)  # + 0.0: not -0
         if low == high:
             return low
@@ -133,23 +129,6 @@ class Draws(Sequence[Draw]):
         if self.log_z_bounds != (-math.inf, 0.0):
             parts.append(f"in [{low}, {high}]")
         return " ".join(parts) or "unknown"
-
-    @overload
-    def __getitem__(self, index: int) -> Draw: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Draw, ...]: ...
-    def __getitem__(self, index: int | slice) -> Draw | tuple[Draw, ...]:
-        return self.items[index]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [draw.text for draw in self.items]
-
-    @property
-    def values(self) -> list[Any]:
-        """The typed values, in order; see :attr:`Draw.value`."""
-        return [draw.value for draw in self.items]
 
     def read_by(self, reader: Callable[[str], Any]) -> Draws:
         """Return the same draws, whose values ``reader`` makes of their texts."""
@@ -197,7 +176,7 @@ class Draws(Sequence[Draw]):
     def ess(self) -> float:
         """Effective sample size ``(sum w)^2 / sum w^2``; equal to ``n`` for exact draws. States that a chain has held are one.
 
-        ``n`` where the weights are not known: that of the law that they were drawn from.
+        ``n`` where the weights are not known: that of the distribution that they were drawn from.
         """
         if not self.weighed:
             return float(len(self.items))
@@ -212,13 +191,10 @@ class Draws(Sequence[Draw]):
     def weights(self) -> NDArray[np.float64]:
         """``[n]``: self-normalised weights of the draws, summing to 1; expectations under ``mu*`` use these.
 
-        Equal where they are not known: expectations are then those under the law that was drawn from.
+        Equal where they are not known: expectations are then those under the distribution that was drawn from.
         """
-        log_w = np.array([draw.log_w for draw in self.items])
-        if not len(log_w) or not self.weighed or log_w.max() == -math.inf:
-            return np.full(len(log_w), 1 / max(1, len(log_w)))
-        w = np.exp(log_w - log_w.max())
-        return w / w.sum()
+        w = normalized(self.log_w[: len(self.items)]) if self.weighed else np.zeros(len(self.items))
+        return w if w.any() else np.full(len(w), 1 / max(1, len(w)))
 
     @property
     def log_z(self) -> float:
@@ -232,8 +208,7 @@ class Draws(Sequence[Draw]):
         if self.normalizers:
             return math.log(math.fsum(self.normalizers) / len(self.normalizers)) if any(self.normalizers) else -math.inf
         if self.guarantee <= Guarantee.WEIGHTED and len(self.log_w):
-            top = float(self.log_w.max())
-            return top + math.log(float(np.exp(self.log_w - top).mean())) if top > -math.inf else top
+            return log_mean(self.log_w)
         return middle(self.log_z_bounds)
 
 

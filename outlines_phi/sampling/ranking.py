@@ -6,22 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final, overload
+from typing import Any, final
 
-from ..errors import BudgetError, UnsupportedError
+from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
-from ..numerics.checks import check_fits, is_number
+from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.estimators.exact import Effort
-from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite
+from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.frontier import grow
+from ..phi.tree.frontier import grow_trees
 from ..phi.tree.mode import ModeSearch
 from ..phi.tree.possibility import refuse_impossible
-from ..phi.tree.preexpand import expand_usual
-from ..phi.tree.stale import afresh
-from ..phi.tree.store import TreeStore
+from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree
+from .draw import TextSequence
 from .draws import DrawCounts
 from .sampler import Request
 
@@ -34,13 +33,13 @@ class Member:
     Attributes
     ----------
     text
-        What it says, without the end of sequence.
+        The text, without the end of sequence.
     token_ids
         Its ids, the end of sequence last.
     log_p
         ``log p(y)`` under the model and the settings, in nats.
     reader
-        What makes the typed value of the text.
+        The function that makes the typed value of the text.
     """
 
     text: str
@@ -50,16 +49,16 @@ class Member:
 
     @cached_property
     def value(self) -> Any:
-        """What the text means to its output type; raises ``ValueReadError`` where the type refuses it."""
+        """The typed value; raises ``ValueReadError`` where the type refuses it."""
         return self.reader(self.text)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Ranking(Sequence[Member]):
+class Ranking(TextSequence[Member]):
     """The most probable members of a language after one prompt, the likeliest first; ties by their token ids.
 
-    A member is a sequence of tokens: the spellings of one text rank apart.
+    A member is a sequence of tokens: the tokenizations of one text rank apart.
 
     Attributes
     ----------
@@ -72,7 +71,7 @@ class Ranking(Sequence[Member]):
     log_z_bounds
         ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: ``mu*(y) = p(y) / Phi``.
     counts
-        What the search cost, for the whole batch.
+        The cost of the search, for the whole batch.
     budget
         The ``N`` that the language depends on: the most tokens of a member.
     """
@@ -83,26 +82,6 @@ class Ranking(Sequence[Member]):
     log_z_bounds: tuple[float, float]
     counts: DrawCounts
     budget: int
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> Member: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Member, ...]: ...
-    def __getitem__(self, index: int | slice) -> Member | tuple[Member, ...]:
-        return self.items[index]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [member.text for member in self.items]
-
-    @property
-    def values(self) -> list[Any]:
-        """The typed values, in order."""
-        return [member.value for member in self.items]
 
     @property
     def gap(self) -> float:
@@ -145,7 +124,7 @@ def rank(
     Parameters
     ----------
     request
-        What is asked; its random streams are not used.
+        The call; its random streams are not used.
     top
         Members per prompt.
     store
@@ -155,7 +134,7 @@ def rank(
     tolerance
         Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one listed.
     reader
-        What makes the values of texts.
+        The function that makes the values of texts.
 
     Raises
     ------
@@ -192,7 +171,7 @@ def rank(
                 bounds=[tree.bounds for tree in trees],
             )
         )
-        grow(searches, evaluator)
+        grow_trees(searches, evaluator)
         results = [_ranking(each, top, evaluator.counts, reader) for each in searches]
         finished = [each.finished for each in searches]  # before the store makes room
         empty = [tree for tree, done, result in zip(trees, finished, results, strict=True) if done and not result]
@@ -204,13 +183,10 @@ def rank(
 
 
 def _check(top: int, tolerance: float, effort: Effort) -> None:
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise UnsupportedError(f"top={top!r} members were asked for; expected a whole number of at least 1.")
+    check_counts("a search", top=top)
     check_fits("top", top, each=1024, things="members")
-    if not is_number(tolerance) or tolerance < 0:
-        raise UnsupportedError(f"tolerance={tolerance!r} was given; expected a number of at least 0.")
-    if not isinstance(effort, Effort):
-        raise UnsupportedError(f"effort={effort!r} was given; expected Effort(tokens=..., seconds=...).")
+    check_amounts("a search", tolerance=tolerance)
+    check_kind("a search", "effort", effort, Effort, "Effort(tokens=..., seconds=...)")
 
 
 def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable[[str], Any]) -> Ranking:

@@ -13,18 +13,17 @@ from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
-from .lookahead.sampler import LookaheadSampler
-from .lookahead.smc import LookaheadSMCSampler
-from .rejection.auto import AutoSampler
-from .rejection.exact import ExactSampler
+from .lookahead.lookahead_sampler import LookaheadSampler
+from .lookahead.lookahead_smc import LookaheadSMCSampler
+from .rejection.auto_sampler import AutoSampler
+from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
 from .smc.pimh import PIMH, PIMHSampler
 from .smc.smc import SMC, SMCSampler
 from .speculative.prefetch import Prefetch
-from .speculative.sampler import SpeculativeSampler
 
 SamplerOptions: TypeAlias = SMC | PIMH
-"""What ``sampler=`` may be."""
+"""The values of ``sampler=``."""
 
 DRAFT_LENGTH = 8
 """The most tokens of a draft, where nothing else is said."""
@@ -40,9 +39,9 @@ def sampler_for(
 ) -> Sampler:
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
-    With a ``drafter``, several tokens per model call; its law does not change. Drafts have at most ``length`` tokens, which
-    :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter may
-    tokenise texts with.
+    With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
+    which :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
+    may tokenise texts with.
 
     Raises
     ------
@@ -51,34 +50,7 @@ def sampler_for(
         number.
     """
     phi = phi.keeping(store.values)
-    if drafter is not None:
-        return _drafted(phi, store, sampler, Prefetch(drafter, length, encode))
-    match phi, sampler:
-        case ExactPhi(), None:
-            return ExactSampler(phi, store)
-        case AutoPhi(), None:
-            return AutoSampler(phi, store)
-        case LookaheadPhi(), None:
-            return LookaheadSampler(phi)
-        case LookaheadPhi(), SMC():
-            return LookaheadSMCSampler(phi, sampler)
-        case ProposalPhi(), None:
-            return AncestralSampler(phi)
-        case ProposalPhi(), SMC():
-            return SMCSampler(phi, sampler)
-        case ProposalPhi(), PIMH():
-            return PIMHSampler(phi, sampler)
-        case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC() | PIMH():
-            raise UnsupportedError(
-                f"sampler={type(sampler).__name__}(...) was given with phi={phi.name!r}, which draws in a way of its own. Leave "
-                "phi out or give phi='local' or another proposal for the particles, or leave sampler out."
-            )
-        case _:
-            raise TypeError(f"{phi!r} is not an estimator of this package, or {sampler!r} not a sampler.")
-
-
-def _drafted(phi: Phi, store: TreeStore, sampler: SamplerOptions | None, draft: Prefetch) -> Sampler:
-    """Return the sampler of ``phi`` that follows drafts."""
+    draft = None if drafter is None else Prefetch(drafter, length, encode)
     match phi, sampler:
         case ExactPhi(), None:
             return ExactSampler(phi, store, draft)
@@ -87,12 +59,23 @@ def _drafted(phi: Phi, store: TreeStore, sampler: SamplerOptions | None, draft: 
         case LookaheadPhi(), None:
             return LookaheadSampler(phi, draft)
         case ProposalPhi(), None:
-            return SpeculativeSampler(phi, draft)
-        case Phi(), SMC() | PIMH():
+            return AncestralSampler(phi, draft=draft)
+        case Phi(), SMC() | PIMH() if draft is not None:
             raise UnsupportedError(
                 f"A draft was given with sampler={type(sampler).__name__}(...), whose particles are compared at the same "
                 "places of their texts, token by token. Leave draft out, or leave sampler out: phi='exact' and phi='auto' go with "
                 "drafts, and so do step estimators such as phi='local'."
+            )
+        case LookaheadPhi(), SMC():
+            return LookaheadSMCSampler(phi, sampler)
+        case ProposalPhi(), SMC():
+            return SMCSampler(phi, sampler)
+        case ProposalPhi(), PIMH():
+            return PIMHSampler(phi, sampler)
+        case ExactPhi() | AutoPhi() | LookaheadPhi(), SMC() | PIMH():
+            raise UnsupportedError(
+                f"sampler={type(sampler).__name__}(...) was given with phi={phi.name!r}, which draws in a way of its own. Leave "
+                "phi out or give phi='local' or another proposal for the particles, or leave sampler out."
             )
         case _:
             raise TypeError(f"{phi!r} is not an estimator of this package, or {sampler!r} not a sampler.")

@@ -26,22 +26,22 @@ DEFAULT_BUDGET = 256
 @final
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a call asks for, checked.
+    """The checked arguments of a call.
 
     Attributes
     ----------
     lm, table
-        What is likely, and what is allowed.
+        The language model, and the compiled guide.
     prompts
         Token ids, one sequence per prompt.
     settings
-        What defines ``p``; its seed keys the random streams.
+        The sampling settings, which define ``p``; their seed keys the random streams.
     n
         Draws per prompt.
     constraint
-        What is ruled out beside the table.
+        The constraint beside the table.
     weighted
-        Whether anybody will read the weights of the draws. Where nobody does, step estimators without a state do not ask about an
+        Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an
         end that alone is allowed, which is taken to have some probability; ``log_p`` and ``log_w`` of such draws are ``nan``.
     starts
         The guide state in which the text of each prompt begins.
@@ -82,7 +82,7 @@ class Request:
 
     @property
     def law(self) -> tuple[LanguageModel, SamplingSettings, Table]:
-        """What the law of a prompt's draws depends on, beside its budget and the constraint."""
+        """The arguments that the distribution of a prompt's draws depends on, beside its budget and the constraint."""
         return self.lm, self.settings, self.table
 
     def _budget(self, row: int) -> int:
@@ -123,11 +123,11 @@ def no_tokens(row: int, rows: int) -> UnsupportedError:
 
 
 class Sampler(ABC):
-    """Draws from a law that it can name (theory.md, sections 4 and 5)."""
+    """Draws from a distribution that it can name (theory.md, sections 4 and 5)."""
 
     @abstractmethod
     def sample(self, request: Request) -> list[Draws]:
         """Return ``request.n`` draws for each prompt.
 
-        All prompts advance together, in shared model calls; the law of a prompt's draws does not depend on the others.
+        All prompts advance together, in shared model calls; the distribution of a prompt's draws does not depend on the others.
         """

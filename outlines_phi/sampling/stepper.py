@@ -13,15 +13,14 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..numerics.inverse_cdf import columns_at
 from ..phi.constraint import Constraint
-from ..phi.estimator import ProposalPhi
-from ..phi.run import Prefixes
+from ..phi.estimator import Prefixes, ProposalPhi
 from .awrs import draw_allowed
 from .sampler import Request
-from .trajectory import Trajectory, Walks
+from .trajectory import BaseStepper, Trajectory
 
 
 class Observer(Protocol):
-    """Sees the law of every step of every trajectory; the draws are the same with or without one."""
+    """Sees the distribution of every step of every trajectory; the draws are the same with or without one."""
 
     def step(
         self,
@@ -40,15 +39,15 @@ class Observer(Protocol):
         laws
             The row of ``log_p`` and ``scores`` that each stands on.
         tokens
-            What each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends the trajectory.
+            The token that each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends it.
         log_p, scores
             ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
         """
 
 
 @final
-class Stepper(Walks):
-    """Takes walks one token further: the estimator's ``log h`` on the law of each prefix, one choice per walk.
+class Stepper(BaseStepper):
+    """Takes walks one token further: the estimator's ``log h`` on the distribution of each prefix, one choice per walk.
 
     ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
     the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
@@ -60,9 +59,9 @@ class Stepper(Walks):
     phi
         The estimator, ``h``.
     observer
-        Who is told of every step; ``None`` for nobody.
+        An object that is told of every step; ``None`` for none.
     weighted
-        As of :class:`Walks`; an observer is told of ends too.
+        As of :class:`BaseStepper`; an observer is told of ends too.
 
     Raises
     ------
@@ -75,8 +74,8 @@ class Stepper(Walks):
     ) -> None:
         if observer is not None and request.constraint is not None:
             raise UnsupportedError(
-                f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so nobody knows "
-                "the law of a step; leave out one of them."
+                f"An observer was given beside {request.constraint}, which is asked about few tokens of a step, so the "
+                "distribution of a step is not known; leave out one of them."
             )
         super().__init__(request, phi, weighted=weighted or observer is not None)
         self._observer = observer
@@ -95,7 +94,7 @@ class Stepper(Walks):
         self._step(walks, nodes, logits)
 
     def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Tensor) -> None:
-        """Draw the next token of every walk from the law of the node it stands on."""
+        """Draw the next token of every walk from the distribution of the node it stands on."""
         heads: dict[int, Trajectory] = {}
         for walk in walks:
             heads.setdefault(walk.node, walk)
@@ -183,7 +182,7 @@ def _tokens_of(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float
         place.append((row, width[row]))
         width[row] += 1
     rows, columns = torch.tensor(place, device=cumulative.device).T
-    # One row of thresholds per law, so that no law is copied for the trajectories that share it.
+    # One row of thresholds per distribution, so that no distribution is copied for the trajectories that share it.
     thresholds = torch.zeros(len(cumulative), max(width), dtype=torch.float64, device=cumulative.device)
     thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=cumulative.device)
     return columns_at(cumulative, thresholds)[rows, columns]

@@ -13,8 +13,7 @@ from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.streams import Stream
 from ..phi.branches import Branches
-from ..phi.estimator import ProposalPhi
-from ..phi.run import Prefixes, Run
+from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .sampler import Request
 
 
@@ -33,7 +32,7 @@ class Trajectory:
     state, remaining
         The guide state, and the tokens that may still be written.
     tokens
-        What it has written.
+        The tokens that it has written.
     log_p, log_w
         ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
     """
@@ -59,8 +58,9 @@ class Trajectory:
         return self.log_w == -math.inf
 
 
-class Walks:
-    """The walks of a call: their launch, the laws of where they stand, and their accounts. Who takes them further inherits from it.
+class BaseStepper:
+    """The walks of a call: their launch, the distributions of where they stand, and their accounts. Who takes them further inherits
+    from it.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Walks:
     def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
         self._request = request
         self.branches = Branches(request.lm.trees(request.prompts))
-        self._run = Run(
+        self._run = SampledRun(
             lm=request.lm,
             table=request.table,
             settings=request.settings,
@@ -132,7 +132,7 @@ class Walks:
         walk.remaining -= 1
 
     def end_free(self, walk: Trajectory) -> None:
-        """Let ``walk`` end without the model where its text can only end, if nobody reads weights: its own is not known then."""
+        """Let ``walk`` end without the model where its text can only end, if weights are not read: its own is not known then."""
         table = self._request.table
         if self._ends_free and not walk.finished and table.only_ends(walk.state, walk.remaining):
             self.take(walk, table.vocabulary.eos_ids[0], math.nan, math.nan)

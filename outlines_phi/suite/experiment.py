@@ -24,17 +24,17 @@ from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..lm.recorded import RecordedModel
 from ..numerics.weights import log_mean
+from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.estimators.local import LocalPhi
-from ..phi.text_constraint import TextConstraint
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
-from ..sampling.rejection.auto import AutoSampler
+from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
 from .cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed

@@ -11,16 +11,15 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..fidelity.certified_walk import CertifiedWalk
 from ..guides.table import Table
-from ..phi.estimator import Estimate, Need, Phi, ProposalPhi, StepPhi
+from ..phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.dp_bigram import BigramDPPhi
 from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.learned import LearnedPhi
 from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.run import Prefixes, Run
+from ..phi.state_values import StateValues
 from ..phi.tree.store import TreeStore
-from ..phi.values.state_values import StateValues
 from ..plugin.options import ESTIMATORS
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.resolve import SamplerOptions, sampler_for
@@ -50,7 +49,7 @@ class PractisedPhi(ProposalPhi):
     def __init__(self) -> None:
         self._learned: dict[tuple[Table, tuple[int, ...]], LearnedPhi] = {}
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         key = run.table, run.prompts[0]
         if key not in self._learned:

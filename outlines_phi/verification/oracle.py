@@ -14,7 +14,7 @@ from ..guides.grammar.grammar import Grammar
 from .earley import Completion, Earley, Word
 from .lexemes import Lexemes, Reading
 from .lexing import START, Lexing, Move
-from .runs import Branches, Runs
+from .runs import Runs, WordTrees
 
 BYTES = tuple(bytes([byte]) for byte in range(256))
 
@@ -137,7 +137,7 @@ class GrammarOracle(Oracle):
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
         self.start = Cut((), START)
-        self._branches: dict[tuple[int, int], Branches] = {}
+        self._branches: dict[tuple[int, int], WordTrees] = {}
         self._read: dict[tuple[Word, int], Word | None] = {}
 
     def advance(self, point: Cut, text: bytes) -> Cut | None:
@@ -182,11 +182,11 @@ class GrammarOracle(Oracle):
         survives = place[branches.node] >= 0
         return Outcomes(branches.of_text, points, np.append(continues, False), np.append(survives, False))
 
-    def _branching(self, state: int, texts: Sequence[bytes]) -> Branches:
+    def _branching(self, state: int, texts: Sequence[bytes]) -> WordTrees:
         key = (state, id(texts))
         if key not in self._branches:
             runs = self.runs(texts)
-            self._branches[key] = Branches.of(runs.of(state), runs.words)
+            self._branches[key] = WordTrees.of(runs.of(state), runs.words)
         return self._branches[key]
 
     def _after(self, word: Word, terminal: int) -> Word | None:
@@ -266,7 +266,7 @@ class ByteOracle(Oracle):
         """See :meth:`Oracle.outcomes`."""
         key = (self.reading(point), id(texts))
         if key not in self._outcomes:
-            branches = Branches.of(self.runs(texts).of(key[0]), [()])
+            branches = WordTrees.of(self.runs(texts).of(key[0]), [()])
             points = [self._points[state] for state in branches.state.tolist()]
             continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
             continues[:-1], survives[:-1] = list(map(self.continues, points)), True

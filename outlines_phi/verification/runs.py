@@ -31,7 +31,7 @@ class Effects(NamedTuple):
     word: NDArray[np.int64]
 
 
-class Branches(NamedTuple):
+class WordTrees(NamedTuple):
     """How texts are read from one state, whatever was before: the words that they put out as a tree, each beginning once.
 
     Attributes
@@ -50,7 +50,7 @@ class Branches(NamedTuple):
     state: NDArray[np.int64]
 
     @classmethod
-    def of(cls, effects: Effects, words: Sequence[Word]) -> Branches:
+    def of(cls, effects: Effects, words: Sequence[Word]) -> WordTrees:
         """Return those of the effects of texts on a state."""
         pairs, which = np.unique(np.stack([effects.target, effects.word]), axis=1, return_inverse=True)
         fails = int((pairs[0] == FAILED).sum())  # one or none, and it is the first

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Site
-from outlines_phi.drafting.proposer import Proposer
+from outlines_phi.drafting.drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table

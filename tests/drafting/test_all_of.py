@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.all_of import AllOf
-from outlines_phi.drafting.drafter import NOTHING, Draft, Site, tree
-from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.combine import AllOf, FirstOf
+from outlines_phi.drafting.drafter import NOTHING, Draft, Proposer, Site, tree
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.length import HITS, TESTS, AdaptedLength
-from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.errors import DraftError, UnsupportedError
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY
@@ -111,7 +109,7 @@ class TestChecks:
     def test_laws_go_with_one_chain(self) -> None:
         law = torch.full((1, len(VOCABULARY)), -math.log(len(VOCABULARY)))
         run = run_of(TABLE)
-        with pytest.raises(DraftError, match="gave other chains beside laws"):
+        with pytest.raises(DraftError, match="gave other chains beside distributions"):
             propose(Scripted(lambda site, length: Draft((A,), law, ((B,),)), True), run, [site_of(run)])
 
 

@@ -6,11 +6,9 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
+from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.drafter import Site
-from outlines_phi.drafting.ending import EndingDrafter
-from outlines_phi.drafting.first_of import FirstOf
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.forced_texts import forced_texts
+from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter, forced_texts
 from outlines_phi.guides.guide import Guide
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.drafting.texts import CANONICAL, REAL, guides

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.drafter import NOTHING, Draft, Site
-from outlines_phi.drafting.first_of import FirstOf
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import DraftError, UnsupportedError

@@ -11,8 +11,7 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
-from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.forced_texts import forced_texts
+from outlines_phi.drafting.forced import ForcedDrafter, forced_texts
 from outlines_phi.guides.guide import DONE, Guide
 from outlines_phi.guides.table import Table
 from tests.drafting.runs import propose, run_of, site_of, table_of

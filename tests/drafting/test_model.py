@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting import model as drafting_model
-from outlines_phi.drafting.drafter import Draft, DraftRun, Site
-from outlines_phi.drafting.model import ModelDrafter
-from outlines_phi.drafting.proposer import Proposer
+from outlines_phi.drafting import model_drafter as drafting_model
+from outlines_phi.drafting.drafter import Draft, DraftRun, Proposer, Site
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Site
-from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.combine import FirstOf
+from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
 from outlines_phi.drafting.length import AdaptedLength
-from outlines_phi.drafting.model import ModelDrafter
-from outlines_phi.drafting.proposer import Proposer
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.errors import DraftError, ModelError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm.table_model import TableModel
@@ -227,7 +226,7 @@ def test_laws_are_checked_once_and_those_of_the_package_never(
     (draft,) = propose(wrapped(model), run, [site_of(run)], 1)
     assert draft.log_r is not None and float(draft.log_r.exp().sum()) == pytest.approx(1.0)
     assert checked == ["scripted"]
-    with pytest.raises(DraftError, match="'scripted' gave a law whose probabilities sum to"):
+    with pytest.raises(DraftError, match="'scripted' gave a distribution whose probabilities sum to"):
         propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1) + 0.01), True)), run, [site_of(run)], 1)
 
 

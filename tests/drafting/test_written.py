@@ -12,11 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting import written
-from outlines_phi.drafting.drafter import DraftRun
+from outlines_phi.drafting import known_paths
+from outlines_phi.drafting.drafter import DraftRun, Proposer
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
-from outlines_phi.drafting.proposer import Proposer
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.resolve import sampler_for
@@ -54,7 +53,7 @@ def test_who_lags_behind_follows_who_is_ahead() -> None:
 @settings(max_examples=200, deadline=None)
 def test_the_way_that_was_taken_most_often(texts: list[tuple[int, ...]], start: list[int], length: int) -> None:
     """Against counting, for texts that are all different: a site that several walks share is asked about once."""
-    known = written.Written()
+    known = known_paths.History()
     for text in texts:
         known.take_note(text)
     found = known.after(start, length)
@@ -88,9 +87,9 @@ def test_later_calls_without_a_seed_know_what_was_written() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "PLACES", 3)
-    monkeypatch.setattr(written, "PROMPTS", 2)
-    kept = written.LatestPrompts()
+    monkeypatch.setattr(known_paths, "PLACES", 3)
+    monkeypatch.setattr(known_paths, "PROMPTS", 2)
+    kept = known_paths.PromptHistories()
     first = kept.written((1,))
     first.take_note((A, B))
     first.take_note((C, A, B))

@@ -9,8 +9,8 @@ from outlines_phi.fidelity import certified_walk
 from outlines_phi.fidelity.certified_walk import CertifiedWalk
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.suite.cells import computed
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, Language, p_value
 

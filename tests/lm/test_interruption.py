@@ -16,9 +16,9 @@ from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import LANGUAGES, PROMPT, VOCABULARY, Language
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.phi.constraint import all_of
-from outlines_phi.phi.text_constraint import TextConstraint
+from outlines_phi.phi.constraint import TextConstraint, all_of
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 EURO = "€".encode()

@@ -14,8 +14,7 @@ from torch import Tensor
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.branches import Branches
-from outlines_phi.phi.estimator import Estimate, ProposalPhi
-from outlines_phi.phi.run import Prefixes, Run
+from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from tests.languages import PROMPT, VOCABULARY, Language
 
@@ -32,9 +31,9 @@ def states_of(guide: Guide, depth: int) -> list[int]:
     return found
 
 
-def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> Run:
+def run_of(language: Language, *, prompts: Sequence[Ids] = (PROMPT,), seed: int = 0, **options: object) -> SampledRun:
     """A run whose prompts are evaluated."""
-    run = Run(
+    run = SampledRun(
         lm=language.lm,
         table=language.table,
         settings=language.settings(seed, **options),
@@ -57,7 +56,7 @@ class Step(NamedTuple):
     log_h: Tensor
 
 
-def steps(run: Run, estimate: Estimate, row: int = 0) -> Iterator[Step]:
+def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
     """Ask an estimator at every prefix that has any probability, in the order of depth."""
     level = [((), run.table.start, row)]
     logits = run.branches.plant()[1][row : row + 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection import tree_call as exact
 
 
 @pytest.fixture

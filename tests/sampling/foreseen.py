@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from outlines_phi.drafting.all_of import AllOf
+from outlines_phi.drafting.combine import AllOf
 from outlines_phi.drafting.drafter import Draft, Drafter, Site
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import LanguageModel

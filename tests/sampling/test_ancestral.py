@@ -20,7 +20,6 @@ from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 
@@ -33,8 +32,8 @@ LOOP = LANGUAGES[1]
 def samplers(language: Language, phi: str) -> dict[str, Sampler]:
     return {
         "undrafted": AncestralSampler(STATELESS[phi]()),
-        "likeliest": SpeculativeSampler(STATELESS[phi](), Prefetch(Fixed(ranked(language.lm, 0)), 3)),
-        "of a law": SpeculativeSampler(STATELESS[phi](), Prefetch(Drawn(law_of(language.lm, masked=True)), 3)),
+        "likeliest": AncestralSampler(STATELESS[phi](), draft=Prefetch(Fixed(ranked(language.lm, 0)), 3)),
+        "of a law": AncestralSampler(STATELESS[phi](), draft=Prefetch(Drawn(law_of(language.lm, masked=True)), 3)),
     }
 
 
@@ -91,7 +90,7 @@ def test_that_is_a_call_less(phi: str) -> None:
 def test_estimators_that_hold_something_see_every_step(estimator: type[LearnedPhi] | type[BigramDPPhi]) -> None:
     for sampler in (
         AncestralSampler(estimator()),
-        SpeculativeSampler(estimator(), Prefetch(Fixed(ranked(LOOP.lm, 0)), 3)),
+        AncestralSampler(estimator(), draft=Prefetch(Fixed(ranked(LOOP.lm, 0)), 3)),
     ):
         weighted, lean = both(sampler, LOOP.request(20, 3))
         assert lean.counts == weighted.counts

@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 from outlines_phi.sampling import awrs
-from outlines_phi.sampling.awrs import Order, Outcome, Tally, draw_allowed, gumbel
+from outlines_phi.sampling.awrs import AllowedDraw, MassEstimate, Order, draw_allowed, gumbel
 
 ALPHA = 0.01
 KEYS = np.random.default_rng(0).integers(2**63, size=40_000).tolist()
@@ -41,11 +41,11 @@ def laid_out(q: Mapping[int, float], order: Sequence[int]) -> list[tuple[float, 
 
 def outcomes(
     q: Mapping[int, float], allowed: frozenset[int], further: int
-) -> Iterator[tuple[float, list[int], Outcome]]:
+) -> Iterator[tuple[float, list[int], AllowedDraw]]:
     """Yield the probability of every order, as far as it is tested, and what a walk finds in it."""
 
-    def extended(order: list[int], p: float) -> Iterator[tuple[float, list[int], Outcome]]:
-        tally = Tally(further)
+    def extended(order: list[int], p: float) -> Iterator[tuple[float, list[int], AllowedDraw]]:
+        tally = MassEstimate(further)
         if tally.run(laid_out(q, order), allowed.__contains__):
             yield p, order, tally.outcome
             return
@@ -100,7 +100,7 @@ def test_estimates_that_look_right_fail_the_same_test(wrong: Callable[..., float
 
 
 def variance(
-    q: Mapping[int, float], allowed: frozenset[int], estimate: Callable[[list[int], Outcome], float], m: int
+    q: Mapping[int, float], allowed: frozenset[int], estimate: Callable[[list[int], AllowedDraw], float], m: int
 ) -> float:
     """Return the variance of an estimate over its squared mean, exactly."""
     values = [(p, estimate(order, outcome)) for p, order, outcome in outcomes(q, allowed, m)]
@@ -246,8 +246,8 @@ def test_few_tokens_are_tested_and_each_once() -> None:
 def test_nothing_allowed_and_nothing_possible() -> None:
     log_q = torch.tensor([[0.0, -1.0, -math.inf], [-math.inf] * 3], dtype=torch.float64)
     found = draw_allowed(log_q, [0, 1], KEYS[:2], lambda law, token: False, 1)
-    assert found == [Outcome(-1, -math.inf, 2), Outcome(-1, -math.inf, 0)]
-    assert draw_allowed(log_q[1:], [0], KEYS[:1], lambda law, token: True, 1) == [Outcome(-1, -math.inf, 0)]
+    assert found == [AllowedDraw(-1, -math.inf, 2), AllowedDraw(-1, -math.inf, 0)]
+    assert draw_allowed(log_q[1:], [0], KEYS[:1], lambda law, token: True, 1) == [AllowedDraw(-1, -math.inf, 0)]
     found = draw_allowed(torch.zeros(1, 3000, dtype=torch.float64), [0] * 500, KEYS[:500], lambda law, token: False, 1)
     assert {outcome.token for outcome in found} == {-1} and found[0].tests == 3000
     assert sum(outcome.tests for outcome in found) < 500 * 3000  # what one walk has found out holds for the others

@@ -15,8 +15,8 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, DRAWS, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin

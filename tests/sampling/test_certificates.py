@@ -18,18 +18,17 @@ from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.tree.enumerate import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence
-from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.draw import Certificate, Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.certificate import Certificate
-from outlines_phi.sampling.rejection.certified import CertifiedAttempts, ConfidentAttempts
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.attempts import CertifiedAttempts, ConfidentAttempts
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.certify import Certification
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
@@ -80,7 +79,7 @@ def certification(
     tree, evaluator = planted(language, constraint)
     limits = {"max_tokens": tokens, "max_attempts": 2000, "width": 8}
     row = Certification(tree, tolerance, CONFIDENCE, partial(stream, seed), **limits)
-    grow([row], evaluator)
+    grow_trees([row], evaluator)
     return row
 
 
@@ -163,10 +162,10 @@ def test_the_law_of_confident_draws_is_that_of_the_known_members() -> None:
     evaluator = Evaluator(LONG.lm, LONG.settings(), [PROMPT], [tree])
     options = {"width": 64, "effort": Effort(), "max_bytes": 2**30}
     upper, lower = (kind(tree, 5000, partial(stream, 3), **options) for kind in (CertifiedAttempts, ConfidentAttempts))
-    grow([lower], evaluator)
+    grow_trees([lower], evaluator)
     assert evaluator.counts.calls == 0
     assert p_value([node.tokens() for node in lower.accepted], law) > ALPHA
-    grow([upper], evaluator)
+    grow_trees([upper], evaluator)
     assert p_value([node.tokens() for node in upper.accepted], law) < ALPHA
 
 
@@ -281,7 +280,7 @@ def test_the_effort_is_kept() -> None:
         row = Certification(
             tree, 1e-6, 0.9, partial(stream, 1), max_tokens=tokens, max_attempts=attempts, width=8, max_bytes=2**30
         )
-        grow([row], evaluator)
+        grow_trees([row], evaluator)
         assert 0 < row.evidence.attempts <= attempts
         assert tree.expansions <= tokens + 64
 
@@ -292,7 +291,7 @@ def test_a_small_memory_costs_evaluations_and_nothing_else() -> None:
     row = Certification(
         tree, 0.2, CONFIDENCE, partial(stream, 5), max_tokens=3000, max_attempts=500, width=8, max_bytes=8_000
     )
-    grow([row], evaluator)
+    grow_trees([row], evaluator)
     assert evaluator.counts.tokens > sum(node.expanded and node.state != DONE for node in tree.walk())
     assert row.certificate.total_variation >= distance(LONG, tree)
     assert tree.root.lower <= phi_of(LONG) <= tree.root.upper

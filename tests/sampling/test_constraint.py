@@ -22,13 +22,13 @@ from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
@@ -189,7 +189,7 @@ def residual_means(runs: int, together: int) -> np.ndarray:
         evaluator = Evaluator(lm, request.settings, [PROMPT], [tree])
         evaluator.expand([(tree, tree.root)])
         attempts = ResidualAttempts(tree, [request.stream(0, i) for i in range(together)], width=together)
-        grow([attempts], evaluator)
+        grow_trees([attempts], evaluator)
         means.append(np.mean(attempts.estimates) / phi)
     return np.array(means)
 

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from outlines_phi.drafting.first_of import FirstOf
+from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts
-from outlines_phi.sampling.rejection.exact import ExactSampler
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
 from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids

@@ -20,28 +20,27 @@ from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.estimators.learned import LearnedEstimate, LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
-from outlines_phi.phi.run import Prefixes
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.lookahead import cache as stems
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead import stems
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc.smc import SMC
 from outlines_phi.sampling.speculative import prefetch
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
@@ -311,7 +310,7 @@ class TestDispatch:
             (ExactPhi(), ExactSampler),
             (AutoPhi(), AutoSampler),
             (LookaheadPhi(), LookaheadSampler),
-            (LocalPhi(), SpeculativeSampler),
+            (LocalPhi(), AncestralSampler),
         ):
             assert type(sampler_for(phi, TreeStore(), None, drafter, 5)) is kind
 

@@ -16,10 +16,9 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.rejection.certified import ConfidentAttempts
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
 from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
@@ -64,7 +63,7 @@ def test_confident_draws_are_of_all_members_that_the_lower_bound_counts(max_byte
     attempts = ConfidentAttempts(
         tree, 4000, partial(stream, 1), width=64, effort=Effort(tokens=10**6), max_bytes=max_bytes
     )
-    grow([attempts], evaluator)
+    grow_trees([attempts], evaluator)
     law = {ids: p / sum(mu.values()) for ids, p in mu.items()}
     drawn = [each.tokens() for each in attempts.accepted]
     assert len(drawn) == 4000 and set(drawn) <= set(law)
@@ -79,10 +78,10 @@ def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:
         tree = BoundsTree(TABLE, BUDGET, EndsWithA())
         evaluator = Evaluator(LM, SETTINGS, [PROMPT], [tree])
         row = RejectionAttempts(tree, 1, partial(stream, seed), width=4, effort=Effort(), max_bytes=2**30)
-        grow([row], evaluator)
+        grow_trees([row], evaluator)
         assert tree.bounds[0] <= phi + 1e-12 and phi <= tree.bounds[1] + 1e-12
         residual = ResidualAttempts(tree, [stream(seed, 1000 + i) for i in range(16)], width=16)
-        grow([residual], evaluator)
+        grow_trees([residual], evaluator)
         estimates.append(float(np.mean(residual.estimates)))
     error = float(np.std(estimates)) / math.sqrt(len(estimates))
     assert error < 0.02 * phi

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outlines_phi.drafting.all_of import AllOf
+from outlines_phi.drafting.combine import AllOf, FirstOf
 from outlines_phi.drafting.drafter import Drafter
-from outlines_phi.drafting.ending import EndingDrafter
-from outlines_phi.drafting.first_of import FirstOf
-from outlines_phi.drafting.forced import ForcedDrafter
+from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.length import AdaptedLength
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.notation.reader import read_grammar
@@ -24,10 +22,9 @@ from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi, StateSpace
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.verification.oracle import GrammarOracle
 from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 
@@ -123,7 +120,7 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
     plain = AncestralSampler(LocalPhi()).sample(language.request(200, seed=6))[0]
     drafted = 0
     for name in set(DRAFTERS) - {"model"}:
-        sampler = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS[name], 4))
+        sampler = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS[name], 4))
         draws = sampler.sample(language.request(200, seed=6))[0]
         assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in plain], name
         drafted += draws.counts.drafted
@@ -132,7 +129,7 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
 
 @grammars
 def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
-    sampler, reference = SpeculativeSampler(LocalPhi(), Prefetch(DRAFTERS["model"], 3)), language.reference()
+    sampler, reference = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS["model"], 3)), language.reference()
     draws = sampler.sample(language.request(3000, seed=6))[0]
     drawn = [draw.token_ids for draw in draws]
     assert draws.counts.drafted

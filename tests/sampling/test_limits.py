@@ -18,17 +18,17 @@ from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
-from outlines_phi.phi.tree import preexpand as short
+from outlines_phi.phi.tree import enumerate as short
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling import ranking
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import Attempts
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 

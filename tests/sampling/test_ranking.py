@@ -14,7 +14,7 @@ from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling import ranking
 from outlines_phi.sampling.ranking import Ranking, rank
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language
 
 EFFORT = Effort(tokens=100_000)

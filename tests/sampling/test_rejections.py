@@ -17,9 +17,9 @@ from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.tree.tree import Node
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.window import lost_at
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.window_walks import lost_at
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -19,16 +19,14 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi import branches
-from outlines_phi.phi.estimator import ProposalPhi
+from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.run import Prefixes
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative.batch import Chain
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.step import DraftedStepper
-from outlines_phi.sampling.trajectory import Trajectory, Walks
+from outlines_phi.sampling.speculative.step import Chain, DraftedStepper
+from outlines_phi.sampling.trajectory import BaseStepper, Trajectory
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
@@ -39,7 +37,7 @@ from tests.sampling.speculative.test_sampler import ESTIMATORS, drawn, fixed, sa
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:
     """Write the tokens of a walk one at a time, in a run of its own; return its account, and the logits where it stands."""
-    run = Walks(request, phi)
+    run = BaseStepper(request, phi)
     fresh = run.launch(1)[walk.row]
     nodes, logits = run.branches.plant()
     law = logits[walk.row][None]

@@ -17,20 +17,20 @@ from torch import Tensor
 from outlines_phi.errors import BudgetError, ConstraintError, EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import NODE_BYTES
 from outlines_phi.sampling import stepper
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.awrs import Outcome
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.awrs import AllowedDraw
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc.smc import SMC
@@ -133,17 +133,17 @@ def test_walks_have_unbiased_weights(phi: ProposalPhi, name: str, language: Lang
         assert draw.log_p == pytest.approx(language.reference().log_p[draw.token_ids], abs=1e-6)
 
 
-Found = list[tuple[float, Outcome]]
+Found = list[tuple[float, AllowedDraw]]
 
 
 def enumerated(log_q: Tensor, allows: Callable[[int, int], bool], further: int, *, alone: bool = False) -> Found:
     """Return everything that a walk can find at a step, with its probability, from all orders; ``alone``, the control."""
     law = {token: math.exp(x) for token, x in enumerate(log_q[0].tolist()) if x > -math.inf}
     allowed = frozenset(token for token in law if allows(0, token))
-    found: Counter[Outcome] = Counter()
+    found: Counter[AllowedDraw] = Counter()
     for p, order, outcome in outcomes(law, allowed, further):
         log_s = math.log(law[outcome.token]) if alone and outcome.token >= 0 else outcome.log_s
-        found[Outcome(outcome.token, log_s, len(order))] += p
+        found[AllowedDraw(outcome.token, log_s, len(order))] += p
     return [(p, outcome) for outcome, p in found.items()]
 
 
@@ -157,7 +157,7 @@ def paths(
 
         def scripted(
             log_q: Tensor, laws: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
-        ) -> list[Outcome]:
+        ) -> list[AllowedDraw]:
             nonlocal p, depth
             found = enumerated(log_q, allows, further, alone=alone)
             if depth == len(script):  # noqa: B023

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
 
 WALK = RejectionAttempts._walk
 RECOMPUTE = Node.recompute

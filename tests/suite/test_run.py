@@ -14,10 +14,9 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.divergence import total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimator import Estimate, Need, ProposalPhi
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.plugin.loading import from_transformers
 from outlines_phi.plugin.model import PhiTransformers
 from outlines_phi.settings import SamplingSettings
@@ -98,7 +97,7 @@ class Blind(ProposalPhi):
     name: ClassVar[str] = "blind"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide"})
 
-    def begin(self, run: Run) -> BlindEstimate:
+    def begin(self, run: SampledRun) -> BlindEstimate:
         return BlindEstimate(LocalPhi().begin(run), [token.startswith(b"y") for token in run.table.vocabulary.tokens])
 
 

@@ -8,7 +8,7 @@ import pytest
 from outlines_phi.guides.grammar.grammar import Terminal
 from outlines_phi.verification.lexing import START, Lexing
 from outlines_phi.verification.oracle import GrammarOracle
-from outlines_phi.verification.runs import FAILED, Alike, Branches, Runs
+from outlines_phi.verification.runs import FAILED, Alike, Runs, WordTrees
 
 from ..guides.grammar.fixtures import FIXTURES, Fixture, grammar, words
 
@@ -41,7 +41,7 @@ def test_each_text_is_read_as_alone() -> None:
 def test_outcomes_are_a_tree_of_words() -> None:
     runs = runs_of(Lexing(CALC))
     effects = runs.of(START)
-    branches = Branches.of(effects, runs.words)
+    branches = WordTrees.of(effects, runs.words)
     spelled = [()]
     for before, terminal in branches.steps:
         spelled.append((*spelled[before], terminal))

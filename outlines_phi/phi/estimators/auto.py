@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from ...errors import UnsupportedError
-from ...numerics.checks import check_fits
+from ...numerics.checks import check_counts, check_fits, is_number
 from ..estimator import Need, Phi, ProposalPhi
-from ..values.kept_values import KeptValues
+from ..state_values import KeptValues
 
 
 @final
@@ -42,12 +42,10 @@ class AutoPhi(Phi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "width"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UnsupportedError(f"AutoPhi({name}={value!r}) was given; expected a whole number of at least 1.")
-            check_fits(name, value, each=4096, things="of them")
-        if isinstance(self.share, bool) or not isinstance(self.share, (int, float)) or not 0 <= self.share <= 1:
+        check_counts("AutoPhi", candidates=self.candidates, width=self.width)
+        check_fits("candidates", self.candidates, each=4096, things="of them")
+        check_fits("width", self.width, each=4096, things="of them")
+        if not is_number(self.share) or not 0 <= self.share <= 1:
             raise UnsupportedError(
                 f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "
                 "ExactPhi(effort=Effort(...))."

@@ -22,11 +22,11 @@ class Candidates:
     Parameters
     ----------
     table
-        What is allowed.
+        The compiled guide.
     state, remaining
         The guide state of the prefix, and the tokens that may still be written.
     log_p
-        ``[V]``: the law of the next token.
+        ``[V]``: the distribution of the next token.
     most
         How many there are at most.
     share

@@ -43,7 +43,7 @@ def explore(guide: Guide, first: Iterable[int], *, depth: int | None, states: in
     Parameters
     ----------
     guide
-        What is allowed.
+        The compiled guide.
     first
         Where to begin; always explored.
     depth

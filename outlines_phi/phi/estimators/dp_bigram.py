@@ -1,4 +1,4 @@
-"""Backward induction over guide states and last tokens, with the law after each single token."""
+"""Backward induction over guide states and last tokens, with the distribution after each single token."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE, Guide
 from ...numerics.checks import check_counts, check_shares
 from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from ..estimator import Estimate, Need, ProposalPhi, check_merging, floored
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, check_merging, floored
 from .dp import Layers, explore, log_product
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
 NODES = 128
-"""Single tokens that are evaluated at a time: their laws over a large vocabulary are the most that is held in memory."""
+"""Single tokens that are evaluated at a time: their distributions over a large vocabulary are the most that is held in memory."""
 
 
 @final
 @dataclass(frozen=True)
 class BigramDPPhi(ProposalPhi):
-    """``h_t(s, u) = sum_v p(v | prompt, u) h_{t-1}(target(s, v), v)``: the law after a single token ``u`` for all later ones.
+    """``h_t(s, u) = sum_v p(v | prompt, u) h_{t-1}(target(s, v), v)``: the distribution after a single token ``u`` for all later
+    ones.
 
-    Exact when the law depends on the last token only and all tokens that the language uses are evaluated. One batch of model
-    calls per prompt, at the first step, and none after it. The best cheap ``h`` on recursive languages.
+    Exact when the distribution depends on the last token only and all tokens that the language uses are evaluated. One batch of
+    model calls per prompt, at the first step, and none after it. The best cheap ``h`` on recursive languages.
 
     Attributes
     ----------
     tokens
         Most single tokens that are evaluated per prompt: the likeliest member of each class that the language uses, then by
-        probability. Any other token has the law of the evaluated ones of its class in the mean, or of all where there are none.
+        probability. Any other token has the distribution of the evaluated ones of its class in the mean, or of all where there are
+        none.
     states
         Most guide states that the induction runs over, the nearest to the start first. Of what goes beyond them nothing counts
         as completed, and prefixes that lie beyond them are masked.
@@ -57,7 +58,7 @@ class BigramDPPhi(ProposalPhi):
         check_counts("BigramDPPhi", tokens=self.tokens, states=self.states, max_bytes=self.max_bytes)
         check_shares("BigramDPPhi", floor=self.floor)
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         check_merging(self.name, run.table.guide)
         return BigramEstimate(self, run)
@@ -71,7 +72,7 @@ class BigramEstimate(Estimate):
     run's trees.
     """
 
-    def __init__(self, phi: BigramDPPhi, run: Run) -> None:
+    def __init__(self, phi: BigramDPPhi, run: SampledRun) -> None:
         self._phi, self._run = phi, run
         self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 
@@ -114,7 +115,7 @@ class BigramEstimate(Estimate):
             log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
             for (row, _), law in zip(part, log_p, strict=True):
                 masses[row].append(columns[row].partition.mass(law.double().exp()))
-        if first == len(run.prompts):  # nobody holds another node yet
+        if first == len(run.prompts):  # no other node is held yet
             run.branches.compact(())
         for row, chosen in columns.items():
             found = [mass.cpu().numpy() for mass in masses[row]]
@@ -169,7 +170,8 @@ class Columns:
     representative
         A member of each class; that of :data:`NEVER` means nothing.
     weights
-        ``[J, n]``: the law after a token of class ``j`` is the mean of those after the evaluated tokens with these weights.
+        ``[J, n]``: the distribution after a token of class ``j`` is the mean of those after the evaluated tokens with these
+        weights.
     """
 
     tokens: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Backward induction with the current law in place of every later one."""
+"""Backward induction with the current distribution in place of every later one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ...guides.table import Table
 from ...numerics.checks import check_counts, check_shares
 from ...settings import SamplingSettings
 from ...vocabulary.classes import Partition
-from ..estimator import Estimate, Need, StepPhi, check_merging, floored
-from ..run import Run
+from ..estimator import Need, StepPhi, check_merging, floored
 from .dp import SETTLED, Reachable, explore
 
 BLOCK = 32
@@ -105,7 +104,7 @@ class Recursion(NamedTuple):
         return sum(x.nbytes for x in (self.classes, self.cells, self.min_tokens, self.places, self.ends))
 
     def values(self, p: Tensor, remaining: int) -> Tensor:
-        """Return ``float64[n]``: ``h`` of each node when one token fewer than ``remaining`` may follow, under the law ``p``."""
+        """Return ``float64[n]``: ``h`` of each node when one token fewer than ``remaining`` may follow, under ``p``."""
         size, steps = len(self.min_tokens), min(self.depth, remaining - 1)
         mass = torch.cat([*(partition.mass(p) for partition in self.partitions), p.new_ones(1)]).double()
         matrix = mass.new_zeros(size * size).index_add_(0, self.cells, mass.index_select(0, self.classes))
@@ -125,7 +124,7 @@ class Recursion(NamedTuple):
 class FrozenDPPhi(StepPhi):
     """``h_t(s) = sum_g P(g) h_{t-1}(target(s, g))`` with the current class masses ``P`` for all later ones; no model call.
 
-    Exact when the law does not depend on its context and the horizon is the whole budget. Current logits rate only the
+    Exact when the distribution does not depend on its context and the horizon is the whole budget. Current logits rate only the
     next slot, so as a proposal without weights it is often *worse* than plain masking. Use its weights.
 
     Attributes
@@ -156,11 +155,6 @@ class FrozenDPPhi(StepPhi):
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: prefixes have to share states."""
         check_merging(self.name, table.guide)
-
-    def begin(self, run: Run) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
-        self.check(run.table, run.settings)
-        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon.

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 from ...errors import UnsupportedError
-from ...numerics.checks import check_fits, is_count, is_number
+from ...numerics.checks import check_counts, check_fits, check_kind, is_number
 from ..estimator import Need, Phi
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much work a call may start before it gives up. Work that was started is always finished.
+    """The compute limit of a call. Work that was started is always finished.
 
     Attributes
     ----------
@@ -34,10 +34,7 @@ class Effort:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("attempts", "tokens"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UnsupportedError(f"Effort({name}={value!r}) was given; expected a whole number of at least 1.")
+        check_counts("Effort", attempts=self.attempts, tokens=self.tokens)
         if self.seconds is not None and not (is_number(self.seconds) and 0 < self.seconds < math.inf):
             raise UnsupportedError(
                 f"Effort(seconds={self.seconds!r}) was given; expected a positive number, or None for no limit of time."
@@ -76,10 +73,7 @@ class ExactPhi(Phi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.effort, Effort):
-            raise UnsupportedError(
-                f"ExactPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=..., seconds=...)."
-            )
+        check_kind("ExactPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=..., seconds=...)")
         if not is_number(self.tolerance) or not 0 <= self.tolerance < 1:
             raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
         if self.confidence is not None and (not is_number(self.confidence) or not 0 < self.confidence < 1):
@@ -93,9 +87,7 @@ class ExactPhi(Phi):
                 "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
                 f"confidence={self.confidence!r})."
             )
-        if not is_count(self.normalizers):
-            raise UnsupportedError(f"ExactPhi(normalizers={self.normalizers!r}) was given; expected 0 or more.")
-        if not is_count(self.width, 1):
-            raise UnsupportedError(f"ExactPhi(width={self.width!r}) was given; expected a whole number of at least 1.")
+        check_counts("ExactPhi", least=0, normalizers=self.normalizers)
+        check_counts("ExactPhi", width=self.width)
         check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
         check_fits("width", self.width, each=4096, things="attempts at once")

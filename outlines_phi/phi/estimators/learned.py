@@ -15,12 +15,11 @@ from torch import Tensor
 from ...errors import UnsupportedError
 from ...guides.guide import DONE
 from ...guides.table import ClassTargets, Table
+from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, StepPhi, add_by_class, live_mass
-from ..run import Prefixes, Run
-from ..values.kept_values import KeptValues
-from ..values.knowledge import Knowledge, Observed
-from ..values.state_values import StateValues, Subject
+from ..estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
+from ..knowledge import Knowledge, Observed
+from ..state_values import KeptValues, LearnedFrom, StateValues
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""
@@ -34,7 +33,7 @@ STALE = 64
 class LearnedPhi(StepPhi):
     """``h(yv) = V(s)``, the value of the guide state after ``yv``, learned from the steps of real calls, at no model call.
 
-    What a step sees is the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
+    A step sees the probability of every next state, ``mass(t | y)``; ``V(s)`` is the mean over steps in ``s`` of
     ``sum_t mass(t | y) V(t)`` (:class:`StateValues`). Exact when class masses depend on the guide state only. Many draws of one
     call are made in rounds, and values learn between them. A weight uses the numbers of its own steps, so ``E[w] = Phi``
     whatever has been learned.
@@ -61,8 +60,7 @@ class LearnedPhi(StepPhi):
                 f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
                 "file, or None for those that the model keeps."
             )
-        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not 0 < self.floor <= 1:
-            raise UnsupportedError(f"floor={self.floor!r} was given to LearnedPhi; expected a number in (0, 1].")
+        check_shares("LearnedPhi", floor=self.floor)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""
@@ -80,21 +78,21 @@ class LearnedPhi(StepPhi):
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`."""
         if isinstance(self.values, StateValues):
-            self.values.concern(Subject.of(None, table, settings))
+            self.values.concern(LearnedFrom.of(None, table, settings))
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`.
 
         Raises
         ------
         UnsupportedError
-            The values were learned of another model, output type or law.
+            The values were learned of another model, output type or distribution.
         """
         match self.values:
             case KeptValues() as kept:
                 values = kept.of(run.lm, run.table, run.settings)
             case StateValues() as values:
-                values.concern(Subject.of(run.lm, run.table, run.settings))
+                values.concern(LearnedFrom.of(run.lm, run.table, run.settings))
             case None:
                 values = self._own
         start = values.known if run.settings.seed is None else values.given
@@ -125,11 +123,11 @@ class LearnedEstimate(Estimate):
     floor
         As of :class:`LearnedPhi`.
     table
-        What is allowed.
+        The compiled guide.
     values
-        Who is told of every step, for later calls.
+        The store of every step, for later calls.
     known
-        What is known to begin with, by prompt.
+        The knowledge to begin with, by prompt.
     """
 
     def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
@@ -187,7 +185,7 @@ def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tu
 
 
 def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
-    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets that nobody has visited.
+    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets without a visit.
 
     These have the mean value of the others, by their mass. ``top`` is the largest value of the others, ends left out.
     """

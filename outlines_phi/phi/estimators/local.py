@@ -16,7 +16,7 @@ from ..estimator import Need, StepPhi
 @final
 @dataclass(frozen=True)
 class LocalPhi(StepPhi):
-    """``h(yv) = 1[yv can be completed]``: the law of plain masking, ``mu_proj``, with weights.
+    """``h(yv) = 1[yv can be completed]``: the distribution of plain masking, ``mu_proj``, with weights.
 
     Exact when at every reachable prefix all live next tokens have equal ``Phi``.
     """

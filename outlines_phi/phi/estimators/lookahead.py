@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final, get_args
 
 from ...errors import UnsupportedError
-from ...numerics.checks import check_counts, check_fits
+from ...numerics.checks import check_counts, check_fits, check_kind
 from ..estimator import Need, Phi
 from ..tree.window import Ending, Release, Renewal
 from .exact import Effort
@@ -17,7 +17,7 @@ WINDOW = 16
 """The default of ``LookaheadPhi(window=...)``."""
 
 WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
-"""The default of ``LookaheadPhi(effort=...)``: the laws of so many texts of one window may be in memory at once."""
+"""The default of ``LookaheadPhi(effort=...)``: the distributions of so many texts of one window may be in memory at once."""
 
 
 @final
@@ -28,9 +28,9 @@ class LookaheadPhi(Phi):
     The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is when no
     end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with ``Psi(r) =
     Pr_p(no phrase before the end of the window | r)``, by adaptive rejection, and then committed as a whole. So each window has the
-    model's law, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the law of the model
-    under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than masking, as a rule. Where
-    nothing ever waits, every token costs one model token.
+    model's distribution, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the
+    distribution of the model under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than
+    masking, as a rule. Where nothing ever waits, every token costs one model token.
 
     Attributes
     ----------
@@ -66,15 +66,11 @@ class LookaheadPhi(Phi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.weights, bool):
-            raise UnsupportedError(f"weights={self.weights!r} was given to LookaheadPhi; expected True or False.")
+        check_kind("LookaheadPhi", "weights", self.weights, bool, "True or False")
         if self.release not in get_args(ReleaseRule):
             expected = " or ".join(map(repr, get_args(ReleaseRule)))
             raise UnsupportedError(f"release={self.release!r} was given to LookaheadPhi; expected {expected}.")
-        if not isinstance(self.effort, Effort):
-            raise UnsupportedError(
-                f"LookaheadPhi(effort={self.effort!r}) was given; expected Effort(attempts=..., tokens=...)."
-            )
+        check_kind("LookaheadPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=...)")
         if self.effort.seconds is not None:
             raise UnsupportedError(
                 "Leave seconds out of LookaheadPhi(effort=Effort(...)), or give phi='exact', which bans the same phrases and takes "
@@ -86,7 +82,7 @@ class LookaheadPhi(Phi):
             check_counts("LookaheadPhi", window=self.window)
         if self.release == "early" and self.weights:
             raise UnsupportedError(
-                "LookaheadPhi(weights=True, release='early') was given; nobody knows an estimate of the weight of a text that was "
+                "LookaheadPhi(weights=True, release='early') was given; there is no estimate of the weight of a text that was "
                 "released early. Give release='window' for weights, or leave weights out."
             )
         if self.release == "early" and self.window is not None:

@@ -1,4 +1,4 @@
-"""One step of look-ahead with the true next law."""
+"""One step of look-ahead with the true next distribution."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ...numerics.checks import check_counts, check_shares
-from ..estimator import Estimate, Need, ProposalPhi
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from .candidates import Candidates
 
 ELEMENTS = 2**26
@@ -29,7 +28,7 @@ class Child(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Lookahead1Phi(ProposalPhi):
-    """``h(yv) = sum_w p(w | yv) 1[w live after yv]``: the true next law, for the children that carry mass.
+    """``h(yv) = sum_w p(w | yv) 1[w live after yv]``: the true next distribution, for the children that carry mass.
 
     Exact when validity is decided in one step and all children are looked at. It helps recursive languages, and as a proposal
     without weights it hurts literals and enumerations, whose validity is decided later. One more model call per step, for
@@ -55,7 +54,7 @@ class Lookahead1Phi(ProposalPhi):
         check_counts("Lookahead1Phi", candidates=self.candidates)
         check_shares("Lookahead1Phi", share=self.share, floor=self.floor)
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         return Lookahead1Estimate(self, run)
 
@@ -66,7 +65,7 @@ class Lookahead1Estimate(Estimate):
     """One step of look-ahead at work in a run: it holds nothing that the run's branches do not."""
 
     phi: Lookahead1Phi
-    run: Run
+    run: SampledRun
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """See :meth:`Estimate.add_log_h`."""
@@ -81,7 +80,7 @@ class Lookahead1Estimate(Estimate):
         return log_p
 
     def _live_mass(self, prefixes: Prefixes, chosen: list[Candidates]) -> np.ndarray:
-        """Return ``log h`` of all candidates in turn: the live mass of the law after each."""
+        """Return ``log h`` of all candidates in turn: the live mass of the distribution after each."""
         children = [
             Child(place, token, target)
             for place, among in enumerate(chosen)

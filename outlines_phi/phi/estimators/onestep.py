@@ -13,18 +13,17 @@ from ...guides.phrases.banning import BanningGuide
 from ...guides.table import Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, StepPhi, check_merging, floored
-from ..run import Run
+from ..estimator import Need, StepPhi, check_merging, floored
 
 
 @final
 @dataclass(frozen=True)
 class OneStepPhi(StepPhi):
-    """``h(yv) = sum_w p(w | y) 1[w live after yv]``: the current law stands in for the next one, at no model call.
+    """``h(yv) = sum_w p(w | y) 1[w live after yv]``: the current distribution stands in for the next one, at no model call.
 
-    Exact when the law does not depend on its context and validity is decided in one step. As a proposal without weights it
+    Exact when the distribution does not depend on its context and validity is decided in one step. As a proposal without weights it
     is often *worse* than plain masking (14 of 21 measured languages): current logits rate only the next slot, so
-    spellings that split a token look good. Use its weights.
+    tokenizations that split a token look good. Use its weights.
 
     Attributes
     ----------
@@ -48,11 +47,6 @@ class OneStepPhi(StepPhi):
                 f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "
                 "one step cannot be looked ahead by classes. Give phi='local', 'lookahead1' or another proposal, or 'lookahead'."
             )
-
-    def begin(self, run: Run) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
-        self.check(run.table, run.settings)
-        return super().begin(run)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +15,10 @@ from torch import Tensor
 from ...errors import UnsupportedError
 from ...guides.guide import DONE
 from ...lm.model import ModelCounts
-from ...numerics.checks import check_counts, check_fits, check_shares
+from ...numerics.checks import check_amounts, check_counts, check_fits, check_shares
 from ...numerics.inverse_cdf import columns_at
-from ..estimator import Estimate, Need, ProposalPhi
-from ..run import Prefixes, Run
+from ..branches import Branches
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from .candidates import Candidates
 
 Ids = tuple[int, ...]
@@ -31,7 +30,7 @@ TOGETHER = 256
 @final
 @dataclass(frozen=True)
 class RolloutPhi(ProposalPhi):
-    """``h(yv) = (successes + a) / (k + a + b)`` of ``k`` continuations of ``yv``, drawn from the model's own law.
+    """``h(yv) = (successes + a) / (k + a + b)`` of ``k`` continuations of ``yv``, drawn from the model's own distribution.
 
     A continuation fails at its first token that cannot be completed within the budget. The mean of a Beta distribution: ``h`` is
     positive whatever happens, and tends to ``Phi`` as ``k`` grows. All continuations of a step advance together, one model call
@@ -61,12 +60,11 @@ class RolloutPhi(ProposalPhi):
         check_counts("RolloutPhi", k=self.k, candidates=self.candidates)
         check_fits("k", self.k, each=4096, things="continuations at once")
         check_shares("RolloutPhi", share=self.share)
-        for name, value, expected in (("a", self.a, "a positive number"), ("b", self.b, "a number of at least 0")):
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-            if not number or (name == "a" and value == 0):
-                raise UnsupportedError(f"{name}={value!r} was given to RolloutPhi; expected {expected}.")
+        check_amounts("RolloutPhi", a=self.a, b=self.b)
+        if self.a == 0:
+            raise UnsupportedError("a=0 was given to RolloutPhi; expected a positive number.")
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
         return RolloutEstimate(self, run)
 
@@ -104,9 +102,9 @@ class RolloutEstimate(Estimate):
     counted with the run.
     """
 
-    def __init__(self, phi: RolloutPhi, run: Run) -> None:
+    def __init__(self, phi: RolloutPhi, run: SampledRun) -> None:
         self._phi, self._run = phi, run
-        self._trees, self._planted, self._counted = run.lm.trees(run.prompts), False, ModelCounts()
+        self._branches, self._counted = Branches(run.lm.trees(run.prompts)), ModelCounts()
         self._roots: dict[tuple[int, Ids], int] = {(row, ()): row for row in range(len(run.prompts))}
         self._nodes = dict(self._roots)
         self._seeds = [int(run.stream(row).integers(2**63)) for row in range(len(run.prompts))]
@@ -148,9 +146,9 @@ class RolloutEstimate(Estimate):
         streams = {i: np.random.default_rng((self._seeds[row], len(ids), *ids)) for i, (row, ids) in part.items()}
         while flying:
             pairs = list(dict.fromkeys([*plan, *((one.parent, one.token) for one in flying)]))
-            first = self._trees.next_node
+            first = self._branches.trees.next_node
             arrived = {pair: place for place, pair in enumerate(pairs)}
-            laws = self._evaluate(pairs)
+            laws = self._branches.evaluate(pairs)
             standing: dict[int, list[Continuation]] = defaultdict(list)
             for one in flying:
                 standing[arrived[one.parent, one.token]].append(one)
@@ -169,7 +167,7 @@ class RolloutEstimate(Estimate):
                 for (node, one), token in zip(going, moved, strict=True)
             )
             flying, plan = [one for one in advanced if one is not None], []
-        self._trees.compact(list(self._nodes.values()))
+        self._branches.trees.compact(list(self._nodes.values()))
 
     def _advanced(self, one: Continuation, node: int, token: int, wins: NDArray[np.float64]) -> Continuation | None:
         """Return a continuation one token further; ``None`` where that ends it, a success being counted."""
@@ -190,20 +188,12 @@ class RolloutEstimate(Estimate):
         node = self._nodes[row, written[:depth]]
         for end in range(depth + 1, len(written) + 1):
             plan.append((node, written[end - 1]))
-            node = self._nodes[row, written[:end]] = self._trees.next_node + len(plan) - 1
+            node = self._nodes[row, written[:end]] = self._branches.trees.next_node + len(plan) - 1
         return node
-
-    def _evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:
-        """Return the logits after each pair; the prompts are evaluated with the first ones."""
-        parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
-        if self._planted:
-            return self._trees.extend(parents, tokens).logits
-        self._planted = True
-        return self._trees.roots(parents, tokens).logits[len(self._roots) :]
 
     def _count(self) -> None:
         """Add what the continuations have cost since the last step to the counts of the run."""
-        run, own, before = self._run.branches.trees.counts, self._trees.counts, self._counted
+        run, own, before = self._run.branches.trees.counts, self._branches.trees.counts, self._counted
         run.calls += own.calls - before.calls
         run.prompt_tokens += own.prompt_tokens - before.prompt_tokens
         run.tokens += own.tokens - before.tokens

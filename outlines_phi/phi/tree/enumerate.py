@@ -1,26 +1,35 @@
-"""Best-first enumeration of the token tree, with a certificate (theory.md, section 5.2)."""
+"""Enumeration of token trees: best-first with a certificate (theory.md, section 5.2), and whole where a language is short."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import final
 
+from ...guides.fsm import FSMGuide
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
 from ...lm.watch import current
+from ...vocabulary.fewest_tokens import fewest_tokens
 from .evaluator import Evaluator
-from .frontier import Frontier, grow
+from .frontier import Frontier, grow_trees
 from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
-"""A language of at most this many live prefixes is short: where its usual spellings are not enough, it is expanded whole."""
+"""A language of at most this many live prefixes is short: where its usual tokenizations are not enough, it is expanded whole."""
 
 FREE = 16
 """A model call of so many tokens costs hardly more than one of a single token, on any machine."""
 
+CHEAP = 64
+"""A call of so many tokens costs little more than one of :data:`FREE` where the machine waits for memory, not for arithmetic."""
+
+BYTES = 2048
+"""A language has few texts where all of them together have at most so many bytes."""
+
 LEFT = 2.0**-12
-"""What a larger call leaves for later, in shares of ``tolerance * U``: prefixes that all together hardly ever decide anything."""
+"""The mass that a larger call leaves for later, in shares of ``tolerance * U``: together it hardly ever decides anything."""
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
@@ -43,7 +52,7 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
     """Return every live prefix that is not a member, planned as a node of ``tree``; ``None`` if there are more than ``limit``.
 
     The prefixes are known from the guide alone, so all of them fit one model call. The tree is untouched where there are too many.
-    Below a node whose law was dropped there are those that it has: another child could not be given its probability.
+    Below a node whose distribution was dropped there are those that it has: another child could not be given its probability.
     """
     table = tree.table
     if not is_short(table, tree.root.state, tree.root.remaining, limit):
@@ -84,7 +93,7 @@ def enumerate_together(
         BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
         for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
     ]
-    grow(rows, evaluator)
+    grow_trees(rows, evaluator)
     return [row.reached for row in rows]
 
 
@@ -144,3 +153,100 @@ class BestFirst:
             self._batch.append(node)
             left -= math.exp(node.log_p)
         return self._batch
+
+
+def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
+    """Expand what walks over trees of short languages come to, in at most two calls: one now, and one if need be.
+
+    A language of at most :data:`CHEAP` live prefixes is expanded whole. Of a longer one, :func:`usual_spellings` are, where there
+    are such: nearly all that the model gives to the language, where it was asked for it. The other prefixes, mostly of
+    tokenizations that no tokenizer writes, follow when a walk comes to one of them, all together where they are no more than
+    ``limit``. Where no such tokenizations are known, a language of at most ``limit`` live prefixes is expanded whole.
+
+    For walks alone, which find out by themselves what is expanded.
+    """
+    wanted: list[tuple[BoundsTree, Node]] = []
+    spelled = []
+    for tree in trees:
+        fresh, nodes = not tree.root.expanded, None
+        if fresh:
+            nodes = live_prefixes(tree, min(limit, CHEAP))
+        if nodes is None and limit and (spellings := usual_spellings(tree.table, tree.root.state)):
+            spelled.append(tree)
+            nodes = _nodes(tree, spellings) if fresh else []
+        if nodes is None and fresh:
+            nodes = live_prefixes(tree, limit)
+        wanted += [(tree, node) for node in nodes or ()]
+    evaluator.expand(wanted)
+    for tree in spelled:
+        evaluator.expand_later(tree, partial(live_prefixes, tree, limit))
+
+
+def expand_towards(
+    trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES, *, tolerance: float
+) -> None:
+    """Expand what an enumeration to ``tolerance`` begins with, in at most two calls.
+
+    The :func:`usual_spellings` of languages that have some, where anything may stay undecided; then all prefixes of those
+    languages that are not decided by them and have at most ``limit``.
+    """
+    if tolerance > 0:
+        expand_usual(trees, evaluator, limit)
+    expand_finite([tree for tree in trees if not is_decided(tree, tolerance)], evaluator, limit)
+
+
+def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
+    """Expand the :func:`usual_spellings` of trees of which nothing is known yet, all in one call.
+
+    These decide nearly everything where the model was asked for the language. Left alone are languages of at most :data:`CHEAP`
+    live prefixes, which are as well expanded whole, and those whose usual tokenizations have more than ``limit`` prefixes.
+    """
+    wanted: list[tuple[BoundsTree, Node]] = []
+    for tree in trees:
+        root = tree.root
+        if not root.expanded and not is_short(tree.table, root.state, root.remaining, CHEAP):
+            spellings = usual_spellings(tree.table, root.state)
+            # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
+            if 0 < len(_prefixes(spellings)) <= limit:
+                wanted += ((tree, node) for node in _nodes(tree, spellings))
+    evaluator.expand(wanted)
+
+
+def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
+    """Return the texts of a language in the fewest tokens each, where these have few prefixes, else nothing.
+
+    Few are :data:`FREE`, and :data:`CHEAP` where the language has at most :data:`FINITE_PREFIXES` live prefixes in all. Nothing
+    is known where the guide has no byte automaton, or ``state`` is not the one that it begins in.
+    """
+    guide = table.guide
+    if not isinstance(guide, FSMGuide) or guide.automaton is None or state != guide.start:
+        return ()
+    automaton = guide.automaton
+
+    def build() -> tuple[tuple[int, ...], ...]:
+        texts = automaton.members_up_to(CHEAP, BYTES) or []
+        if sum(map(len, texts)) > BYTES:
+            return ()
+        spellings = tuple(fewest_tokens(table.vocabulary, text) for text in texts)
+        longest = max(map(len, texts), default=0) + 1
+        few = CHEAP if is_short(table, state, longest, FINITE_PREFIXES) else FREE
+        return spellings if len(_prefixes(spellings)) <= few else ()
+
+    return table.keep("usual spellings", state, build, lambda spellings: sum(map(len, spellings)) * 64)
+
+
+def _prefixes(spellings: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    return {tokens[:end] for tokens in spellings for end in range(1, len(tokens) + 1)}
+
+
+def _nodes(tree: BoundsTree, spellings: Sequence[Sequence[int]]) -> list[Node]:
+    """Return the nodes of some tokenizations, the root first, as far as guide, budget and constraint go."""
+    nodes = {tree.root: None}
+    for tokens in spellings:
+        node = tree.root
+        for token in tokens:
+            target = tree.target(node, token)
+            if target in (DEAD, DONE) or (node := tree.child(node, token, target)).state == DEAD:
+                break
+            nodes[node] = None
+    return list(nodes)

@@ -14,10 +14,9 @@ from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...settings import SamplingSettings
 from ..branches import Branches
-from ..estimator import Estimate, ProposalPhi
-from ..run import Prefixes, Run
+from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from .law import UNKNOWN
-from .stale import StaleTreesError
+from .store import StaleTreesError
 from .tree import AHEAD, BoundsTree, Node
 
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
@@ -34,9 +33,9 @@ class Evaluator:
     Parameters
     ----------
     lm
-        What is likely.
+        The language model.
     settings
-        What the user asked for; makes ``p`` of logits.
+        The sampling settings, which make ``p`` of logits.
     prompts
         Token ids, one prompt per tree.
     trees
@@ -44,7 +43,7 @@ class Evaluator:
     max_cached
         Tree nodes that may stay in the model's cache before it is compacted to the paths in use.
     frontier
-        What is asked about the next tokens of every node that gets its law; ``None`` for nobody.
+        The estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     stream
         A random stream per prompt, for a frontier that draws.
     """
@@ -70,14 +69,13 @@ class Evaluator:
         self._branches = Branches(self._forest)
         self._looked_at = 0  # nodes that an estimator has asked for
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
-        self._unheard: list[
-            tuple[int, Node]
-        ] = []  # nodes ahead of the last call that the estimator has seen, by their places
+        # Nodes ahead of the last call that the estimator has seen, by their places.
+        self._unheard: list[tuple[int, Node]] = []
         self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
-                Run(
+                SampledRun(
                     lm=lm,
                     table=trees[0].table,
                     settings=settings,
@@ -90,7 +88,7 @@ class Evaluator:
 
     @property
     def counts(self) -> ModelCounts:
-        """What the model calls have cost so far."""
+        """The cost of the model calls so far."""
         return self._forest.counts
 
     def drafted(self, tree: BoundsTree) -> tuple[int, int]:
@@ -101,14 +99,14 @@ class Evaluator:
     def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
         """Have ``nodes()`` expanded ahead, with the next new node of ``tree`` that is wanted; for walks alone, as foresight is.
 
-        A node whose law is only learned again is no new one: the bounds stay as they are.
+        A node whose distribution is only learned again is no new one: the bounds stay as they are.
         """
         self._later[tree] = nodes
 
     def expand(self, wanted: Iterable[tuple[BoundsTree, Node]], foresight: Foresight | None = None) -> None:
-        """Give every wanted node its law and bring all bounds up to date.
+        """Give every wanted node its distribution and bring all bounds up to date.
 
-        A node that is wanted below another wanted one (a plan made before its parent's law is known) is fine. The prompts
+        A node that is wanted below another wanted one (a plan made before its parent's distribution is known) is fine. The prompts
         themselves are evaluated in the first call.
 
         ``foresight`` has the nodes of the chains that it tells of expanded in the same call. A walk that then chooses by random
@@ -153,7 +151,7 @@ class Evaluator:
         Raises
         ------
         StaleTreesError
-            The model no longer has the law that a tree was grown by.
+            The model no longer has the distribution that a tree was grown by.
         """
         if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
@@ -176,7 +174,7 @@ class Evaluator:
         """Evaluate the nodes ``new``, with the prompts where these are not in the cache yet, and learn what is wanted."""
         first, parents = self._forest.next_node, list[int]()
         for place, node in enumerate(new):
-            # A node that only lost its law may stand behind a child of it, which has the handle from before for its parent.
+            # A node that only lost its distribution may stand behind its child, which has the handle from before for its parent.
             assert node.parent is not None
             parents.append(self._handles[node.parent])
             self._handles[node] = first + place
@@ -196,14 +194,13 @@ class Evaluator:
         contexts = (self._context(node) for node in index)
         on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
         log_p = on_device.cpu().numpy()
-        for node in (
-            index.keys() & self._row.keys()
-        ):  # in the first call: trees of earlier calls have the law of their prompt
+        # In the first call: trees of earlier calls have the distribution of their prompt.
+        for node in index.keys() & self._row.keys():
             tree = self.trees[self._row[node]]
             if node.law is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
                 raise StaleTreesError
         hopes = self._hopes(on_device, list(index), ahead)
-        # Parents before children: a planned child learns its probability from its parent's law.
+        # Parents before children: a planned child learns its probability from its parent's distribution.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
             if node.law is None and node in index:
                 tree.expand(node, log_p[index[node]], hopes[index[node]], ahead=node in ahead)
@@ -240,7 +237,7 @@ class Evaluator:
         return (*self._prompts[self._prompt(node, path)], *(below.token for below in path))
 
     def _missing_paths(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the nodes to evaluate so that ``nodes`` have a law, ancestors first."""
+        """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
             if node.law is not None or (node in self._row and not self._planted):
@@ -275,8 +272,9 @@ def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]
 def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
     """Return the node of a chain after ``node``; ``None`` where it ends.
 
-    A node that was expanded before has only lost its law, and its children have the probabilities that they had: below it, laws
-    that were lost as well are learned again and nothing else, so that its bounds stay as they are. Walks rely on that.
+    A node that was expanded before has only lost its distribution, and its children have the probabilities that they had: below it,
+    distributions that were lost as well are learned again and nothing else, so that its bounds stay as they are. Walks rely on
+    that.
     """
     if node.expanded:
         child = node.children.get(token)

@@ -1,4 +1,4 @@
-"""What residual attempts say of Phi: an upper limit at a confidence, whenever one looks (theory.md, section 5.8)."""
+"""An anytime-valid upper confidence limit of Phi, by betting on residual attempts (theory.md, section 5.8)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ STAKES = np.array([1.0, 0.85, 0.6, 0.4, 0.2, 0.07])
 """Shares of its capital that each of the bettors stakes on the failure of an attempt."""
 
 CAPITAL = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
-"""What each begins with. Half goes to the one who stakes all: where nothing undecided is valid, nobody is faster."""
+"""The capital that each begins with. Half goes to the one who stakes all, the fastest where nothing undecided is valid."""
 
 HALVINGS = 60
-"""Of the bracket of a limit: to ``2^-60`` of it."""
+"""Bisections of the bracket of a limit: to ``2^-60`` of it."""
 
 
 class Wave(NamedTuple):

@@ -23,7 +23,7 @@ NEXT = 1e-3
 
 @final
 class Frontier:
-    """The prefixes of a tree that wait for their law, by falling ``log p(y)``.
+    """The prefixes of a tree that wait for their distribution, by falling ``log p(y)``.
 
     A prefix becomes a node only when it is taken. The tree may be grown by others between two calls of :meth:`pop`, as long as
     what is expanded is offered here.
@@ -31,7 +31,7 @@ class Frontier:
     Parameters
     ----------
     tree
-        A tree in any state: fresh, kept from earlier calls, with laws evicted.
+        A tree in any state: fresh, kept from earlier calls, with distributions evicted.
     """
 
     def __init__(self, tree: BoundsTree) -> None:
@@ -50,7 +50,7 @@ class Frontier:
         return max(self._forgotten, -self._heap[0][0] if self._heap else -math.inf)
 
     def offer(self, node: Node) -> None:
-        """Queue what is open at a node: itself where its law is not known, else its free tokens by falling probability, lazily."""
+        """Queue what is open at a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
         if not node.expanded or (node.law is None and node.rest > 0):
             self._push(node.log_p, node, -1)
         elif node.law is not None and node.rest > 0:
@@ -73,7 +73,7 @@ class Frontier:
         return None
 
     def make_nodes(self, least: float) -> None:
-        """Make nodes of all open prefixes of at least ``log p = least`` and give up the others: their laws may be evicted now."""
+        """Make nodes of all open prefixes of at least ``log p = least`` and give up the others, so that laws may be evicted."""
         heap, self._heap = self._heap, []
         for _, _, node, rank in heap:
             if rank < 0:
@@ -137,7 +137,7 @@ def _likeliest(free: NDArray[np.floating]) -> NDArray[np.int64]:
     return best[np.argsort(-free[best], kind="stable")]
 
 
-class Growth(Protocol):
+class TreeWalks(Protocol):
     """Something that grows one tree: an enumeration, a search."""
 
     tree: BoundsTree
@@ -146,7 +146,7 @@ class Growth(Protocol):
         """Return the nodes to expand next, after those returned before have been expanded; none when it is finished."""
 
 
-def grow(rows: Sequence[Growth], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
+def grow_trees(rows: Sequence[TreeWalks], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
     """Run ``rows`` to their ends, each on a tree of its own, in shared model calls.
 
     With ``foresight``, which only walks may have, see :meth:`Evaluator.expand`.

@@ -1,4 +1,4 @@
-"""The next-token law of a node of a token tree, as far as its children leave it."""
+"""The next-token distribution of a node of a token tree, as far as its children leave it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN: NDArray[np.floating] = np.ones(())
 
 @final
 class Law:
-    """What is left of a node's next-token law once its materialised children are taken out.
+    """A node's next-token distribution without its materialised children.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Law:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the law holds by itself."""
+        """Memory that the distribution holds by itself."""
         return self.free.nbytes + (self.h.nbytes if self.h.ndim else 0)
 
     def h_of(self, token: int) -> float:
@@ -67,7 +67,7 @@ class Law:
         return float(self.free[self._ended].sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
 
     def rescale(self, mass: float) -> None:
-        """Scale the free part to ``mass``: what a node's law was when its children's probabilities were taken from it."""
+        """Scale the free part to ``mass``: what a node's distribution was when its children's probabilities were taken from it."""
         now = self.mass()
         if now > 0 and mass > 0:
             self.log_scale += math.log(mass / now)

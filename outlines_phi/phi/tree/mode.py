@@ -34,7 +34,7 @@ class ModeSearch:
     members set the mark below which no prefix is expanded, and are there to hand over if the effort runs out.
 
     Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
-    result depends on the law alone.
+    result depends on the distribution alone.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ModeSearch:
     max_tokens
         Model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as well.
     max_bytes
-        Memory of the tree, laws being dropped where that makes it fit.
+        Memory of the tree, distributions being dropped where that makes it fit.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ModeSearch:
         return list(self._batch)
 
     def _collect(self, node: Node) -> None:
-        # A node whose law was evicted is expanded a second time.
+        # A node whose distribution was evicted is expanded a second time.
         if node.state == DONE and node.log_p > -math.inf and node not in self._collected:
             self._collected.add(node)
             insort(self._found, (-node.log_p, node.tokens(), node))

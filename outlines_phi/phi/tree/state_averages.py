@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
-from ..values.knowledge import EMPTY, Observed
+from ..knowledge import EMPTY, Observed
 from .tree import BoundsTree, Node
 
 FLOOR = 1e-3
@@ -21,7 +21,7 @@ FLOOR = 1e-3
 
 
 class FreeMass(NamedTuple):
-    """The free part of a node's law by target.
+    """The free part of a node's distribution by target.
 
     Attributes
     ----------
@@ -46,10 +46,10 @@ class BackedUpValues:
     ``V(y) = sum_v p(v|y) V(yv)`` at expanded prefixes, held within the bounds ``[Lo, U]``. An unexpanded prefix has ``V = h c(s)``:
     what an estimator says of it (1 without one), and what ``V / h`` was at the expanded prefixes in its guide state, in the mean
     (the geometric one: contexts differ by orders of magnitude, and an arithmetic mean lets the few best promise too much for all
-    others); a state that nobody has visited is taken for an average one among its siblings. Phi is the least solution of its
-    recursion, so visited states start at the values that their laws alone give (:class:`Knowledge`). Of a large tree only the
-    prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than one
-    of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
+    others); a state without a visit is taken for an average one among its siblings. Phi is the least solution of its
+    recursion, so visited states start at the values that their distributions alone give (:class:`Knowledge`). Of a large tree only
+    the prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than
+    one of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
     :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
 
     Parameters
@@ -87,7 +87,7 @@ class BackedUpValues:
         self._beyond, self._usual = {}, {}
 
     def _observe(self, nodes: Sequence[Node]) -> None:
-        """Learn from laws that were not there before, the latest visited last."""
+        """Learn from distributions that were not there before, the latest visited last."""
         new = [node for node in nodes if node.law is not None and node.state != DEAD and node not in self._laws]
         self._laws.update(new)
         observed = []
@@ -96,7 +96,7 @@ class BackedUpValues:
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
-        """Return where the sweeps begin: the values that laws alone give, over what estimators say of the same prefixes."""
+        """Return where the sweeps begin: the values of distributions alone, over what estimators say of the same prefixes."""
         by_state: dict[int, list[float]] = defaultdict(list)
         for node in nodes:
             if node.state != DEAD:
@@ -147,7 +147,7 @@ class BackedUpValues:
     def beyond(self, node: Node) -> NDArray[np.float64]:
         """Return ``c``, that is ``V / h``, of what an evaluated node has not expanded, by target, in the order of :meth:`free`.
 
-        The siblings of a target that nobody has visited are all others, the expanded ones too.
+        The siblings of a target without a visit are all others, the expanded ones too.
         """
         if node not in self._beyond:
             states, mass = self.free(node).states.tolist(), self._mass(node)

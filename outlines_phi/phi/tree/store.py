@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import final
+from functools import wraps
+from typing import ParamSpec, TypeVar, final
 
 from ...errors import BudgetError, EmptyLanguageError, UnsupportedError
 from ...guides.table import Table
@@ -13,26 +14,29 @@ from ...lm.model import LanguageModel
 from ...numerics.checks import is_count, shown
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from ..values.kept_values import KeptValues
+from ..state_values import KeptValues
 from .tree import BoundsTree
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @final
 class TreeStore:
-    """The trees of earlier calls, by everything that their law depends on.
+    """The trees of earlier calls, by everything that their distribution depends on.
 
-    A call without a seed starts from what is known; the bounds only save model calls, the law of the draws is the same.
+    A call without a seed starts from what is known; the bounds only save model calls, the distribution of the draws is the same.
 
     Parameters
     ----------
     max_bytes
         Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
-        its least recently visited laws and subtrees.
+        its least recently visited distributions and subtrees.
 
     Attributes
     ----------
     values
-        What ``phi="learned"`` has learned in earlier calls, beside the trees.
+        The values that ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -89,7 +93,7 @@ class TreeStore:
         Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
 
         A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
-        that an interruption may have left between learning a law and updating the bounds above it.
+        that an interruption may have left between learning a distribution and updating the bounds above it.
         """
         law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         starts = starts or [table.start] * len(prompts)
@@ -160,3 +164,20 @@ class TreeStore:
         if not self._users[tree.table]:
             del self._users[tree.table]
             self._sum -= self._sizes.pop(tree.table, 0)
+
+
+class StaleTreesError(Exception):
+    """A kept tree has another distribution at its prompt than the model has now; it never leaves the package."""
+
+
+def afresh(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make a call again where the trees that it was lent are stale; the store has forgotten them by then."""
+
+    @wraps(call)
+    def again(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return call(*args, **kwargs)
+        except StaleTreesError:
+            return call(*args, **kwargs)
+
+    return again

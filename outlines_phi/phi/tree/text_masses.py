@@ -1,4 +1,4 @@
-"""What a token tree knows of texts: a text has many spellings by tokens."""
+"""Probabilities of texts by a token tree: a text has many tokenizations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Place = tuple[Node, int]
 @final
 @dataclass
 class Spelled:
-    """The spellings of one text that a tree has reached: their probability, and how many they are."""
+    """The tokenizations of one text that a tree has reached: their probability, and how many they are."""
 
     p: float = 0.0
     count: int = 0
 
 
 def spelled(tree: BoundsTree) -> dict[bytes, Spelled]:
-    """Return every text that ``tree`` has reached with its spellings."""
+    """Return every text that ``tree`` has reached with its tokenizations."""
     found: dict[bytes, Spelled] = defaultdict(Spelled)
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
@@ -79,7 +79,7 @@ class Undecided:
 
 
 def _free(law: Law, token: int) -> float:
-    """Return what a law holds free for a token, relative to its scale; 0 for one that is not live."""
+    """Return what a distribution holds free for a token, relative to its scale; 0 for one that is not live."""
     index = int(law.moves.tokens.searchsorted(token))
     live = index < law.free.size and law.moves.tokens[index] == token
     return float(law.free[index]) if live else 0.0

@@ -16,10 +16,10 @@ from ..constraint import Constraint
 from .law import UNKNOWN, Law
 
 NODE_BYTES = 600
-"""Measured footprint of a node without its law, on CPython 3.11."""
+"""Measured footprint of a node without its distribution, on CPython 3.11."""
 
 AHEAD = -1
-"""When a node was last visited whose law was learned for a draft, and that no walk has come to since."""
+"""When a node was last visited whose distribution was learned for a draft, and that no walk has come to since."""
 
 
 @final
@@ -37,11 +37,11 @@ class Node:
     p, log_p
         ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is unexpanded.
     h
-        What an estimator said of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
+        The estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
     upper, lower
         ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
     children
-        The materialised children. All others are in the law's free part.
+        The materialised children. All others are in the distribution's free part.
     rest, ends
         Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1). A
         constraint has not been asked about any of them, so beside one ``ends`` is 0.
@@ -72,6 +72,11 @@ class Node:
     def gap(self) -> float:
         """``upper - lower``: the probability that is not decided yet."""
         return self.upper - self.lower
+
+    @property
+    def live(self) -> float:
+        """The probability of the live tokens of an evaluated node."""
+        return self.rest + sum(child.p for child in self.children.values())
 
     def path(self) -> list[Node]:
         """Return the nodes from the root's child down to this one."""
@@ -105,27 +110,27 @@ class BoundsTree:
     """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
 
     ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
-    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the law of its
-    first evaluation, because batched low-precision logits differ with the shape of the batch.
+    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the distribution of
+    its first evaluation, because batched low-precision logits differ with the shape of the batch.
 
     Parameters
     ----------
     table
-        What is allowed.
+        The compiled guide.
     budget
         The most tokens to write, end of sequence included.
     constraint
-        What is ruled out beside the guide, found out node by node.
+        The constraint beside the guide, asked node by node.
     start
         The guide state of the prompt; that of the table by default.
     moves
-        What is live at a node; what the table says by default.
+        The live tokens at a node; those of the table by default.
 
     Attributes
     ----------
     expansions
-        Laws learned so far: the model tokens that the tree has used. Those that were learned for drafts count when a walk comes
-        to them, so an effort allows with any draft what it allows without.
+        Distributions learned so far: the model tokens that the tree has used. Those that were learned for drafts count when a walk
+        comes to them, so an effort allows with any draft what it allows without.
     """
 
     def __init__(
@@ -187,12 +192,14 @@ class BoundsTree:
     def expand(
         self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
     ) -> None:
-        """Give ``node`` its law, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens, ``h``.
+        """Give ``node`` its distribution, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens,
+        ``h``.
 
-        Bounds change only with :meth:`propagate`. ``ahead`` says that the law was learned for a draft: nobody has asked for it.
+        Bounds change only with :meth:`propagate`. ``ahead`` says that the distribution was learned for a draft: no walk has asked
+        for it.
 
-        On a node whose law was evicted this restores the free part, at the mass that it had, and keeps every child's
-        probability: a second evaluation may differ from the first where precision is low, and a node has one law.
+        On a node whose distribution was evicted this restores the free part, at the mass that it had, and keeps every child's
+        probability: a second evaluation may differ from the first where precision is low, and a node has one distribution.
         """
         law = node.law = Law(self._moves(node), log_p, h)
         self.law_bytes += law.nbytes
@@ -226,7 +233,7 @@ class BoundsTree:
             if not self.constraint.allows(written, finished=target == DONE):
                 child.rule_out()
             elif target == DONE and token != self.table.vocabulary.eos_ids[0]:
-                child.lower = 0.0  # undecided, as the other ends at the limit that nobody has asked about
+                child.lower = 0.0  # undecided, as the other ends at the limit that are still to be asked about
         return child
 
     def _attach(self, node: Node, child: Node) -> None:
@@ -236,9 +243,10 @@ class BoundsTree:
         child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
-        """Return how far the law of the root is from ``log_p`` over the vocabulary, of a second evaluation, in nats.
+        """Return how far the distribution of the root is from ``log_p`` over the vocabulary, of a second evaluation, in nats.
 
-        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)`` over the live tokens, where ``q`` is the first law ``p`` restricted to them.
+        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)`` over the live tokens, where ``q`` is the first distribution ``p`` restricted
+        to them.
         """
         law = self.root.law
         assert law is not None
@@ -299,9 +307,9 @@ class BoundsTree:
         return last  # rounding pushed the threshold past the sum
 
     def drop_laws(self, max_bytes: int) -> None:
-        """Drop laws, least recently visited first, until they take half of ``max_bytes`` or the tree fits it.
+        """Drop distributions, least recently visited first, until they take half of ``max_bytes`` or the tree fits it.
 
-        All bounds stay as they are; a law is learned again when a walk needs it. The root keeps its own.
+        All bounds stay as they are; a distribution is learned again when a walk needs it. The root keeps its own.
         """
         self.clock += 1
         if self.bytes <= max_bytes:
@@ -314,7 +322,7 @@ class BoundsTree:
                 node.law = None
 
     def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
-        """Drop laws, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
+        """Drop distributions, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
 
         Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next
         attempt. The root, and the paths to ``pinned`` nodes, stay.

@@ -27,7 +27,7 @@ ANYTHING = 2**31 - 1
 """More bytes than ever wait."""
 
 _PHRASES = 4096
-"""Of how many ways to fail the phrase is remembered."""
+"""Ways to fail whose phrase is remembered."""
 
 
 class Allowance(NamedTuple):
@@ -38,9 +38,9 @@ class Allowance(NamedTuple):
 
 
 class Ending(ABC):
-    """Where windows end: a rule that reads a text and the laws of its tokens, so that every end is a stopping time.
+    """Where windows end: a rule that reads a text and the distributions of its tokens, so that every end is a stopping time.
 
-    What waits at the end of a text are its last bytes that may begin a phrase, as many as :meth:`BanningGuide.pending` says.
+    The bytes that wait at the end of a text may begin a phrase, as many as :meth:`BanningGuide.pending` says.
     """
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Windows:
     Parameters
     ----------
     table
-        What is allowed; its guide knows phrases.
+        The compiled guide, which knows phrases.
     ending
         Where windows end.
 
@@ -157,7 +157,7 @@ class Windows:
 
     def _moves(self, node: Node) -> Moves:
         path = node.path()
-        survival = math.prod(_live(below.parent) for below in path if below.parent is not None)
+        survival = math.prod(below.parent.live for below in path if below.parent is not None)
         allowance = self.ending.allowance(self.lengths([below.token for below in path]), survival)
 
         def build(state: int, remaining: int) -> Moves:
@@ -174,8 +174,3 @@ class Windows:
         ]
         most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
         return Moves(tokens, np.where(waiting <= most, DONE, targets))
-
-
-def _live(node: Node) -> float:
-    """Return the probability of the live tokens of an evaluated node."""
-    return node.rest + sum(child.p for child in node.children.values())

@@ -17,9 +17,9 @@ from outlines.types.dsl import CFG, Choice
 from outlines.types.utils import get_schema_from_enum
 
 from ...errors import UnsupportedError
+from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...phi.estimators.lookahead import LookaheadPhi
-from ...phi.text_constraint import Predicate, TextConstraint
 from ...sampling.resolve import SamplerOptions
 from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC

@@ -13,7 +13,7 @@ import torch
 from ...automata.reachability import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
-from ...phi.text_constraint import TextConstraint
+from ...phi.constraint import TextConstraint
 from ..bans import Ban, Corrected, Correction
 from ..drafts import DraftOptions
 from ..hosts.generation_config import END, said

@@ -17,10 +17,9 @@ from ...errors import EmptyLanguageError, UnsupportedError
 from ...guides.guide import Guide
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
-from ...phi.constraint import Constraint, all_of
+from ...phi.constraint import Constraint, Predicate, TextConstraint, all_of
 from ...phi.estimator import Phi
 from ...phi.estimators.lookahead import LookaheadPhi
-from ...phi.text_constraint import Predicate, TextConstraint
 from ...sampling.draws import Draws
 from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions

@@ -18,14 +18,14 @@ from ...phi.estimators.lookahead import LookaheadPhi
 from ...phi.tree.tree import Node
 from ...phi.tree.window import Windows
 from ..trajectory import Trajectory
-from .cache import Stem
-from .window import Ground, Weighing, WindowAttempts
+from .stems import Stem
+from .window_walks import NormalizerWalk, WindowAttempts, WindowTree
 
 
 @final
 @dataclass(eq=False)
 class Account:
-    """What a walk has come to, kept when the walk itself is gone.
+    """The account of a walk, kept when the walk itself is gone.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class CommittingWalk:
     Attributes
     ----------
     account
-        What the walk has come to.
+        The account of the walk.
     limit
         How many windows it may commit before it waits; no limit by default.
     """
@@ -88,7 +88,7 @@ class CommittingWalk:
         self.account = Account(trajectory)
         self.limit = math.inf
         self._windows, self._phi, self._prompt, self._aside = windows, phi, prompt, aside
-        self._weighings: list[Weighing] = []
+        self._weighings: list[NormalizerWalk] = []
         self._begin(stem, ())
 
     @property
@@ -103,7 +103,7 @@ class CommittingWalk:
 
     @property
     def under_way(self) -> bool:
-        """Whether the walk waits for a law."""
+        """Whether the walk waits for a distribution."""
         return bool(self._weighings) or self._writing
 
     @property
@@ -118,7 +118,8 @@ class CommittingWalk:
         yield from self._ground.stem.walk()
 
     def advance(self) -> dict[Stem, Callable[[], Site]]:
-        """Go on as far as known laws lead, and commit the windows that end; return the texts whose laws are wanted next.
+        """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
+        wanted next.
 
         With each comes what tells where it stands.
         """
@@ -137,7 +138,7 @@ class CommittingWalk:
             self._settle()
         return {ground.stem_of(node): partial(self._site, ground, node) for ground, node in waiting}
 
-    def _site(self, ground: Ground, node: Node) -> Site:
+    def _site(self, ground: WindowTree, node: Node) -> Site:
         walk = self.trajectory
         written = (*walk.tokens[: ground.written], *node.tokens())
         return Site(walk.row, self._prompt, written, node.state, node.remaining)
@@ -145,7 +146,7 @@ class CommittingWalk:
     def _begin(self, stem: Stem, queue: Sequence[int]) -> None:
         """Begin a window at ``stem``; its first attempt has drawn ``queue`` already."""
         walk = self.trajectory
-        self._ground = Ground(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
+        self._ground = WindowTree(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
         first = self._ground.plant(queue) if queue else None
         self._window = WindowAttempts(
             self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, aside=self._aside, first=first
@@ -172,7 +173,7 @@ class CommittingWalk:
         pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
         kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
         if self._phi.weights:
-            self._weighings.append(Weighing(ground, self._aside))
+            self._weighings.append(NormalizerWalk(ground, self._aside))
         last = path[kept - 1]
         stem = ground.stem_of(last)
         walk.node, walk.state, walk.log_p = stem.parent, states[kept - 1], walk.log_p + last.log_p
@@ -190,9 +191,10 @@ class CommittingWalk:
         return states
 
     def _blame(self, node: Node) -> None:
-        """Count an attempt that failed for the dead tokens after ``node`` for the phrase that the one which it drew completes.
+        """Attribute a failed attempt at ``node`` to a phrase.
 
-        An attempt fails where its next token would be a dead one, so that token is drawn, by ``p`` of those that are dead.
+        An attempt fails where its next token would be a dead one: one is drawn in proportion to ``p``, and the phrase that it
+        completes is counted.
         """
         log_p, windows = self._ground.stem_of(node).log_p, self._windows
         if log_p is None:

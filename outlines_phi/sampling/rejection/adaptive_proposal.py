@@ -35,7 +35,7 @@ def doubling(total: int) -> list[int]:
 
 
 @final
-class Trajectory:
+class Candidate:
     """One draw in the making, with its log probability under all parts of the proposal.
 
     Attributes
@@ -99,8 +99,8 @@ class AdaptiveTrajectories:
         self.tree = tree
         self._rounds, self._stream, self._max_bytes, self._others = list(rounds), stream, max_bytes, others
         self._values = BackedUpValues(tree)
-        self._walking: list[Trajectory] = []
-        self.trajectories: list[Trajectory] = []
+        self._walking: list[Candidate] = []
+        self.trajectories: list[Candidate] = []
 
     @property
     def finished(self) -> int:
@@ -132,11 +132,11 @@ class AdaptiveTrajectories:
         self.tree.evict(self._max_bytes, pinned=self._others())
         self._values.refresh()
         first = len(self.trajectories)
-        self._walking = [Trajectory(self.tree.root, self._stream(first + i)) for i in range(size)]
+        self._walking = [Candidate(self.tree.root, self._stream(first + i)) for i in range(size)]
         self.trajectories += self._walking
 
-    def _walk(self, trajectory: Trajectory) -> bool:
-        """Walk until the end, or until a node whose law is not known; return whether it was the end."""
+    def _walk(self, trajectory: Candidate) -> bool:
+        """Walk until the end, or until a node whose distribution is not known; return whether it was the end."""
         check_interruption()
         while trajectory.node is not None and trajectory.node.state != DONE:
             self.tree.visit(trajectory.node)
@@ -146,7 +146,7 @@ class AdaptiveTrajectories:
             self._step(trajectory, trajectory.node)
         return True
 
-    def _step(self, trajectory: Trajectory, node: Node) -> None:
+    def _step(self, trajectory: Candidate, node: Node) -> None:
         """Draw the next token and keep account of all parts of the proposal."""
         assert node.law is not None
         children = list(node.children.values())

@@ -13,9 +13,9 @@ from ...numerics.streams import Stream
 from ...phi.tree.enumerate import BestFirst
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
-from ...phi.tree.frontier import grow
+from ...phi.tree.frontier import grow_trees
 from ...phi.tree.tree import BoundsTree, Node
-from .certificate import Certificate
+from ..draw import Certificate
 from .residual import ResidualAttempts
 
 RESERVE = 1 / 4
@@ -33,10 +33,11 @@ class Certification:
     """Grows one tree until it certifies a total variation to ``mu*``, for certain or at a confidence.
 
     *For certain*: enumerated until ``U - Lo <= eps Lo``, the tree gives draws within ``(U - Lo) / U`` of ``mu*``. *At a
-    confidence*: the members that the tree holds whole have the probability ``Lo`` together; drawn in proportion to ``p``, the law
-    ``mu_Lo``, they are at a total variation of ``1 - Lo / Phi`` to ``mu*``. Residual attempts give an upper limit ``phi`` of Phi
-    (:class:`Evidence`), so ``1 - Lo / phi`` is certified, which with ``R = U - Lo`` and ``theta = (phi - Lo) / R`` is
-    ``R theta / (Lo + R theta)``. ``Lo`` is that of the end: what is found after the limit was known makes the certificate better.
+    confidence*: the members that the tree holds whole have the probability ``Lo`` together; drawn in proportion to ``p``, the
+    distribution ``mu_Lo``, they are at a total variation of ``1 - Lo / Phi`` to ``mu*``. Residual attempts give an upper limit
+    ``phi`` of Phi (:class:`Evidence`), so ``1 - Lo / phi`` is certified, which with ``R = U - Lo`` and ``theta = (phi - Lo) / R``
+    is ``R theta / (Lo + R theta)``. ``Lo`` is that of the end: what is found after the limit was known makes the certificate
+    better.
 
     *How the tokens are divided.* If none of what is undecided is valid, about ``log(2 / (1 - confidence)) R / (eps Lo)`` attempts
     suffice, and enumeration makes ``R / Lo`` smaller. Attempts begin as soon as the number that would suffice, if all of them
@@ -53,7 +54,7 @@ class Certification:
     tree
         The tree, in any state.
     tolerance, confidence
-        What is to be certified; ``tolerance`` is ``eps``.
+        The certificate that is asked for; ``tolerance`` is ``eps``.
     stream
         The random stream of each attempt, by its number.
     max_tokens, max_attempts
@@ -98,7 +99,7 @@ class Certification:
 
     @property
     def certificate(self) -> Certificate:
-        """What is certified by now, reached or not."""
+        """The certificate by now, reached or not."""
         root = self.tree.root
         if self.certain or not self.evidence.attempts:
             # Walks by the upper bounds, or by the lower ones.
@@ -205,5 +206,5 @@ def certify(
         return lambda number: stream(row, Stream.CONFIDENCE + number)
 
     rows = [Certification(tree, tolerance, confidence, streams(row), **limits) for row, tree in enumerate(trees)]
-    grow(rows, evaluator)
+    grow_trees(rows, evaluator)
     return rows

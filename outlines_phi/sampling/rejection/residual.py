@@ -12,7 +12,7 @@ from ...phi.tree.tree import BoundsTree, Node
 
 @final
 class ResidualAttempts:
-    """Walks that test the undecided mass of a tree, launched after the draws that it served.
+    """Unbiased estimator of the normaliser within the bounds of a tree, by walks that are launched after the draws.
 
     Each walk goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch and on from there
     by ``p`` alone, failing outside the language. It succeeds with probability ``(Phi - Lo) / (U - Lo)``, so
@@ -82,8 +82,7 @@ class ResidualAttempts:
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
         while node.state != DONE and node.law is not None:
             self.tree.visit(node)
-            live = node.rest + sum(child.p for child in node.children.values())
-            if rng.random() >= live:
+            if rng.random() >= node.live:
                 return None
             node = self.tree.choose(node, _one, rng)
         return node if node.state != DEAD else None

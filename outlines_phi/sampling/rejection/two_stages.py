@@ -10,7 +10,7 @@ import numpy as np
 from ...numerics.streams import Stream
 from ...phi.estimators.auto import AutoPhi
 from ...phi.tree.tree import Node
-from .adaptive_proposal import AdaptiveTrajectories, Trajectory, doubling
+from .adaptive_proposal import AdaptiveTrajectories, Candidate, doubling
 from .attempts import Attempts
 
 TRIAL = 8
@@ -73,7 +73,7 @@ class TwoStages:
         return accepted + (self._wanted - accepted) * ended // total, read + ended
 
     @property
-    def trajectories(self) -> Sequence[Trajectory]:
+    def trajectories(self) -> Sequence[Candidate]:
         """The candidates of the missing draws, all finished; none where nothing is missing."""
         return () if self.attempts.satisfied or self._candidates is None else self._candidates.trajectories
 

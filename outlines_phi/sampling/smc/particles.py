@@ -1,51 +1,43 @@
-"""One run of sequential Monte Carlo in the making: its particles, and when they are resampled."""
+"""One run of sequential Monte Carlo: its particles, and when and how they are resampled.
+
+A scheme tells which particle each of the new ones continues. Every scheme is unbiased: of ``N`` new particles
+``E[copies of i] = N W_i``, with ``W`` the normalised weights. They differ in the variance of the copies, of which multinomial
+resampling has the most (Douc, Cappe and Moulines 2005).
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics.weights import effective_size, log_mean, scaled
-from ..stepper import Trajectory
-from .resampling import Ancestors
+from ...numerics.inverse_cdf import at_quantiles
+from ...numerics.weights import effective_size, log_mean, normalized, scaled
+from ..trajectory import Trajectory
+
+Scheme = Literal["systematic", "stratified", "residual"]
+
+Ancestors = NDArray[np.int64]
+"""``[N]``: the particle that each new particle continues, ascending."""
 
 
-class Timing(ABC):
-    """When the particles of one run are resampled."""
+class Timing:
+    """When the particles of one run are resampled: never, where a subclass says nothing else."""
 
-    @abstractmethod
     def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
         """Return those of the unfinished ``walks`` that go on; the others wait for the next resampling."""
-
-    @abstractmethod
-    def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """Return whether it is time to resample ``walks``, not all of which are finished."""
-
-    @abstractmethod
-    def begin(self, walks: Sequence[Trajectory]) -> None:
-        """Take note that an epoch begins with ``walks``."""
-
-
-@final
-class Never(Timing):
-    """One epoch."""
-
-    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
-        """See :meth:`Timing.moving`: all."""
         return _unfinished(walks)
 
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """See :meth:`Timing.due`."""
+        """Return whether it is time to resample ``walks``, not all of which are finished."""
         return False
 
     def begin(self, walks: Sequence[Trajectory]) -> None:
-        """See :meth:`Timing.begin`."""
+        """Take note that an epoch begins with ``walks``."""
 
 
 @final
@@ -55,16 +47,9 @@ class ByEffectiveSize(Timing):
 
     threshold: float
 
-    def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
-        """See :meth:`Timing.moving`: all."""
-        return _unfinished(walks)
-
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
         """See :meth:`Timing.due`."""
         return effective_size(scaled(_log_w(walks))) < self.threshold * len(walks)
-
-    def begin(self, walks: Sequence[Trajectory]) -> None:
-        """See :meth:`Timing.begin`."""
 
 
 @final
@@ -72,14 +57,14 @@ class AtBoundaries(Timing):
     """When every particle is finished or has written a given number of boundaries, for which the faster ones wait.
 
     The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all of
-    them, so that spellings of one text by different tokens keep step.
+    them, so that tokenizations of one text by different tokens keep step.
 
     Parameters
     ----------
     boundaries
         The bytes that are boundaries.
     tokens
-        What each token writes.
+        The bytes of each token.
     """
 
     def __init__(self, boundaries: frozenset[int], tokens: Sequence[bytes]) -> None:
@@ -186,3 +171,42 @@ def _unfinished(walks: Sequence[Trajectory]) -> list[Trajectory]:
 
 def _log_w(walks: Sequence[Trajectory]) -> NDArray[np.float64]:
     return np.array([walk.log_w for walk in walks])
+
+
+def systematic(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestors:
+    """Return ancestors at the quantiles ``(i + u) / N`` with one ``u`` for all: copies of ``i`` are ``N W_i`` rounded up or down.
+
+    Equal weights copy every particle once.
+
+    Parameters
+    ----------
+    log_w
+        ``[N]`` log weights, at least one above ``-inf``; a particle of weight 0 is never an ancestor.
+    rng
+        Where the randomness comes from.
+    """
+    return at_quantiles(normalized(log_w), (np.arange(len(log_w)) + rng.random()) / len(log_w))
+
+
+def stratified(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestors:
+    """Return ancestors at the quantiles ``(i + u_i) / N``, each ``u_i`` its own; parameters as for :func:`systematic`."""
+    return at_quantiles(normalized(log_w), (np.arange(len(log_w)) + rng.random(len(log_w))) / len(log_w))
+
+
+def residual(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestors:
+    """Return ``floor(N W_i)`` copies of ``i`` and draw the rest independently; parameters as for :func:`systematic`.
+
+    The rest has the probabilities ``N W_i - floor(N W_i)``, normalised.
+    """
+    expected = len(log_w) * normalized(log_w)
+    copies = np.floor(expected).astype(np.int64)
+    sure = np.repeat(np.arange(len(log_w)), copies)
+    if len(sure) == len(log_w):
+        return sure
+    return np.sort(np.concatenate([sure, at_quantiles(expected - copies, rng.random(len(log_w) - len(sure)))]))
+
+
+SCHEMES: dict[Scheme, Callable[[NDArray[np.float64], np.random.Generator], Ancestors]] = dict(
+    zip(get_args(Scheme), (systematic, stratified, residual), strict=True)
+)
+"""The schemes that ``SMC(scheme="...")`` may name."""

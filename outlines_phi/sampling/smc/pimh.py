@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import final
 
 import numpy as np
 
-from ...errors import UnsupportedError
 from ...lm.model import ModelCounts
+from ...numerics.checks import check_counts, check_kind
 from ...numerics.streams import Stream
 from ...numerics.weights import log_mean
 from ...phi.estimator import ProposalPhi
@@ -28,8 +27,8 @@ class PIMH:
     """A chain over runs of sequential Monte Carlo, ``sampler=PIMH(smc=SMC(particles=50))``: draws that need no weight.
 
     Each step proposes a whole run and moves to it with probability ``min(1, Z_hat' / Z_hat)``; ``n`` draws are ``n`` states after
-    ``burn_in`` of them. The law of a state converges to ``mu*``, at a rate that is not known beforehand, and states depend on one
-    another: the guarantee is ``APPROXIMATE``. ``draws.counts.acceptance`` and ``draws.ess`` say how well the chain moves.
+    ``burn_in`` of them. The distribution of a state converges to ``mu*``, at a rate that is not known beforehand, and states depend
+    on one another: the guarantee is ``APPROXIMATE``. ``draws.counts.acceptance`` and ``draws.ess`` say how well the chain moves.
 
     Attributes
     ----------
@@ -48,10 +47,8 @@ class PIMH:
     burn_in: int = 10
 
     def __post_init__(self) -> None:
-        if not isinstance(self.smc, SMC):
-            raise UnsupportedError(f"PIMH(smc={self.smc!r}) was given; expected SMC(particles=...).")
-        if isinstance(self.burn_in, bool) or not isinstance(self.burn_in, Integral) or self.burn_in < 0:
-            raise UnsupportedError(f"PIMH(burn_in={self.burn_in!r}) was given; expected a whole number of at least 0.")
+        check_kind("PIMH", "smc", self.smc, SMC, "SMC(particles=...)")
+        check_counts("PIMH", least=0, burn_in=self.burn_in)
 
 
 @final
@@ -59,10 +56,11 @@ class PIMH:
 class PIMHSampler(Sampler):
     """Draws the states of one chain per prompt; all its runs are made first, together, since none depends on another.
 
-    The chain's stationary law on runs is proportional to ``Z_hat`` times the law of a run. Under it a particle that is picked by
-    weight has the law ``mu*``, because ``E[Z_hat f(pick)] = Phi mu*(f)``. Every state picks anew, also one that the chain has held,
-    which leaves that law as it is. All draws of a prompt have the same weight, such that the mean over them and ``failures``
-    (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased for ``Phi``.
+    The chain's stationary distribution on runs is proportional to ``Z_hat`` times the distribution of a run. Under it a particle
+    that is picked by weight has the distribution ``mu*``, because ``E[Z_hat f(pick)] = Phi mu*(f)``. Every state picks anew, also
+    one that the chain has held, which leaves that distribution as it is. All draws of a prompt have the same weight, such that the
+    mean over them and ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased
+    for ``Phi``.
 
     Attributes
     ----------

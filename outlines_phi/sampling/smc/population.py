@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, final, overload
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ...numerics.checks import counted
 from ...numerics.inverse_cdf import draw
 from ...numerics.weights import effective_size, log_mean, normalized, scaled
-from ..draw import Draw, numbers_of
+from ..draw import Draw, TextSequence, numbers_of
 
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Population(Sequence[Draw]):
+class Population(TextSequence[Draw]):
     """The particles of one run: not so many draws, but one weighted sample, whose members depend on one another.
 
     A particle's ``log_w`` is its weight since the last resampling times the mean weights of the epochs before it, so that for
@@ -38,32 +38,12 @@ class Population(Sequence[Draw]):
     failures: int = 0
     resamplings: int = 0
 
-    def __len__(self) -> int:
-        return len(self.items)
-
     def __repr__(self) -> str:
         failed = f" and {self.failures} of weight 0" if self.failures else ""
         return (
             f"<population of {counted(len(self), 'particle')}{failed}: ess {self.ess:.4g}, log Phi {self.log_z:.4g}, "
             f"{counted(self.resamplings, 'resampling')}>"
         )
-
-    @overload
-    def __getitem__(self, index: int) -> Draw: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Draw, ...]: ...
-    def __getitem__(self, index: int | slice) -> Draw | tuple[Draw, ...]:
-        return self.items[index]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, in order."""
-        return [draw.text for draw in self.items]
-
-    @property
-    def values(self) -> list[Any]:
-        """The typed values, in order; see :attr:`Draw.value`."""
-        return [draw.value for draw in self.items]
 
     @cached_property
     def log_w(self) -> NDArray[np.float64]:

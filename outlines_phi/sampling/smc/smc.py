@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from numbers import Integral, Real
-from typing import Literal, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...lm.model import ModelCounts
-from ...numerics.checks import check_fits
+from ...numerics.checks import check_fits, is_count, is_number
 from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
 from ..ancestral import TOGETHER, grow
@@ -22,9 +21,11 @@ from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..stepper import Stepper
 from ..trajectory import Trajectory
-from .particles import AtBoundaries, ByEffectiveSize, Never, Particles, Timing
+from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Particles, Scheme, Timing
 from .population import Population
-from .resampling import SCHEMES, Scheme
+
+FinishedRun: TypeAlias = tuple[Population, np.random.Generator]
+"""A population, and the rest of the random stream of its run."""
 
 Resample = Literal["never", "ess", "boundary"]
 
@@ -74,7 +75,7 @@ class SMC:
         self._check_values()
         if self.resample != "never" and self.particles == 1:
             raise UnsupportedError(
-                f"SMC(particles=1, resample={self.resample!r}) was given; one particle has nobody to be replaced by. Give more "
+                f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
                 "particles, or leave resample out."
             )
         needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}
@@ -92,18 +93,17 @@ class SMC:
 
     def _check_values(self) -> None:
         threshold, boundaries = self.threshold, self.boundaries
-        is_number = isinstance(threshold, Real) and not isinstance(threshold, bool)
         expectations = {
-            "particles": (
-                isinstance(self.particles, Integral) and not isinstance(self.particles, bool) and self.particles >= 1,
-                "a whole number of at least 1",
-            ),
+            "particles": (is_count(self.particles, 1), "a whole number of at least 1"),
             "resample": (self.resample in get_args(Resample), "'never', 'ess' or 'boundary'"),
             "scheme": (
                 self.scheme is None or self.scheme in tuple(SCHEMES),
                 f"{', '.join(map(repr, SCHEMES))}, or None",
             ),
-            "threshold": (threshold is None or is_number and 0 < threshold <= 1, "a number in (0, 1], or None"),
+            "threshold": (
+                threshold is None or is_number(threshold) and 0 < threshold <= 1,
+                "a number in (0, 1], or None",
+            ),
             "boundaries": (
                 boundaries is None or isinstance(boundaries, str) and boundaries.isascii() and len(boundaries) > 0,
                 "a text of one or more ASCII characters, each of which is a boundary, or None",
@@ -118,7 +118,7 @@ class SMC:
         """Return when one run is resampled, of texts that ``tokens`` spell."""
         match self.resample:
             case "never":
-                return Never()
+                return Timing()
             case "ess":
                 return ByEffectiveSize(THRESHOLD if self.threshold is None else self.threshold)
             case "boundary":
@@ -159,7 +159,7 @@ class SMCSampler(Sampler):
 
     def run(
         self, request: Request, n: int, *, independent: bool = False
-    ) -> tuple[list[list[tuple[Population, np.random.Generator]]], ModelCounts]:
+    ) -> tuple[list[list[FinishedRun]], ModelCounts]:
         """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
 
         Parameters
@@ -187,12 +187,7 @@ class SMCSampler(Sampler):
             for together in [n] if independent else self.phi.rounds(n):
                 runs += (waiting := self._runs(request, stepper.launch(together * size)))
                 _advance(stepper, waiting)
-        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
-        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
-        for run in runs:
-            row = run.walks[0].row
-            of_prompt[row].append((population_of(request, run, spelled[row]), run.rng))
-        return of_prompt, stepper.branches.trees.counts
+        return finished(request, runs), stepper.branches.trees.counts
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
         """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
@@ -245,24 +240,32 @@ def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
     return groups
 
 
-def population_of(request: Request, run: Particles, spelled: dict[tuple[int, ...], Draw]) -> Population:
-    """Return what a run ended with; equal particles share what ``spelled`` has of those of their prompt."""
+def finished(request: Request, runs: Sequence[Particles]) -> list[list[FinishedRun]]:
+    """Return the finished runs of every prompt."""
+    drawn: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
+    of_prompt: list[list[FinishedRun]] = [[] for _ in request.prompts]
+    for run in runs:
+        row = run.walks[0].row
+        of_prompt[row].append((population_of(request, run, drawn[row]), run.rng))
+    return of_prompt
+
+
+def population_of(request: Request, run: Particles, drawn: dict[tuple[int, ...], Draw]) -> Population:
+    """Return what a run ended with; equal particles share what ``drawn`` has of those of their prompt."""
     items = []
     for walk in run.walks:
         if walk.failed:
             continue
         ids = tuple(walk.tokens)
-        if ids not in spelled:
-            spelled[ids] = Draw.of(
+        if ids not in drawn:
+            drawn[ids] = Draw.of(
                 request.table.vocabulary, ids, log_p=walk.log_p, log_w=walk.log_w, guarantee=Guarantee.WEIGHTED
             )
-        items.append(replace(spelled[ids], log_w=walk.log_w))
+        items.append(replace(drawn[ids], log_w=walk.log_w))
     return Population(items=tuple(items), failures=len(run.walks) - len(items), resamplings=run.resamplings)
 
 
-def picks(
-    request: Request, row: int, runs: Sequence[tuple[Population, np.random.Generator]], counts: ModelCounts
-) -> Draws:
+def picks(request: Request, row: int, runs: Sequence[FinishedRun], counts: ModelCounts) -> Draws:
     """Return the draws of a prompt, one picked by weight from each of its ``runs``."""
     alive = [(population, rng) for population, rng in runs if population.log_z > -math.inf]
     return Draws(

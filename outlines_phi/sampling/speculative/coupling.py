@@ -1,4 +1,7 @@
-"""How much of a draft is kept, and what follows it (theory.md, section 7.1): pure torch, all rows at once, on any device."""
+"""Speculative verification: the part of a draft that is kept, and the token after it (theory.md, section 7.1).
+
+Pure torch, all rows at once, on any device.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,24 @@ from torch import Tensor
 from ...numerics.inverse_cdf import masses_at
 
 BLOCK = 256
-"""Tokens that are summed together: a draw reads the sums of a law, then one block of it."""
+"""Tokens that are summed together: a draw reads the sums of a distribution, then one block of it."""
 
 CACHED = 2**17
 """Elements that are exponentiated at a time on a processor: what fits its cache. An accelerator takes :data:`AT_ONCE`."""
 
 AT_ONCE = 2**26
-"""Elements that are held beside the laws, at most: 256 MiB in single precision."""
+"""Elements that are held beside the distributions, at most: 256 MiB in single precision."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Laws ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each.
+    """Distributions ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each.
 
     Attributes
     ----------
     scores
-        ``[L, V]``: ``log p + log h``, or any other log of a law, normalised or not.
+        ``[L, V]``: ``log p + log h``, or any other log of a distribution, normalised or not.
     log_s
         ``[L]`` float64: ``log S``, ``-inf`` where a row allows nothing.
     masses
@@ -43,7 +46,7 @@ class Laws:
 
     @classmethod
     def of(cls, scores: Tensor) -> Laws:
-        """Return the laws of ``scores``, ``[L, V]``: one exponential and one sum of each element."""
+        """Return the distributions of ``scores``, ``[L, V]``: one exponential and one sum of each element."""
         parts = [_sums(part) for part in scores.split(_together(scores))]
         log_s, sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
         return cls(scores, log_s, sums.cumsum(-1))
@@ -119,8 +122,8 @@ class Chains(NamedTuple):
     Attributes
     ----------
     laws
-        ``[B, K + 1]``: which of the laws the token of each position has; -1 where there is no further token, after the end of
-        sequence. What stands beyond the position after a draft means nothing.
+        ``[B, K + 1]``: which of the distributions the token of each position has; -1 where there is no further token, after the end
+        of sequence. What stands beyond the position after a draft means nothing.
     tokens
         ``[B, K]``: the drafted tokens; what stands beyond a draft means nothing.
     lengths
@@ -137,7 +140,7 @@ class Chains(NamedTuple):
 
 @final
 class Proposals(NamedTuple):
-    """What ``S`` of the drafts were drawn from.
+    """The distributions that ``S`` of the drafts were drawn from.
 
     Attributes
     ----------
@@ -155,8 +158,8 @@ class Proposals(NamedTuple):
 
 
 @final
-class Verdict(NamedTuple):
-    """What becomes of some drafts.
+class CouplingResult(NamedTuple):
+    """The outcome of some drafts.
 
     Attributes
     ----------
@@ -170,7 +173,7 @@ class Verdict(NamedTuple):
     tokens: Tensor
 
 
-def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Verdict:
+def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:
     """Return how much of each draft is kept, and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
 
     A draft that was not drawn is followed as long as it is what the walk draws by itself: token for token the walk without a
@@ -194,7 +197,7 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Ve
         above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)
         rest = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
         tokens[own] = torch.where(accepted[own] < chains.lengths[own], rest, tokens[own])
-    return Verdict(accepted, torch.where(last < 0, -1, tokens))
+    return CouplingResult(accepted, torch.where(last < 0, -1, tokens))
 
 
 def _keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:

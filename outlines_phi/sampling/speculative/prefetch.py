@@ -1,4 +1,4 @@
-"""What a drafter foresees, evaluated in the same model call as the text before it (theory.md, section 7.4)."""
+"""Prefetching of drafts: evaluated in the same model call as the text before them (theory.md, section 7.4)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import final
 
 import numpy as np
 
-from ...drafting.drafter import Drafter, DraftRun, Site
+from ...drafting.drafter import Drafter, DraftRun, Proposer, Site
 from ...drafting.length import check_length
-from ...drafting.proposer import Proposer
 from ...numerics.streams import Stream
-from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.tree import BoundsTree, Node
 from ..sampler import Request
 from .coupling import AT_ONCE
@@ -21,19 +19,19 @@ from .coupling import AT_ONCE
 @final
 @dataclass(frozen=True)
 class Prefetch:
-    """What a sampler evaluates ahead of its walks.
+    """The options of the drafts that a sampler evaluates ahead of its walks.
 
-    A sampler waits for the law of a text, and then draws the next token from it. With a draft, the texts that will probably follow
-    are evaluated in the same call, and a walk that draws one of them goes on without a call.
+    A sampler waits for the distribution of a text, and then draws the next token from it. With a draft, the texts that will
+    probably follow are evaluated in the same call, and a walk that draws one of them goes on without a call.
 
     Attributes
     ----------
     drafter
-        What proposes the drafts.
+        The drafter that proposes them.
     length
         The most tokens of a draft.
     encode
-        What the drafter may tokenise texts with; ``None`` where no tokenizer is known.
+        The tokenizer, as a function of a text; ``None`` where no tokenizer is known.
 
     Raises
     ------
@@ -68,8 +66,8 @@ class Prefetch:
 class Prefetching:
     """The drafts of a call whose sampler keeps evaluated texts in trees.
 
-    Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with laws need no
-    coupling here, and a wrong draft costs time alone.
+    Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
+    no coupling here, and a wrong draft costs time alone.
 
     Parameters
     ----------
@@ -99,7 +97,7 @@ class Prefetching:
     def chains(self, sites: Sequence[Site]) -> list[tuple[tuple[int, ...], ...]]:
         """Return the chains that will probably follow each of ``sites``, as far as the guide allows them; some may be empty.
 
-        Where many walks wait, a call has enough to do, and memory no room for the laws of long chains.
+        Where many walks wait, a call has enough to do, and memory no room for the distributions of long chains.
         """
         if not sites:
             return []
@@ -114,12 +112,3 @@ class Prefetching:
 
     def _site(self, row: int, node: Node) -> Site:
         return Site(row, self._prompts[row], node.tokens(), node.state, node.remaining)
-
-
-def drafted_counts(evaluator: Evaluator, tree: BoundsTree, written: int, turns: int) -> dict[str, int]:
-    """Return what :class:`~outlines_phi.sampling.draws.DrawCounts` says of the drafts of a prompt.
-
-    ``written`` tokens have its texts, whose walks have waited ``turns`` times for the model.
-    """
-    drafted, followed = evaluator.drafted(tree)
-    return {"drafted": drafted, "followed": followed, "written": written, "turns": turns}

@@ -6,26 +6,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...drafting.drafter import Draft, Site
+from ...guides.guide import DEAD, DONE
+from ...guides.table import Table
 from ...numerics.streams import Stream
 from ...phi.branches import KEPT
-from ...phi.estimator import ProposalPhi
+from ...phi.estimator import Prefixes, ProposalPhi
 from ..sampler import Request
-from ..trajectory import Trajectory, Walks
-from .batch import Chain, Growth
+from ..trajectory import BaseStepper, Trajectory
 from .coupling import Chains, Laws, Proposals, verify
 from .prefetch import Prefetch
 
+PROMPT = -1
+"""Stands for the token of a prompt, which has none."""
+
 
 @dataclass(eq=False)
-class Pen:
-    """What a walk keeps between rounds.
+class DraftState:
+    """The drafts of a walk, from round to round.
 
     Attributes
     ----------
@@ -56,17 +60,108 @@ class Pen:
         del self.ahead[:written]
 
 
+class Chain(NamedTuple):
+    """The draft of one walk.
+
+    Attributes
+    ----------
+    laws
+        The distribution of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be
+        written.
+    tokens
+        The drafted tokens.
+    """
+
+    laws: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+
 @final
-class DraftedStepper(Walks):
+class DraftBatch:
+    """Distinct prefixes in the order in which their distributions are numbered, each one token below an earlier one or a known
+    node.
+
+    Walks that stand on one prefix share its distribution, and those that were drafted the same share the chain.
+
+    Parameters
+    ----------
+    table
+        The compiled guide.
+
+    Attributes
+    ----------
+    roots
+        The nodes of the prompts among the prefixes; these stand before all others.
+    parents, tokens
+        The other prefixes: a known node, or ``~i`` for the ``i``-th of them, and the token after it.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.roots: list[int] = []
+        self.parents: list[int] = []
+        self.tokens: list[int] = []
+        self._sites: list[Site] = []
+        self._drafted: list[bool] = []
+        self._number: dict[tuple[int, int], int] = {}
+        self._chains: dict[tuple[int, tuple[int, ...]], Chain] = {}
+
+    def stand(self, node: int, site: Site) -> int:
+        """Return the number of the distribution at ``site``, whose last token was drawn at ``node``."""
+        return self._add(node, site.tokens[-1] if site.tokens else PROMPT, site, drafted=False)
+
+    def chain(self, law: int, tokens: tuple[int, ...]) -> Chain:
+        """Return the chain of ``tokens`` after the prefix that ``law`` is the number of."""
+        key = law, tokens
+        if key not in self._chains:
+            site, laws = self._sites[law], [law]
+            for token in tokens:
+                site = site.after(token, self._table)
+                if site.state in (DEAD, DONE):
+                    laws.append(-1)
+                    break
+                above = laws[-1] - len(self.roots)
+                laws.append(self._add(~above if above >= 0 else self.roots[laws[-1]], token, site, drafted=True))
+            self._chains[key] = Chain(tuple(laws), tokens[: len(laws) - 1])
+        return self._chains[key]
+
+    def prefixes(self, nodes: list[int]) -> Prefixes:
+        """Return all prefixes; ``nodes`` are where those after :attr:`roots` are now."""
+        return Prefixes(
+            rows=[site.row for site in self._sites],
+            nodes=[*self.roots, *nodes],
+            states=[site.state for site in self._sites],
+            remaining=[site.remaining for site in self._sites],
+            tokens=[site.tokens for site in self._sites],
+            drafted=self._drafted,
+        )
+
+    def _add(self, parent: int, token: int, site: Site, *, drafted: bool) -> int:
+        key = parent, token
+        if key in self._number:
+            return self._number[key]
+        if token == PROMPT:
+            self.roots.append(parent)
+        else:
+            self.parents.append(parent)
+            self.tokens.append(token)
+        self._number[key] = len(self._sites)
+        self._sites.append(site)
+        self._drafted.append(drafted)
+        return self._number[key]
+
+
+@final
+class DraftedStepper(BaseStepper):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
-    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the laws ``q_h`` of
-    all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells how far
-    each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
+    A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the distributions
+    ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells
+    how far each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
 
-    The law of a position depends on the text before it and on what was known before the round: an estimator learns between rounds
-    of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and finds
-    those that were drafted evaluated.
+    The distribution of a position depends on the text before it and on what was known before the round: an estimator learns between
+    rounds of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and
+    finds those that were drafted evaluated.
 
     Parameters
     ----------
@@ -75,14 +170,14 @@ class DraftedStepper(Walks):
     phi
         The estimator, ``h``.
     draft
-        What is drafted.
+        The drafts.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
         super().__init__(request, phi, weighted=request.weighted)
         self._length, self._width, self._sampled = draft.length, draft.drafter.width, draft.drafter.sampled
         self._proposer = draft.proposer(request)
-        self._pens: dict[Trajectory, Pen] = {}
+        self._states: dict[Trajectory, DraftState] = {}
 
     @property
     def room(self) -> int:
@@ -90,15 +185,21 @@ class DraftedStepper(Walks):
         return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
-        """See :meth:`Walks.launch`."""
+        """See :meth:`BaseStepper.launch`."""
         walks = super().launch(n)
         for walk in walks:
-            self._pens[walk] = Pen(self._request.stream(walk.row, Stream.DRAFT + walk.number))
+            self._states[walk] = DraftState(self._request.stream(walk.row, Stream.DRAFT + walk.number))
         return walks
 
-    def pen(self, walk: Trajectory) -> Pen:
-        """Return what ``walk`` keeps between rounds."""
-        return self._pens[walk]
+    def draft_counts(self, walks: Sequence[Trajectory]) -> dict[str, int]:
+        """Return what :class:`~outlines_phi.sampling.draws.DrawCounts` says of the drafts of some walks."""
+        states = [self._states[walk] for walk in walks]
+        return {
+            "drafted": sum(state.drafted for state in states),
+            "followed": sum(state.followed for state in states),
+            "written": sum(len(walk.tokens) for walk in walks),
+            "turns": sum(state.turns for state in states),
+        }
 
     def first(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate the prompts with the first drafts, and take every walk from the start."""
@@ -109,17 +210,17 @@ class DraftedStepper(Walks):
         self._round(walks)
 
     def _round(self, walks: Sequence[Trajectory]) -> None:
-        growth = Growth(self._request.table)
+        batch = DraftBatch(self._request.table)
         sites = self._sites(walks)
-        standing = [growth.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
+        standing = [batch.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
         drafts = self._drafts(walks, sites)
         trees = [
-            [growth.chain(law, chain) for chain in draft.chains] for law, draft in zip(standing, drafts, strict=True)
+            [batch.chain(law, chain) for chain in draft.chains] for law, draft in zip(standing, drafts, strict=True)
         ]
-        nodes, logits = self.branches.reach(growth.parents, growth.tokens)
-        if growth.roots:
-            logits = torch.cat([self.branches.plant()[1][growth.roots], logits])
-        prefixes = growth.prefixes(nodes)
+        nodes, logits = self.branches.reach(batch.parents, batch.tokens)
+        if batch.roots:
+            logits = torch.cat([self.branches.plant()[1][batch.roots], logits])
+        prefixes = batch.prefixes(nodes)
         log_p, scores = self.laws(logits, prefixes)
         came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Laws.of(scores))
         self.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
@@ -140,7 +241,7 @@ class DraftedStepper(Walks):
         lengths = [self._length] * len(walks)
         if self._sampled:
             lengths[self.room :] = [0] * (len(walks) - self.room)
-        return self._proposer.propose(sites, lengths, [self._pens[walk].stream for walk in walks])
+        return self._proposer.propose(sites, lengths, [self._states[walk].stream for walk in walks])
 
     def _decide(
         self,
@@ -151,7 +252,7 @@ class DraftedStepper(Walks):
         log_p: Tensor,
         laws: Laws,
     ) -> set[int]:
-        """Let every walk write what it keeps of its draft and the token after it; return the laws that walks have come to."""
+        """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
         drafted = self._tensors(pairs, log_p.device)
@@ -183,7 +284,7 @@ class DraftedStepper(Walks):
         uniforms = np.zeros((len(pairs), longest + 1))
         for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
             laws[i, : size + 1], tokens[i, :size] = chain.laws, chain.tokens
-            uniforms[i, : size + 1] = self._pens[walk].uniforms(walk, size + 1)
+            uniforms[i, : size + 1] = self._states[walk].uniforms(walk, size + 1)
         return Chains(*(torch.from_numpy(array).to(device) for array in (laws, tokens, lengths, uniforms)))
 
     def _write(
@@ -197,10 +298,10 @@ class DraftedStepper(Walks):
         accounts: Sequence[float],
         drafted: int,
     ) -> None:
-        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a law to draw it from."""
+        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a distribution to draw it from."""
         last, half = chain.laws[accepted], len(accounts) // 2
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
-        self._pens[walk].take_note(drafted, accepted, len(written))
+        self._states[walk].take_note(drafted, accepted, len(written))
         for place, one in enumerate(written):
             self.take(walk, one, accounts[place], accounts[half + place])
         if last >= 0:

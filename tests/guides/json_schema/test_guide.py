@@ -28,8 +28,8 @@ from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import ALPHA, Language, p_value
 

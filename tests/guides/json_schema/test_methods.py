@@ -19,7 +19,7 @@ import pytest
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.fidelity.bias import measure
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
@@ -33,22 +33,21 @@ from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
-from outlines_phi.phi.text_constraint import TextConstraint
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.smc import LookaheadSMCSampler
-from outlines_phi.sampling.rejection.auto import AutoSampler
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.lookahead_smc import LookaheadSMCSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.smc.pimh import PIMH
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit import draw as traced
 from tests.fidelity.test_audit import true_tv
@@ -229,7 +228,7 @@ def test_drafts_leave_every_law_as_it_is(name: str, language: Language) -> None:
     reference = language.reference()
     (plain,) = AncestralSampler(LocalPhi()).sample(language.request(400, 3))
     drafter = drafters(language)[name]
-    (drafted,) = SpeculativeSampler(LocalPhi(), Prefetch(drafter, 3)).sample(language.request(400, 3))
+    (drafted,) = AncestralSampler(LocalPhi(), draft=Prefetch(drafter, 3)).sample(language.request(400, 3))
     if name in SAMPLED:
         assert mean_is(drafted.log_w, reference.log_phi) and is_weighted_law(drafted, reference.mu)
     else:

@@ -19,9 +19,8 @@ from outlines_phi.phi.estimators import learned
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.state_values import KeptValues, StateValues
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.phi.values.kept_values import KeptValues
-from outlines_phi.phi.values.state_values import StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import sampler_for

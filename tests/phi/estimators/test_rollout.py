@@ -12,9 +12,9 @@ from scipy import stats
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
+from outlines_phi.phi.estimator import Prefixes, SampledRun
 from outlines_phi.phi.estimators import rollout
 from outlines_phi.phi.estimators.rollout import RolloutPhi
-from outlines_phi.phi.run import Prefixes, Run
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
@@ -29,7 +29,7 @@ def successes(phi: RolloutPhi, log_h: float) -> float:
     return math.exp(log_h) * (phi.k + phi.a + phi.b) - phi.a
 
 
-def first_step(run: Run, phi: RolloutPhi, row: int = 0) -> Step:
+def first_step(run: SampledRun, phi: RolloutPhi, row: int = 0) -> Step:
     return next(steps(run, phi.begin(run), row))
 
 
@@ -202,7 +202,7 @@ class TestCost:
         for step in steps(run, estimate):
             if len(step.ids) == 3:
                 break
-        forest = estimate._trees._forest  # type: ignore[attr-defined]
+        forest = estimate._branches.trees._forest  # type: ignore[attr-defined]
         alive = int(forest.alive[: len(forest)].sum())
         assert len(forest) > 300
         assert alive < len(forest) / 4

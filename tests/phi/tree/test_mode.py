@@ -16,7 +16,7 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.tree import mode
 from outlines_phi.phi.tree import tree as tree_module
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.frontier import grow
+from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.mode import ModeSearch
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.settings import SamplingSettings
@@ -38,7 +38,7 @@ def search(
     tree = BoundsTree(language.table, language.budget)
     evaluator = Evaluator(language.lm, language.settings(**options), [PROMPT], [tree])
     found = ModeSearch(tree, top, max_tokens=tokens)
-    grow([found], evaluator)
+    grow_trees([found], evaluator)
     return found, tree
 
 
@@ -92,7 +92,7 @@ def test_the_step_by_step_argmax_is_another_member() -> None:
 
     tree = BoundsTree(table, 4)
     found = ModeSearch(tree, 1, max_tokens=100)
-    grow([found], Evaluator(TableModel(vocabulary, law), SamplingSettings(), [PROMPT], [tree]))
+    grow_trees([found], Evaluator(TableModel(vocabulary, law), SamplingSettings(), [PROMPT], [tree]))
     assert found.members[0].tokens() == (2, 7, 0)
     wrong = sum(greedy(language) != best(language, 1)[0][0] for language in LAWS)
     print(f"greedy misses the mode on {wrong} of {len(LAWS)} laws")
@@ -158,9 +158,9 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
         tree = BoundsTree(flat.table, flat.budget)
         evaluator = Evaluator(flat.lm, flat.settings(), [PROMPT], [tree])
         if tokens:
-            grow([ModeSearch(tree, 1, max_tokens=tokens)], evaluator)
+            grow_trees([ModeSearch(tree, 1, max_tokens=tokens)], evaluator)
         found = ModeSearch(tree, 5, max_tokens=1000)
-        grow([found], evaluator)
+        grow_trees([found], evaluator)
         assert [node.tokens() for node in found.members] == [ids for ids, _ in expected]
 
 
@@ -171,10 +171,10 @@ def test_a_tree_that_was_evicted_is_as_good(spoil: Callable[[BoundsTree], None])
     for language in LAWS[::4]:
         tree = BoundsTree(language.table, language.budget)
         settings = language.settings()
-        grow([ModeSearch(tree, 2, max_tokens=20)], Evaluator(language.lm, settings, [PROMPT], [tree]))
+        grow_trees([ModeSearch(tree, 2, max_tokens=20)], Evaluator(language.lm, settings, [PROMPT], [tree]))
         spoil(tree)
         found = ModeSearch(tree, 4, max_tokens=100_000)
-        grow([found], Evaluator(language.lm, settings, [PROMPT], [tree]))
+        grow_trees([found], Evaluator(language.lm, settings, [PROMPT], [tree]))
         assert [node.tokens() for node in found.members] == [ids for ids, _ in best(language, 4)]
 
 
@@ -185,7 +185,7 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
     assert tree.expansions > 100
     tight = BoundsTree(language.table, language.budget)
     found = ModeSearch(tight, 3, max_tokens=100_000, max_bytes=tree.bytes // 2)
-    grow([found], Evaluator(language.lm, language.settings(), [PROMPT], [tight]))
+    grow_trees([found], Evaluator(language.lm, language.settings(), [PROMPT], [tight]))
     assert found.finished
     assert [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
     assert tight.law_bytes < tree.law_bytes // 2
@@ -197,7 +197,7 @@ def test_a_tolerance_bounds_what_may_be_missing() -> None:
     for language in LAWS:
         tree = BoundsTree(language.table, language.budget)
         found = ModeSearch(tree, 1, tolerance=1.0, max_tokens=100_000)
-        grow([found], Evaluator(language.lm, language.settings(), [PROMPT], [tree]))
+        grow_trees([found], Evaluator(language.lm, language.settings(), [PROMPT], [tree]))
         assert found.members[0].log_p >= best(language, 1)[0][1] - math.log(2) - 1e-12
         assert found.bound <= found.members[0].log_p + math.log(2) + 1e-12
         fewer += tree.expansions < search(language)[1].expansions
@@ -210,13 +210,13 @@ def test_many_prompts_share_calls() -> None:
     trees = [BoundsTree(language.table, language.budget) for _ in prompts]
     evaluator = Evaluator(language.lm, language.settings(), prompts, trees)
     rows = [ModeSearch(tree, 1, max_tokens=100_000) for tree in trees]
-    grow(rows, evaluator)
+    grow_trees(rows, evaluator)
     alone = []
     for prompt, row in zip(prompts, rows, strict=True):
         tree = BoundsTree(language.table, language.budget)
         single = Evaluator(language.lm, language.settings(), [prompt], [tree])
         found = ModeSearch(tree, 1, max_tokens=100_000)
-        grow([found], single)
+        grow_trees([found], single)
         assert found.members[0].tokens() == row.members[0].tokens()
         alone.append(single.counts.calls)
     assert evaluator.counts.calls == max(alone)

@@ -11,16 +11,15 @@ from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
+from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.text_constraint import TextConstraint
-from outlines_phi.phi.tree import preexpand as short
-from outlines_phi.phi.tree.enumerate import expand_finite, live_prefixes
+from outlines_phi.phi.tree import enumerate as short
+from outlines_phi.phi.tree.enumerate import expand_finite, expand_short, live_prefixes, usual_spellings
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import expand_short, usual_spellings
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ranking import rank
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)

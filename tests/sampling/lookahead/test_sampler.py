@@ -22,12 +22,11 @@ from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead import window as windows
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.window import Weighing, WindowAttempts
-from outlines_phi.sampling.rejection.attempts import Attempt, Attempts
-from outlines_phi.sampling.rejection.exact import ExactSampler
-from outlines_phi.sampling.rejection.rejection import descend
+from outlines_phi.sampling.lookahead import window_walks as windows
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.window_walks import NormalizerWalk, WindowAttempts
+from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, descend
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -188,7 +187,7 @@ def test_the_weight_of_a_text_is_the_product_of_its_windows(case: Banned) -> Non
 
 
 def test_the_upper_bound_is_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Weighing, "estimate", property(lambda self: self._lower + self._gap))
+    monkeypatch.setattr(NormalizerWalk, "estimate", property(lambda self: self._lower + self._gap))
     w = np.exp(drawn.__wrapped__(SHORT, LookaheadPhi(weights=True)).log_w)
     assert w.mean() - SHORT.phi() > 4 * w.std() / math.sqrt(N)
 

@@ -18,7 +18,7 @@ from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.smc import LookaheadSMCSampler
+from outlines_phi.sampling.lookahead.lookahead_smc import LookaheadSMCSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.smc.particles import Particles
 from outlines_phi.sampling.smc.pimh import PIMH

@@ -17,10 +17,10 @@ from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import Renewal, Windows
-from outlines_phi.sampling.lookahead import window as windows
-from outlines_phi.sampling.lookahead.cache import WASTE, Stem
-from outlines_phi.sampling.lookahead.sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.window import Ground, Weighing, WindowAttempts
+from outlines_phi.sampling.lookahead import window_walks as windows
+from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead.stems import WASTE, Stem
+from outlines_phi.sampling.lookahead.window_walks import NormalizerWalk, WindowAttempts, WindowTree
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
@@ -28,7 +28,7 @@ from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, Slo
 cases = pytest.mark.parametrize("case", [SHORT, NESTED], ids=str)
 
 
-def run(ground: Ground, walks: WindowAttempts | Weighing, case: Banned) -> None:
+def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned) -> None:
     """Take walks to their ends."""
     handle = 1
     while nodes := ground.grow(walks):
@@ -37,9 +37,9 @@ def run(ground: Ground, walks: WindowAttempts | Weighing, case: Banned) -> None:
             stem.handle, stem.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
 
 
-def ground(case: Banned) -> Ground:
+def ground(case: Banned) -> WindowTree:
     tree = Windows(case.table, Renewal(16)).tree(case.table.start, case.budget)
-    return Ground(tree, Stem(-1, -1, 0, np.log(case.p(()))), 0)
+    return WindowTree(tree, Stem(-1, -1, 0, np.log(case.p(()))), 0)
 
 
 @cases
@@ -54,7 +54,7 @@ def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, m
         attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), aside=rng)
         run(here, attempts, case)
         assert attempts.satisfied
-        weighing = Weighing(here, rng)
+        weighing = NormalizerWalk(here, rng)
         run(here, weighing, case)
         assert (1 - max(coarseness, here.tree.root.gap)) * here.tree.root.lower <= weighing.estimate + 1e-12
         estimates.append(weighing.estimate)
@@ -67,9 +67,9 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     rng, launched = np.random.default_rng(0), []
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
-        here = Ground(Windows(case.table, Renewal(16)).tree(2, 3), Stem(-1, -1, 0, log_p), 0)
+        here = WindowTree(Windows(case.table, Renewal(16)).tree(2, 3), Stem(-1, -1, 0, log_p), 0)
         here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), aside=rng))
-        launched.append(bool(here.grow(Weighing(here, rng))))
+        launched.append(bool(here.grow(NormalizerWalk(here, rng))))
     assert here.tree.root.gap == pytest.approx(0.0015)
     assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
 
@@ -80,7 +80,7 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
     tree = Windows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16)).tree(2, 5)
     with np.errstate(divide="ignore"):
-        here = Ground(tree, Stem(-1, -1, 0, np.log(p / p.sum())), 0)
+        here = WindowTree(tree, Stem(-1, -1, 0, np.log(p / p.sum())), 0)
     attempts, flight = (
         WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort(), aside=np.random.default_rng(1)),
         [],

@@ -35,9 +35,9 @@ from outlines_phi.plugin.options import CallOptions
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.rejection import exact
+from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
-from outlines_phi.sampling.rejection.auto import AutoSampler
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.two_stages import TwoStages
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings

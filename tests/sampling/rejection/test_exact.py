@@ -16,8 +16,8 @@ from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.rejection import exact
-from outlines_phi.sampling.rejection.exact import ExactSampler
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, LANGUAGES, Language, p_value
 
 WORDS, LOOP = LANGUAGES[:2]

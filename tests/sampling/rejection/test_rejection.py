@@ -11,9 +11,10 @@ from outlines_phi.errors import BudgetError
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
-from outlines_phi.sampling.rejection import exact, rejection
-from outlines_phi.sampling.rejection.exact import ExactSampler
-from outlines_phi.sampling.rejection.rejection import RejectionAttempts
+from outlines_phi.sampling.rejection import attempts
+from outlines_phi.sampling.rejection import tree_call as exact
+from outlines_phi.sampling.rejection.attempts import RejectionAttempts
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import (
     ALPHA,
     GRAMMARS,
@@ -162,5 +163,5 @@ def test_one_model_call_per_step_for_all_rows_and_attempts() -> None:
 def test_module_has_no_state() -> None:
     """Two samplers share nothing."""
     assert not [
-        name for name, value in vars(rejection).items() if isinstance(value, (dict, list, set)) and name[0] != "_"
+        name for name, value in vars(attempts).items() if isinstance(value, (dict, list, set)) and name[0] != "_"
     ]

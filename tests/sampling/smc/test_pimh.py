@@ -128,5 +128,5 @@ def test_one_model_call_per_step_and_a_chain_begins_as_a_shorter_one_does() -> N
 
 @pytest.mark.parametrize("keywords", [{"smc": 50}, {"burn_in": -1}, {"burn_in": 2.5}, {"burn_in": True}])
 def test_options_out_of_range_are_refused(keywords: dict[str, object]) -> None:
-    with pytest.raises(UnsupportedError, match=f"PIMH.{next(iter(keywords))}="):
+    with pytest.raises(UnsupportedError, match=f"{next(iter(keywords))}=.* was given to PIMH"):
         PIMH(**keywords)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import pytest
 
 from outlines_phi.numerics.inverse_cdf import at_quantiles
 from outlines_phi.numerics.weights import effective_size, log_mean, normalized, scaled
-from outlines_phi.sampling.smc.resampling import SCHEMES, Ancestors, Scheme
+from outlines_phi.sampling.smc.particles import SCHEMES, Ancestors, Scheme
 
 ROUNDS = 20_000
 WEIGHTS = {

@@ -15,13 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.drafting.all_of import AllOf
+from outlines_phi.drafting.combine import AllOf, FirstOf
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
-from outlines_phi.drafting.first_of import FirstOf
 from outlines_phi.drafting.forced import ForcedDrafter
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.length import AdaptedLength
-from outlines_phi.drafting.model import ModelDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
@@ -30,8 +29,8 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import branches
-from outlines_phi.phi.estimator import Estimate, Need, ProposalPhi
+from outlines_phi.phi import branches, knowledge
+from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
@@ -39,9 +38,7 @@ from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.phi.estimators.rollout import RolloutPhi
-from outlines_phi.phi.run import Prefixes, Run
-from outlines_phi.phi.values import knowledge
-from outlines_phi.phi.values.state_values import StateValues
+from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws
@@ -49,7 +46,6 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative import coupling as kernel
 from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.sampler import SpeculativeSampler
 from outlines_phi.settings import SamplingSettings
 from tests.languages import (
     ALPHA,
@@ -80,8 +76,8 @@ languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
 
 
-def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> SpeculativeSampler:
-    return SpeculativeSampler(phi, Prefetch(drafter, length))
+def speculative(phi: ProposalPhi, drafter: Drafter, length: int = 8) -> AncestralSampler:
+    return AncestralSampler(phi, draft=Prefetch(drafter, length))
 
 
 def fixed(language: Language) -> dict[str, Drafter]:
@@ -201,7 +197,7 @@ class OraclePhi(ProposalPhi):
     name: ClassVar[str] = "oracle"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         mass: dict[tuple[int, ...], float] = defaultdict(float)
         for member, p in self.language.reference().mu.items():
             for length in range(len(member) + 1):
@@ -355,7 +351,7 @@ class RefreshedPhi(ProposalPhi):
     name: ClassVar[str] = "refreshed"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
 
-    def begin(self, run: Run) -> Estimate:
+    def begin(self, run: SampledRun) -> Estimate:
         return _Refreshed(LocalPhi().begin(run), run)
 
 
@@ -363,7 +359,7 @@ class RefreshedPhi(ProposalPhi):
 @dataclass(frozen=True)
 class _Refreshed(Estimate):
     local: Estimate
-    run: Run
+    run: SampledRun
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         place = {

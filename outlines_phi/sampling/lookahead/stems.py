@@ -21,7 +21,7 @@ WASTE = 512
 
 @final
 @dataclass
-class Tally:
+class DraftTally:
     """How many texts of a prompt were evaluated because a drafter foresaw them, and how many of these walks have come to."""
 
     drafted: int = 0
@@ -30,7 +30,7 @@ class Tally:
 
 @final
 class Stem:
-    """A prompt and what was written after it, with its law once that is known.
+    """A prompt and what was written after it, with its distribution once that is known.
 
     A stem holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
     it, and is freed by being forgotten.
@@ -42,7 +42,7 @@ class Stem:
     handle
         The model's node of the text; -1 before it is evaluated.
     log_p
-        ``[V]``, the law of the next token; ``None`` before the text is evaluated.
+        ``[V]``, the distribution of the next token; ``None`` before the text is evaluated.
     children
         The texts one token longer, by that token.
     ahead
@@ -54,7 +54,7 @@ class Stem:
     def __init__(self, parent: int, token: int, handle: int = -1, log_p: NDArray[np.floating] | None = None) -> None:
         self.parent, self.token, self.handle, self.log_p = parent, token, handle, log_p
         self.children: dict[int, Stem] = {}
-        self.ahead: Tally | None = None
+        self.ahead: DraftTally | None = None
 
     def child(self, token: int) -> Stem:
         """Return the text that is ``token`` longer, which a walk has come to."""
@@ -88,25 +88,25 @@ class Stems:
     request
         The call.
     draft
-        What is evaluated ahead of walks; ``None`` for nothing.
+        The drafts, evaluated ahead of walks; ``None`` for none.
 
     Attributes
     ----------
     tallies
-        What has become of the drafts of each prompt.
+        The counts of the drafts of each prompt.
     """
 
     def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
         self._request = request
         self._drafts = None if draft is None else draft.begin(request)
-        self.tallies = [Tally() for _ in request.prompts]
+        self.tallies = [DraftTally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts)
         self._roots: list[NDArray[np.floating]] = []
         self._compacted = 0
 
     @property
     def counts(self) -> ModelCounts:
-        """What the model calls have cost so far."""
+        """The cost of the model calls so far."""
         return self._trees.counts
 
     def root(self, row: int) -> Stem:
@@ -116,7 +116,7 @@ class Stems:
         return Stem(-1, -1, row, self._roots[row])
 
     def evaluate(self, wanted: Mapping[Stem, Callable[[], Site]]) -> None:
-        """Give every wanted text its law, in one model call, and those that a drafter foresees after it theirs.
+        """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
         Parameters
         ----------
@@ -145,7 +145,8 @@ class Stems:
             for chain in chains:
                 at = stem
                 for length, token in enumerate(chain, 1):
-                    at = at.foreseen(token)  # new, as all that is below a text without a law, or of an earlier chain
+                    # New, as all that is below a text without a distribution, or of an earlier chain.
+                    at = at.foreseen(token)
                     if at not in ahead:
                         at.handle, at.ahead = first + len(ahead), tally
                         ahead[at] = (*site.prompt, *site.tokens, *chain[:length])

@@ -22,11 +22,11 @@ from ..draws import DrawCounts, Draws
 from ..sampler import Request, Sampler
 from ..speculative.prefetch import Prefetch
 from ..trajectory import Trajectory
-from .cache import Stem, Stems
+from .stems import Stem, Stems
 from .walk import Account, CommittingWalk
 
 WALK_BYTES = 160
-"""Measured footprint of a walk for every token of the vocabulary: the laws of a window under way."""
+"""Measured footprint of a walk for every token of the vocabulary: the distributions of a window under way."""
 
 AT_ONCE = 2**30
 """Memory that walks may take side by side; the others come after them."""
@@ -45,9 +45,9 @@ class LookaheadSampler(Sampler):
     phi
         The options.
     draft
-        What is evaluated ahead of the walks; ``None`` for nothing. Walks come to the same laws by fewer calls, so the draws of a
-        seed are, token for token, those without a draft, as far as the model answers alike in calls of other sizes. The noise of
-        their weights may be another.
+        The drafts, evaluated ahead of the walks; ``None`` for none. Walks come to the same distributions by fewer calls, so the
+        draws of a seed are, token for token, those without a draft, as far as the model answers alike in calls of other sizes. The
+        noise of their weights may be another.
     """
 
     phi: LookaheadPhi
@@ -89,7 +89,7 @@ class Lookahead:
     request
         The call.
     draft
-        What is evaluated ahead of the walks; ``None`` for nothing.
+        The drafts, evaluated ahead of the walks; ``None`` for none.
 
     Raises
     ------
@@ -152,9 +152,10 @@ class Lookahead:
         return walk
 
     def step(self, walks: Sequence[CommittingWalk], kept: Sequence[CommittingWalk]) -> Iterator[Sequence[Trajectory]]:
-        """Take ``walks`` as far as known laws lead, yield those that have grown or failed, and ask the model for the next laws.
+        """Take ``walks`` as far as known distributions lead, yield those that have grown or failed, and ask the model for the next
+        distributions.
 
-        What none of the walks ``kept`` needs is given back now and then.
+        Texts that none of the walks ``kept`` needs are given back now and then.
         """
         before = [len(walk.trajectory.tokens) for walk in walks]
         wanted = {stem: ids for walk in walks for stem, ids in walk.advance().items()}
@@ -172,7 +173,7 @@ class Lookahead:
 
     @property
     def counts(self) -> ModelCounts:
-        """What the model calls have cost so far."""
+        """The cost of the model calls so far."""
         return self._stems.counts
 
     def progress(self, wanted: int, draws: int) -> Progress:

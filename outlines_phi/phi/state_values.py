@@ -6,19 +6,25 @@ import json
 import os
 import threading
 import zipfile
+from collections.abc import Hashable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...errors import UnsupportedError
-from ...guides.table import Table
-from ...lm.model import LanguageModel
-from ...settings import SamplingSettings
+from ..errors import UnsupportedError
+from ..guides.table import Table
+from ..lm.model import LanguageModel
+from ..numerics.cache import Cache
+from ..settings import SamplingSettings
 from .knowledge import EMPTY, Knowledge, Observed
 
 FORMAT = "outlines_phi state values, 1"
+
+LAWS = 8
+"""Distributions (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used."""
 
 PENDING = 2048
 """Steps that wait to be learned from, at most."""
@@ -26,15 +32,15 @@ PENDING = 2048
 
 @final
 @dataclass(frozen=True)
-class Subject:
-    """What values were learned of; they say nothing about another model, output type or law.
+class LearnedFrom:
+    """The origin of learned values, which say nothing about another model, output type or distribution.
 
     Attributes
     ----------
     model, vocabulary, guide
         Fingerprints; ``None`` for a model that is not known, as in a logits processor.
     settings
-        What defines ``p``, as a call would write it. The budget is no part of it.
+        The settings that define ``p``, as a call would write them. The budget is no part of it.
     """
 
     model: str | None
@@ -43,12 +49,12 @@ class Subject:
     settings: str
 
     @classmethod
-    def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> Subject:
+    def of(cls, lm: LanguageModel | None, table: Table, settings: SamplingSettings) -> LearnedFrom:
         """Return the subject of a call."""
         model = None if lm is None else lm.fingerprint()
-        return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), spelled(settings))
+        return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), written_out(settings))
 
-    def joined(self, other: Subject) -> Subject:
+    def joined(self, other: LearnedFrom) -> LearnedFrom:
         """Return what this one and ``other``, the subject of a call, say together.
 
         Raises
@@ -68,13 +74,13 @@ class Subject:
         ]
         if differ:
             raise UnsupportedError(
-                f"These StateValues were learned of {' and '.join(differ)}. Give each model, output type and law values of its "
+                f"These StateValues were learned of {' and '.join(differ)}. Give each model, output type and setting values of its "
                 "own: LearnedPhi(StateValues()), or phi='learned', which keeps them apart by itself."
             )
         return replace(self, model=self.model or other.model)
 
 
-def spelled(settings: SamplingSettings) -> str:
+def written_out(settings: SamplingSettings) -> str:
     """Return everything that ``p`` depends on, as a call would write it."""
     names = [field.name for field in fields(settings) if field.name not in ("max_new_tokens", "seed")]
     return ", ".join(f"{name}={getattr(settings, name)!r}" for name in names)
@@ -82,7 +88,7 @@ def spelled(settings: SamplingSettings) -> str:
 
 @final
 class StateValues:
-    """What :class:`LearnedPhi` knows: an estimate of future validity per state of an output type, after one model under one law.
+    """The values of :class:`LearnedPhi`: estimates of future validity by state of an output type, for one model and its settings.
 
     Give one object to calls of one model, output type and temperature (top-k, ...), from as many threads as you like; every call
     adds its steps. A call with a seed starts from what was *given* (nothing, or what was loaded or copied), so that its result does
@@ -92,7 +98,7 @@ class StateValues:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._given = self._known = EMPTY
-        self._subject: Subject | None = None
+        self._subject: LearnedFrom | None = None
         self._pending: list[Observed] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,13 +141,13 @@ class StateValues:
                 pending, self._pending = self._pending, []
                 self._known = self._known.after(pending)
 
-    def concern(self, subject: Subject) -> None:
+    def concern(self, subject: LearnedFrom) -> None:
         """Say what a call asks about.
 
         Raises
         ------
         UnsupportedError
-            Another model, output type or law than the values were learned of; says which.
+            Another model, output type or distribution than the values were learned of; says which.
         """
         with self._lock:
             self._subject = subject if self._subject is None else self._subject.joined(subject)
@@ -185,7 +191,8 @@ class StateValues:
 
     @classmethod
     def load(cls, path: str | Path) -> StateValues:
-        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and law.
+        """Return what :meth:`save` wrote. The first call that uses it checks that it is about the same model, type and
+        distribution.
 
         Raises
         ------
@@ -196,7 +203,7 @@ class StateValues:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 form = header.pop("format")
-                subject = Subject(**header)
+                subject = LearnedFrom(**header)
                 known = Knowledge(**{field.name: file[field.name] for field in fields(Knowledge)})
         except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UnsupportedError(
@@ -212,6 +219,22 @@ class StateValues:
         values._given = values._known = known
         values._subject = subject
         return values
+
+
+@final
+class KeptValues:
+    """The values that ``phi="learned"`` means. Those of an output type go when it is forgotten."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Table, Cache[Hashable, StateValues]] = WeakKeyDictionary()
+
+    def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
+        """Return the values of a distribution, from now on kept for later calls."""
+        return self._of.setdefault(table, Cache(LAWS)).of((lm, lm.version(), written_out(settings)), StateValues)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._of.clear()
 
 
 def _sound(known: Knowledge) -> bool:

@@ -1,4 +1,4 @@
-"""A smaller language model over the same vocabulary."""
+"""Speculative decoding with a smaller language model over the same vocabulary."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from torch import Tensor
 from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
+from ..numerics.checks import check_kind
 from ..numerics.inverse_cdf import columns_at
+from ..phi.branches import Branches
 from ..vocabulary.vocabulary import Vocabulary
-from .drafter import Draft, Drafter, DraftRun, LawfulDrafting, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site, Trust
 
 WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
@@ -28,7 +30,7 @@ SHOWN = 5
 @final
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """Draws ``d_i ~ r_i``, the law of a smaller model: under the settings of the call, masked by the guide.
+    """Draws ``d_i ~ r_i``, the distribution of a smaller model: under the settings of the call, masked by the guide.
 
     ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it has
     read before. Where truncation leaves no token that the guide allows, a chain ends.
@@ -60,8 +62,7 @@ class ModelDrafter(Drafter):
                 f"ModelDrafter({type(self.model).__name__}) was given; expected a LanguageModel, such as "
                 "TransformersModel.with_tokenizer(model, tokenizer)."
             )
-        if not isinstance(self.greedy, bool):
-            raise UnsupportedError(f"ModelDrafter(greedy={self.greedy!r}) was given; expected True or False.")
+        check_kind("ModelDrafter", "greedy", self.greedy, bool, "True or False")
 
     @property
     def sampled(self) -> bool:
@@ -83,7 +84,7 @@ class ModelDrafter(Drafter):
 
 @dataclass(eq=False)
 class _Chain:
-    """A draft in the making: where it has arrived, the node there, and its tokens with their laws."""
+    """A draft in the making: where it has arrived, the node there, and its tokens with their distributions."""
 
     site: Site
     length: int
@@ -101,7 +102,7 @@ class _Chain:
 
 
 @final
-class ModelDrafting(LawfulDrafting):
+class ModelDrafting(Drafting):
     """A smaller model at work in one call.
 
     Attributes
@@ -110,10 +111,12 @@ class ModelDrafting(LawfulDrafting):
         Its token trees, and what they have cost.
     """
 
+    trust = Trust.DISTRIBUTIONS
+
     def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
         self.trees = drafter.model.trees(run.prompts)
-        self._roots: Tensor | None = None
+        self._branches = Branches(self.trees)
         self._nodes: dict[tuple[int, int], int] = {}  # by parent and token
         self._logits: dict[int, Tensor] = {}  # of the prompts, and of what this round has read
         self._queue: list[tuple[int, int]] = []  # the nodes of the next call
@@ -135,7 +138,7 @@ class ModelDrafting(LawfulDrafting):
             growing = self._draw(growing)
             for chain in growing:
                 chain.node = self._node(chain.node, chain.tokens[-1], wanted=True)
-        self._logits = {} if self._roots is None else dict(enumerate(self._roots))
+        self._logits = dict(enumerate(self._branches.plant()[1])) if self._branches.planted else {}
         return [chain.draft() for chain in chains]
 
     def _room(self, site: Site, length: int) -> int:
@@ -144,31 +147,22 @@ class ModelDrafting(LawfulDrafting):
         return length if context is None else min(length, context - len(site.prompt) - len(site.tokens) + 1)
 
     def _node(self, parent: int, token: int, *, wanted: bool) -> int:
-        """Return the node of ``token`` after ``parent``: one of the next call if new, or if its law is wanted and was not kept."""
+        """Return the node of ``token`` after ``parent``: queued for the next call if new, or if its logits were not kept."""
         node = self._nodes.get((parent, token))
-        first = self._next
+        first = self.trees.next_node
         if node is None or (wanted and node < first and node not in self._logits):
             node = self._nodes[parent, token] = first + len(self._queue)
             self._queue.append((parent, token))
         return node
 
-    @property
-    def _next(self) -> int:
-        """The handle of the first node of the next call."""
-        return len(self._run.prompts) if self._roots is None else self.trees.next_node
-
     def _evaluate(self) -> None:
         """Read what is queued, in one call; the prompts with the first."""
-        parents, tokens = [parent for parent, _ in self._queue], [token for _, token in self._queue]
+        pairs, first, planted = self._queue, self.trees.next_node, self._branches.planted
         self._queue = []
-        if self._roots is None:
-            evaluation = self.trees.roots(parents, tokens)
-            self._roots = evaluation.logits[: len(self._run.prompts)].clone()
-        elif parents:
-            evaluation = self.trees.extend(parents, tokens)
-        else:
-            return
-        self._logits.update(zip(evaluation.nodes, evaluation.logits, strict=True))
+        if pairs or not planted:
+            self._logits.update(enumerate(self._branches.evaluate(pairs), first))
+        if not planted:
+            self._logits.update(enumerate(self._branches.plant()[1]))
 
     def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
         """Take every chain one token further; return those that go on."""
@@ -193,7 +187,7 @@ class ModelDrafting(LawfulDrafting):
         return growing
 
     def _laws(self, chains: Sequence[_Chain]) -> Tensor:
-        """Return ``log r`` after each chain, ``[n, V]``: one law for those at the same node; ``nan`` where there is none."""
+        """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
         place: dict[int, int] = {}
         for chain in chains:
             place.setdefault(chain.node, len(place))
@@ -208,7 +202,7 @@ class ModelDrafting(LawfulDrafting):
 
     def _tidy(self, chains: Sequence[_Chain]) -> None:
         """Give back what is not on the way to a text, where that outweighs the texts."""
-        if self._roots is None or self.trees.next_node - self._compacted <= WASTE:
+        if not self._branches.planted or self.trees.next_node - self._compacted <= WASTE:
             return
         kept: set[int] = set()
         for chain in chains:
@@ -238,7 +232,7 @@ def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     missing = [v for v in np.flatnonzero(target.real).tolist() if v >= common or not drafts.real[v]]
     if missing:
         raise rows_missing(missing, target)
-    # Ids that only the drafting model has a token for are left out of its laws.
+    # Ids that only the drafting model has a token for are left out of its distributions.
     pairs = enumerate(zip(drafts.tokens[:common], target.tokens[:common], strict=True))
     different = [v for v, (ours, theirs) in pairs if ours != theirs and target.real[v]]
     if different:

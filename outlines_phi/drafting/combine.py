@@ -1,4 +1,4 @@
-"""Several drafters, one after the other."""
+"""Drafters that are made of others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,63 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import UnsupportedError
 from ..guides.table import Table
-from .drafter import Draft, Drafter, Drafting, DraftRun, ProposedDrafting, Site, check_drafters, tree
-from .proposer import Proposer
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust, tree
+
+
+@final
+@dataclass(frozen=True)
+class AllOf(Drafter):
+    """Drafts with all of several drafters: a tree, of which a walk follows the chain that it draws by itself.
+
+    More of it holds good than of one chain, and every token is evaluated.
+
+    Attributes
+    ----------
+    drafters
+        The drafters. None of them draws: in a tree, distributions would have to be those that earlier rejections leave.
+
+    Raises
+    ------
+    UnsupportedError
+        No drafter was given, something else, or one that draws.
+    """
+
+    drafters: tuple[Drafter, ...]
+    name: ClassVar[str] = "all_of"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drafters", _checked("AllOf", self.drafters))
+        for drafter in self.drafters:
+            if drafter.sampled:
+                raise UnsupportedError(
+                    f"AllOf was given the drafter {drafter.name!r}, which draws its tokens; expected some that do not, such as "
+                    "ModelDrafter(model, greedy=True)."
+                )
+
+    @property
+    def width(self) -> int:
+        """See :attr:`Drafter.width`: those of all of them."""
+        return sum(drafter.width for drafter in self.drafters)
+
+    def begin(self, run: DraftRun) -> Drafting:
+        """See :meth:`Drafter.begin`."""
+        return _AllOf([Proposer(drafter, run) for drafter in self.drafters])
+
+
+@final
+class _AllOf(Drafting):
+    trust = Trust.ALL
+
+    def __init__(self, proposers: Sequence[Proposer]) -> None:
+        self._proposers = proposers
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        proposed = [proposer.propose(sites, lengths, streams) for proposer in self._proposers]
+        return [tree(chain for draft in drafts for chain in draft.chains) for drafts in zip(*proposed, strict=True)]
 
 
 @final
@@ -23,7 +77,7 @@ class FirstOf(Drafter):
 
     So text that the guide forces is drafted as such, up to where a value begins, which may be one of the prompt, after which text
     is forced again. Where one proposes a tree, each of its chains goes on by itself. Where others of the chain are drawn, a token
-    of a deterministic drafter has the law that is 1 on it.
+    of a deterministic drafter has the distribution that is 1 on it.
 
     Attributes
     ----------
@@ -40,7 +94,7 @@ class FirstOf(Drafter):
     name: ClassVar[str] = "first_of"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafters", check_drafters("FirstOf", self.drafters))
+        object.__setattr__(self, "drafters", _checked("FirstOf", self.drafters))
 
     @property
     def sampled(self) -> bool:
@@ -58,16 +112,16 @@ class FirstOf(Drafter):
 
 
 @dataclass(eq=False)
-class _Chain:
+class _Composed:
     """A chain in the making: where it has arrived, what it was put together from, and all chains of its draft."""
 
     site: Site
     room: int
     rng: np.random.Generator
     parts: list[Draft] = field(default_factory=list)
-    family: list[_Chain] = field(default_factory=list)
+    family: list[_Composed] = field(default_factory=list)
 
-    def extend(self, part: Draft, table: Table, width: int) -> list[_Chain]:
+    def extend(self, part: Draft, table: Table, width: int) -> list[_Composed]:
         """Go on with ``part``; return the chains that this has become, ``width`` of the draft at most."""
         become = [self, *(replace(self, parts=[*self.parts]) for _ in part.others[: width - len(self.family)])]
         self.family += become[1:]
@@ -88,14 +142,16 @@ class _Chain:
 
 
 @final
-class _FirstOf(ProposedDrafting):
+class _FirstOf(Drafting):
+    trust = Trust.ALL
+
     def __init__(self, proposers: Sequence[Proposer], table: Table, width: int) -> None:
         self._proposers, self._table, self._width = proposers, table, width
 
     def propose(
         self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
     ) -> list[Draft]:
-        chains = [_Chain(*asked) for asked in zip(sites, lengths, streams, strict=True)]
+        chains = [_Composed(*asked) for asked in zip(sites, lengths, streams, strict=True)]
         for chain in chains:
             chain.family.append(chain)
         growing = chains
@@ -114,9 +170,25 @@ class _FirstOf(ProposedDrafting):
 
 
 def _law(part: Draft, other: Tensor) -> Tensor:
-    """Return the laws of ``part``: for a deterministic one, like ``other``, those that are 1 on its tokens."""
+    """Return the distributions of ``part``: for a deterministic one, like ``other``, those that are 1 on its tokens."""
     if part.log_r is not None:
         return part.log_r.to(other.device)
     log_r = torch.full_like(other[:1], -math.inf).repeat(len(part.tokens), 1)
     log_r[range(len(part.tokens)), list(part.tokens)] = 0.0
     return log_r
+
+
+def _checked(name: str, given: object) -> tuple[Drafter, ...]:
+    """Return the drafters that a combination was given.
+
+    Raises
+    ------
+    UnsupportedError
+        There are none, or something else is among them.
+    """
+    if not isinstance(given, (tuple, list)) or not given:
+        raise UnsupportedError(f"{name}({given!r}) was given; expected a tuple of at least one drafter.")
+    for drafter in given:
+        if not isinstance(drafter, Drafter):
+            raise UnsupportedError(f"{name} was given {drafter!r}; expected drafters, such as ForcedDrafter().")
+    return tuple(given)

@@ -7,21 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-
 from ...errors import UnsupportedError
 from ...lm.watch import follow
 from ...numerics.streams import Stream
 from ...phi.estimators.lookahead import LookaheadPhi
-from ..draw import Draw
 from ..draws import Draws
 from ..sampler import Request, Sampler
-from ..smc.particles import Particles
-from ..smc.population import Population
-from ..smc.resampling import SCHEMES
-from ..smc.smc import SMC, picks, population_of
+from ..smc.particles import SCHEMES, Particles
+from ..smc.smc import SMC, finished, picks
 from ..trajectory import Trajectory
-from .sampler import Lookahead, side_by_side
+from .lookahead_sampler import Lookahead, side_by_side
 from .walk import CommittingWalk
 
 
@@ -30,9 +25,9 @@ from .walk import CommittingWalk
 class LookaheadSMCSampler(Sampler):
     """Runs populations of walks that write window by window, and picks one walk of each by weight.
 
-    As :class:`~outlines_phi.sampling.smc.smc.SMCSampler`, with a window in the place of a token: its proposal is the window's law,
-    and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays unbiased. A
-    step is over when every particle that moves has committed a window and knows its weight.
+    As :class:`~outlines_phi.sampling.smc.smc.SMCSampler`, with a window in the place of a token: its proposal is the window's
+    distribution, and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays
+    unbiased. A step is over when every particle that moves has committed a window and knows its weight.
 
     Attributes
     ----------
@@ -72,14 +67,9 @@ class LookaheadSMCSampler(Sampler):
             _advance(run, together)
             flocks += together
         run.refuse_exhausted(lambda: [])
-        spelled: list[dict[tuple[int, ...], Draw]] = [{} for _ in request.prompts]
-        of_prompt: list[list[tuple[Population, np.random.Generator]]] = [[] for _ in request.prompts]
-        for flock in flocks:
-            population = population_of(request, flock.particles, spelled[flock.row])
-            of_prompt[flock.row].append((population, flock.particles.rng))
         return [
             replace(picks(request, row, found, run.counts), rejections=run.rejections(row))
-            for row, found in enumerate(of_prompt)
+            for row, found in enumerate(finished(request, [flock.particles for flock in flocks]))
         ]
 
 
@@ -92,7 +82,7 @@ class Flock:
     run
         The look-ahead that all walks belong to.
     options, request, row
-        What was asked for, and the number of the prompt.
+        The options, the call, and the number of the prompt.
     walks
         The walks, at the start.
     """
@@ -100,7 +90,7 @@ class Flock:
     def __init__(
         self, run: Lookahead, options: SMC, request: Request, row: int, walks: Sequence[CommittingWalk]
     ) -> None:
-        self._run, self.row = run, row
+        self._run = run
         self._walks = {walk.trajectory: walk for walk in walks}
         place = walks[0].trajectory.number // options.particles
         self.particles = Particles(
@@ -109,7 +99,7 @@ class Flock:
             SCHEMES[options.scheme or "systematic"],
             request.stream(row, Stream.RESAMPLING + place),
         )
-        # Nobody waits for anybody where particles have nothing to do with one another.
+        # Without resampling no particle waits for another.
         self._windows = math.inf if options.resample == "never" else 1
         self._send(self.particles.moving)
 
@@ -119,7 +109,7 @@ class Flock:
         return list(self._walks.values())
 
     def turn(self) -> list[CommittingWalk]:
-        """Return the walks that wait for laws; where there are none, resample if it is time and send particles on."""
+        """Return the walks that wait for distributions; where there are none, resample if it is time and send particles on."""
         while not (moving := [walk for walk in self.walks if walk.under_way]) and not self._over:
             if self.particles.settle():
                 self._replace()

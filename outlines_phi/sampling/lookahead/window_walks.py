@@ -10,21 +10,20 @@ import numpy as np
 from ...guides.guide import DEAD, DONE
 from ...numerics.inverse_cdf import draw
 from ...phi.estimators.exact import Effort
-from ...phi.tree.frontier import Growth
+from ...phi.tree.frontier import TreeWalks
 from ...phi.tree.tree import BoundsTree, Node
-from ..rejection.attempts import Attempt, Attempts
-from ..rejection.rejection import descend
-from .cache import Stem
+from ..rejection.attempts import Attempt, Attempts, descend
+from .stems import Stem
 
 WINDOW_BYTES = 2**28
-"""Memory of a window's laws; beyond it the least recently visited are dropped, and come back without the model."""
+"""Memory of a window's distributions; beyond it the least recently visited are dropped, and come back without the model."""
 
 COARSENESS = 1 / 4
 """The most by which one walk may change the estimate of ``Psi``, relative to it, where it is launched by chance."""
 
 
 @final
-class Ground:
+class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
     Parameters
@@ -49,7 +48,7 @@ class Ground:
         return self._stems[node]
 
     def plant(self, tokens: Sequence[int]) -> Node:
-        """Return the prefix ``tokens`` of the window, whose laws are known but for the last."""
+        """Return the prefix ``tokens`` of the window, whose distributions are known but for the last."""
         node = self.tree.root
         for token in tokens:
             log_p = self.stem_of(node).log_p
@@ -60,8 +59,8 @@ class Ground:
         self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.law is not None])
         return node
 
-    def grow(self, walks: Growth) -> list[Node]:
-        """Take ``walks`` as far as known laws lead; return the nodes whose laws they wait for, none when they have ended."""
+    def grow(self, walks: TreeWalks) -> list[Node]:
+        """Take ``walks`` as far as they go without the model; return the nodes that they wait for, none when they have ended."""
         while nodes := walks.advance():
             if unknown := [node for node in nodes if self.stem_of(node).log_p is None]:
                 return unknown
@@ -75,9 +74,9 @@ class Ground:
 
 @final
 class WindowAttempts(Attempts):
-    """Attempts at one window, by thinning: the one that is accepted has the law ``p(x | r) 1[no phrase] / Psi(r)``.
+    """Attempts at one window, by thinning: the one that is accepted has the distribution ``p(x | r) 1[no phrase] / Psi(r)``.
 
-    They are those of :class:`~outlines_phi.sampling.rejection.rejection.RejectionAttempts`. As many go at once as have failed: the
+    They are those of :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts`. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
 
     Parameters
@@ -129,7 +128,7 @@ class WindowAttempts(Attempts):
         self._finish(attempt, success=arrived)
 
     def _evict(self) -> None:
-        """Drop laws; bounds stay."""
+        """Drop distributions; bounds stay."""
         self.tree.drop_laws(self._max_bytes)
 
     def failures(self) -> Iterator[Node]:
@@ -155,7 +154,7 @@ def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
 
 
 @final
-class Weighing:
+class NormalizerWalk:
     """An unbiased estimate of ``Psi(r)`` of a window, from one walk that is launched after the accepted attempt.
 
     As a residual attempt (:class:`~outlines_phi.sampling.rejection.residual.ResidualAttempts`) it goes down in proportion to
@@ -179,7 +178,7 @@ class Weighing:
         Its bounds.
     """
 
-    def __init__(self, ground: Ground, rng: np.random.Generator) -> None:
+    def __init__(self, ground: WindowTree, rng: np.random.Generator) -> None:
         self.ground, self.tree = ground, ground.tree
         self._rng = rng
         root = ground.tree.root
@@ -190,14 +189,14 @@ class Weighing:
         self._success = 1.0
 
     def advance(self) -> list[Node]:
-        """Walk as far as laws are known; return the node that the walk waits for, none when the estimate is there."""
+        """Walk as far as distributions are known; return the node that the walk waits for, none when the estimate is there."""
         node = self._node
         while node is not None and node.state != DONE and node.law is not None:
             if self._descending and node.expanded:
                 node = self.tree.choose_undecided(node, self._rng)
                 self._descending = node.expanded
                 continue
-            live = node.rest + sum(child.p for child in node.children.values())
+            live = node.live
             self._success *= live
             node = self.tree.choose(node, _one, self._rng) if live > 0 else None
         self._node = node if node is not None and node.state != DONE else None

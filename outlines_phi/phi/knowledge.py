@@ -1,4 +1,4 @@
-"""What steps say of guide states: values that agree with one another."""
+"""Values of guide states, by a fixed point over observed steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...guides.guide import DEAD, DONE
+from ..guides.guide import DEAD, DONE
 
 STEPS = 32
 """Steps that are kept of each state, the latest."""
@@ -37,7 +37,7 @@ class Knowledge:
     """Steps, and the values that follow from them: ``V(s)``, the mean over steps in ``s`` of ``sum_t mass(t) V(t)``.
 
     The mean is geometric, because contexts differ by orders of magnitude and the few best would promise too much for all others;
-    steps that lead nowhere count by their share. ``V = 1`` at the end of sequence. A target that nobody has visited is taken for
+    steps that lead nowhere count by their share. ``V = 1`` at the end of sequence. A target without a visit is taken for
     an average one of its siblings. Phi is the least solution of its recursion, so a new state starts from 0. All in log space.
 
     Attributes
@@ -58,7 +58,7 @@ class Knowledge:
     log_mass: NDArray[np.float64]
 
     def log_values(self, states: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Return ``log V`` of each of ``states``: 0 at the end of sequence, ``nan`` where nobody has been."""
+        """Return ``log V`` of each of ``states``: 0 at the end of sequence, ``nan`` at states without a visit."""
         found = np.full(len(states), np.nan)
         if len(self.states):
             place = np.minimum(self.states.searchsorted(states), len(self.states) - 1)

@@ -1,0 +1,217 @@
+"""Exact sampling by adaptive rejection (theory.md, section 5), or within a certified distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import final
+
+from ...errors import COST, BudgetError
+from ...lm.watch import current, follow, limited
+from ...numerics.streams import Stream
+from ...phi.estimators.exact import ExactPhi
+from ...phi.tree.enumerate import expand_towards
+from ...phi.tree.possibility import refuse_impossible
+from ...phi.tree.store import TreeStore, afresh
+from ...phi.tree.tree import BoundsTree
+from ..draw import NO_DISTANCE, Certificate, Guarantee
+from ..draws import Draws, middle
+from ..sampler import Request, Sampler
+from ..speculative.prefetch import Prefetch
+from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
+from .certify import Certification, certify
+from .residual import ResidualAttempts
+from .tree_call import TreeCall, log, logs
+
+
+@final
+@dataclass(frozen=True)
+class ExactSampler(Sampler):
+    """Draws ``mu*`` by adaptive rejection, or within a certified distance of it.
+
+    A draft has nodes expanded that no attempt has come to. The distribution stays what it is, because an attempt draws by random
+    numbers of its own and throws a coin where bounds were refreshed on its way. The draws of a seed are others than without a
+    draft: a tree that knows more throws other coins. A seed and a drafter name one result. What is enumerated, for a certificate or
+    because the language is small, is the same with a draft.
+
+    Attributes
+    ----------
+    phi
+        The options.
+    store
+        Where trees live between calls; a seeded call uses fresh ones.
+    draft
+        The drafts, evaluated ahead of the attempts; ``None`` for none.
+    """
+
+    phi: ExactPhi
+    store: TreeStore = field(default_factory=TreeStore)
+    draft: Prefetch | None = None
+
+    @afresh
+    def sample(self, request: Request) -> list[Draws]:
+        """See :meth:`Sampler.sample`.
+
+        Raises
+        ------
+        BudgetError
+            The effort ran out; carries what was drawn so far.
+        InterruptedDraws
+            Ctrl-C; carries what was drawn so far, too.
+        EmptyLanguageError
+            Truncation leaves no member of the language any probability.
+        DraftError
+            The drafter raised, or proposed what is no draft.
+        """
+        law = *request.law, request.prompts, request.budgets, request.constraint
+        with limited(self.phi.effort.seconds), self.store.lend(*law, starts=request.starts) as trees:
+            share = self.store.share(len(trees))
+            if self.phi.tolerance > 0:
+                expand = partial(expand_towards, tolerance=self.phi.tolerance)
+                return self._draw_certified(TreeCall.begin(request, trees, share, self.draft, expand=expand))
+            return self._draw(TreeCall.begin(request, trees, share, self.draft))
+
+    def _draw(self, call: TreeCall) -> list[Draws]:
+        rows = {row: self._attempts(call, RejectionAttempts, row) for row in range(len(call.trees))}
+        results = self._finish(call, rows)
+        if not all(row.satisfied for row in rows.values()):
+            self._refuse(call.request, list(rows.values()), results)
+        return results
+
+    def _attempts(self, call: TreeCall, kind: type[Attempts], row: int) -> Attempts:
+        return call.attempts(kind, row, width=self.phi.width, effort=self.phi.effort)
+
+    def _draw_certified(self, call: TreeCall) -> list[Draws]:
+        """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""
+        follow(lambda: call.progress(0, 0))
+        found = certify(
+            call.trees,
+            call.evaluator,
+            self.phi.tolerance,
+            1.0 if self.phi.confidence is None else self.phi.confidence,
+            call.request.stream,
+            max_tokens=self.phi.effort.tokens,
+            max_attempts=self.phi.effort.attempts,
+            width=self.phi.width,
+            max_bytes=call.max_bytes,
+        )
+        # As they are now: draws may make the bounds better, but not the distribution that was frozen here.
+        stated = [(row.certificate, row.bounds) for row in found]
+        rows = {
+            index: self._attempts(call, _kind(certificate), index)
+            for index, (row, (certificate, _)) in enumerate(zip(found, stated, strict=True))
+            if row.reached
+        }
+        results = self._finish(call, rows, stated)
+        if len(rows) < len(call.trees):
+            self._refuse_certificate(found, results)
+        if not all(row.satisfied for row in rows.values()):
+            self._refuse(call.request, list(rows.values()), results)
+        return results
+
+    def _finish(
+        self,
+        call: TreeCall,
+        rows: Mapping[int, Attempts],
+        stated: Sequence[tuple[Certificate, tuple[float, float]]] = (),
+    ) -> list[Draws]:
+        """Take the attempts of some prompts to their ends; return the draws of all prompts, under the certificates ``stated``."""
+        trees, attempts = call.trees, list(rows.values())
+        known = stated
+        estimates: Sequence[tuple[float, ...]] = [()] * len(trees)
+
+        def results() -> list[Draws]:
+            return [
+                self._draws(call, index, rows[index], bounds, each, certificate)
+                if index in rows
+                else Draws(items=(), budget=trees[index].budget, log_z_bounds=logs(bounds), certificate=certificate)
+                for index, ((certificate, bounds), each) in enumerate(
+                    zip(known or _exactly(trees), estimates, strict=True)
+                )
+            ]
+
+        follow(lambda: call.progress(sum(len(row.accepted) for row in attempts), sum(row.read for row in attempts)))
+        with call.handing_over(results):
+            call.grow(attempts)
+            known = stated or _exactly(trees)  # before anything else is expanded
+            if len(rows) == len(trees) and all(row.satisfied for row in attempts):
+                estimates = self._normalize(call)
+        return results()
+
+    def _normalize(self, call: TreeCall) -> Sequence[tuple[float, ...]]:
+        streams = range(Stream.NORMALIZER, Stream.NORMALIZER + self.phi.normalizers)
+        rows = [
+            ResidualAttempts(tree, [call.request.stream(row, i) for i in streams], width=self.phi.width)
+            for row, tree in enumerate(call.trees)
+        ]
+        call.grow(rows)
+        return [row.estimates for row in rows]
+
+    def _draws(
+        self,
+        call: TreeCall,
+        index: int,
+        row: Attempts,
+        bounds: tuple[float, float],
+        estimates: tuple[float, ...],
+        certificate: Certificate,
+    ) -> Draws:
+        log_w = log(math.fsum(estimates) / len(estimates)) if any(estimates) else middle(logs(bounds))
+        items = tuple(call.draw(node, log_w=log_w, guarantee=self._guarantee(certificate)) for node in row.accepted)
+        return Draws(
+            items=items,
+            counts=call.counts(index, items, turns=row.turns, attempts=row.read),
+            budget=row.tree.budget,
+            log_z_bounds=logs(bounds),
+            normalizers=estimates,
+            certificate=certificate,
+        )
+
+    def _guarantee(self, certificate: Certificate) -> Guarantee:
+        if self.phi.tolerance == 0:
+            return Guarantee.EXACT
+        return Guarantee.CERTIFIED if certificate.confidence == 1 else Guarantee.CONFIDENT
+
+    def _refuse(self, request: Request, rows: Sequence[Attempts], results: list[Draws]) -> None:
+        refuse_impossible([row.tree for row in rows], request.settings)
+        index = next(i for i, row in enumerate(rows) if not row.satisfied)
+        bounds = results[index].log_z_bounds
+        constraint = request.constraint and f", let {request.constraint} refuse earlier what comes to nothing"
+        raise BudgetError.of(
+            f"Draw with weights (phi='auto'), give a larger ExactPhi(effort=Effort(...)){constraint or ''}, or move the prompt "
+            "closer to the format",
+            f"Prompt {index}: {current().end_of('the effort ran out')} with {len(results[index])} of {request.n} {self._kind} "
+            f"draws (log Phi between {bounds[0]:.4g} and {bounds[1]:.4g})",
+            f"each of the error's .draws is {self._kind}, and {COST}" if any(results) else "",
+            draws=results,
+            log_z_bounds=bounds,
+        )
+
+    @property
+    def _kind(self) -> str:
+        return "certified" if self.phi.tolerance > 0 else "exact"
+
+    def _refuse_certificate(self, found: Sequence[Certification], results: list[Draws]) -> None:
+        index = next(i for i, row in enumerate(found) if not row.reached)
+        lower, upper = found[index].tree.bounds
+        reached, attempts = results[index].certificate, found[index].evidence.attempts
+        by = f"what {attempts} residual attempts certify: {reached}" if attempts else f"what that certifies: {reached}"
+        tested = "" if attempts else "confidence=0.95 for residual attempts on what is undecided, "
+        raise BudgetError.of(
+            f"Give a larger tolerance or effort, {tested}or tolerance=0 (rejection needs no certificate)",
+            f"Prompt {index}: enumeration left Phi between {lower:.3g} and {upper:.3g}, short of tolerance={self.phi.tolerance}, "
+            f"when {current().end_of(f'its effort ({self.phi.effort.tokens} model tokens) or its memory was used')}",
+            by,
+            draws=results,
+            log_z_bounds=logs((lower, upper)),
+        )
+
+
+def _kind(certificate: Certificate) -> type[Attempts]:
+    return CertifiedAttempts if certificate.confidence == 1 else ConfidentAttempts
+
+
+def _exactly(trees: Sequence[BoundsTree]) -> list[tuple[Certificate, tuple[float, float]]]:
+    return [(NO_DISTANCE, tree.bounds) for tree in trees]

@@ -1,0 +1,123 @@
+"""A call whose walks share one token tree for each prompt: what exact and automatic sampling have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+from ...errors import InterruptedDraws
+from ...lm.watch import Progress
+from ...numerics.streams import Stream
+from ...phi.estimator import ProposalPhi
+from ...phi.estimators.exact import Effort
+from ...phi.tree.enumerate import FINITE_PREFIXES, expand_short
+from ...phi.tree.evaluator import Evaluator, Foresight
+from ...phi.tree.frontier import TreeWalks, grow_trees
+from ...phi.tree.tree import BoundsTree, Node
+from ..draw import Draw
+from ..draws import DrawCounts, Draws
+from ..sampler import Request
+from ..speculative.prefetch import Prefetch
+from .attempts import Attempts
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TreeCall:
+    """A request with the trees of its prompts.
+
+    Attributes
+    ----------
+    request
+        The call.
+    trees
+        The tree of each prompt, in their order.
+    evaluator
+        Expands the nodes of all trees.
+    foresight
+        The drafts of the walks; ``None`` without a drafter.
+    max_bytes
+        Memory that each tree may take.
+    """
+
+    request: Request
+    trees: Sequence[BoundsTree]
+    evaluator: Evaluator
+    foresight: Foresight | None
+    max_bytes: int
+
+    @classmethod
+    def begin(
+        cls,
+        request: Request,
+        trees: Sequence[BoundsTree],
+        max_bytes: int,
+        draft: Prefetch | None = None,
+        frontier: ProposalPhi | None = None,
+        expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
+    ) -> TreeCall:
+        """Return the call with the trees of short languages expanded by ``expand``.
+
+        ``frontier`` is the estimator that is asked about every prefix that the trees meet.
+        """
+        foresight = None if draft is None else draft.begin(request, trees).below
+        stream = partial(request.stream, attempt=Stream.ESTIMATE)
+        evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
+        expand(trees, evaluator, FINITE_PREFIXES)
+        return cls(request, trees, evaluator, foresight, max_bytes)
+
+    def attempts(self, kind: type[Attempts], row: int, *, width: int, effort: Effort) -> Attempts:
+        """Return the attempts of the prompt ``row``, ready to be grown."""
+        stream = partial(self.request.stream, row)
+        return kind(self.trees[row], self.request.n, stream, width=width, effort=effort, max_bytes=self.max_bytes)
+
+    def grow(self, rows: Sequence[TreeWalks]) -> None:
+        """Take the walks of some prompts to their ends, in shared model calls."""
+        grow_trees(rows, self.evaluator, self.foresight)
+
+    def progress(self, draws: int, attempts: int) -> Progress:
+        """Return how far the call has come."""
+        return Progress.of(
+            self.evaluator.counts,
+            draws=draws,
+            wanted=self.request.n * len(self.trees),
+            attempts=attempts,
+            bounds=[tree.bounds for tree in self.trees],
+        )
+
+    def draw(self, node: Node, **attributes: object) -> Draw:
+        """Return the draw that ``node`` stands for, a finished text."""
+        return Draw.of(self.request.table.vocabulary, node.tokens(), log_p=node.log_p, **attributes)
+
+    def counts(self, row: int, items: Sequence[Draw], *, turns: int, attempts: int) -> DrawCounts:
+        """Return the cost of the draws of a prompt, whose walks have waited ``turns`` times for the model."""
+        drafted = {}
+        if self.foresight is not None:
+            ahead, followed = self.evaluator.drafted(self.trees[row])
+            written = sum(len(item.token_ids) for item in items)
+            drafted = {"drafted": ahead, "followed": followed, "written": written, "turns": turns}
+        return DrawCounts(**vars(self.evaluator.counts), **drafted, attempts=attempts, accepted=len(items))
+
+    @contextmanager
+    def handing_over(self, draws: Callable[[], Sequence[Draws]]) -> Iterator[None]:
+        """Let Ctrl-C carry the exact ``draws()`` that there are by then, if there are any."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if any(made := draws()):
+                raise InterruptedDraws.of(made, self.request.n).with_traceback(error.__traceback__) from None
+            raise
+
+
+def logs(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the logs of two bounds, in nats."""
+    return log(bounds[0]), log(bounds[1])
+
+
+def log(x: float) -> float:
+    """Return the log of a probability, ``-inf`` of 0."""
+    return math.log(x) if x > 0 else -math.inf
