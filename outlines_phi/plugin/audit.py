@@ -21,7 +21,7 @@ from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
-from .bans import Ban, Correction, resolve_ban
+from .correction import Ban, Correction, resolve_ban
 from .hosts.generation_config import FIELDS, TRUNCATION, said
 from .hosts.processor import MaskLogitsProcessor
 from .keywords import MEANT, refuse_unknown

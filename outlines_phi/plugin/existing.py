@@ -11,8 +11,8 @@ from outlines.processors import OutlinesLogitsProcessor
 
 from ..errors import UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
-from .bans import Ban, resolve_ban
 from .classic.generator import ClassicGenerator
+from .correction import Ban, resolve_ban
 from .generator import PhiGenerator
 from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for

@@ -18,10 +18,12 @@ from ...guides.guide import DEAD, DONE
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...phi.estimator import Phi, StepPhi
+from ...phi.estimators.local import LocalPhi
+from ...phi.estimators.onestep import OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
-from ..bans import Ban, corrected_as, resolve_ban
+from ..correction import Ban, Correction
 from ..model import PhiTransformers
-from ..options import Unset, resolve_phi
+from ..options import Unset
 from ..types.tables import CompiledTypes
 from .borrowed import LOANS
 from .loop import check_budget, loop_settings
@@ -116,9 +118,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
             )
-        self.ban = resolve_ban(banned_phrases)
-        said = corrected_as(phi, self.ban)
-        self.phi = _step_phi(("onestep" if self.ban is None else "local") if isinstance(said, Unset) else said)
+        correction = Correction().replaced_by(phi, banned_phrases)
+        self.ban = correction.ban
+        self.phi = _step_phi(correction.estimator(usual=OneStepPhi() if self.ban is None else LocalPhi()))
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
         self.budget = _budget(max_new_tokens)
@@ -281,8 +283,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 oldest.step = None
 
 
-def _step_phi(phi: str | Phi | None) -> StepPhi:
-    resolved = resolve_phi(phi)
+def _step_phi(resolved: Phi | None) -> StepPhi:
     match resolved:
         case StepPhi() if resolved.needs <= AVAILABLE:
             return resolved
