@@ -89,7 +89,7 @@ def resolve_phi(phi: object) -> Phi | None:
     """
     if phi is None:
         return None
-    if isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
+    if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()
