@@ -20,11 +20,11 @@ from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from .audit import audit
 from .call import Call
+from .choices import MEANT, refuse_unknown
 from .correction import Ban, Corrected, Correction
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .hosts.generation_config import said
 from .hosts.processor import MaskLogitsProcessor
-from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model, not_pickled
 from .model import PhiTransformers
 from .options import (

@@ -34,9 +34,9 @@ from ..sampling.sampler import Request
 from ..sampling.smc.pimh import PIMH
 from ..sampling.smc.smc import SMC
 from ..settings import SamplingSettings
+from .choices import MEANT_BY_DRAWS, refuse_unknown
 from .drafts import DraftOptions, resolve_draft
 from .hosts.generation_config import check_config, held, said
-from .keywords import MEANT_BY_DRAWS, refuse_unknown
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {

@@ -14,10 +14,10 @@ from ...automata.reachability import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
 from ...phi.text_constraint import TextConstraint
+from ..choices import MEANT, refuse_unknown
 from ..correction import Ban, Corrected, Correction
 from ..drafts import DraftOptions
 from ..hosts.generation_config import END, said
-from ..keywords import MEANT, refuse_unknown
 from ..model import PhiTransformers
 from ..options import USED, Unset
 from ..types.output_types import GrammarText, to_language

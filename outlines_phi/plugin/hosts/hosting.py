@@ -14,8 +14,8 @@ from ...guides.index import is_byte_level
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...sampling.sampler import DEFAULT_BUDGET
+from ..choices import refuse_misfits, refuse_mistyped
 from ..drafts import hosted_draft, resolve_draft
-from ..keywords import refuse_mistyped
 from ..types.tables import CompiledTypes
 from .loop import check_budget
 from .processor import MaskLogitsProcessor
@@ -113,30 +113,9 @@ class Loop:
 def refuse_options(keywords: dict[str, Any]) -> None:
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
-    if "seed" in keywords:
-        raise UnsupportedError(
-            "seed= was given without phi=; Hugging Face's generate takes its randomness from torch.manual_seed(seed)."
-        )
-    if (sampler := keywords.pop("sampler", None)) is not None:
-        raise UnsupportedError(
-            f"sampler={sampler!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
-            "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler out."
-        )
-    length = keywords.pop("draft_length", None)
-    if (draft := resolve_draft(keywords.pop("draft", None), length)) is not None:
+    refuse_misfits("the host's own loop", keywords)
+    draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
+    if draft is not None:
         raise hosted_draft(draft)
-    if keywords.pop("progress", None):
-        raise UnsupportedError(
-            "Give phi= beside progress=, such as phi='local' for the same masking, or leave it out: Hugging Face's own loop tells "
-            "nothing."
-        )
-    if keywords.pop("constraint", None) is not None:
-        raise UnsupportedError(
-            "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "
-            "answers for one at a time. Give phi='exact' or phi='auto', or leave it out."
-        )
-    if keywords.pop("tokenization", None) not in (None, "any"):
-        raise UnsupportedError(
-            "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
-            "phi='exact' or phi='auto', or leave it out."
-        )
+    for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization"):
+        keywords.pop(name, None)

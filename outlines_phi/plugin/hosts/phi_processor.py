@@ -21,6 +21,7 @@ from ...phi.estimator import Phi, StepPhi
 from ...phi.estimators.local import LocalPhi
 from ...phi.estimators.onestep import OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
+from ..choices import refuse_misfits
 from ..correction import Ban, Correction
 from ..model import PhiTransformers
 from ..options import Unset
@@ -102,18 +103,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         constraint: Any = None,
         sampler: Any = None,
     ) -> None:
-        if constraint is not None:
-            raise UnsupportedError(
-                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
-                "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
-                "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
-            )
-        if sampler is not None:
-            raise UnsupportedError(
-                f"sampler={sampler!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
-                "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
-                "outlines_phi.Generator(model, T)(prompt, sampler=...)."
-            )
+        refuse_misfits("a logits processor", {"constraint": constraint, "sampler": sampler})
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
