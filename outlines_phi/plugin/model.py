@@ -19,7 +19,7 @@ from ..sampling.sampler import no_tokens
 from .asynchronous import Worker
 from .call import Call
 from .correction import Ban, Correction, level_of, resolve_ban
-from .hosts.hosting import Loop, refuse_options
+from .hosts.loop import Loop, refuse_options
 from .hosts.processor import MaskLogitsProcessor
 from .hosts.tokenizer import ByteTokenizer, as_written
 from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
