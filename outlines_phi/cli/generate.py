@@ -20,9 +20,9 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..plugin.bans import corrected_as
+from ..plugin.correction import Correction
 from ..plugin.generator import Generator, PhiGenerator
-from ..plugin.options import ESTIMATORS, UNCHOSEN, CallOptions, Unset, proposing
+from ..plugin.options import ESTIMATORS, CallOptions, Unset
 from ..plugin.types.output_types import to_language
 from ..sampling.draw import Guarantee
 from ..sampling.draws import DrawCounts
@@ -133,7 +133,7 @@ def generate(
     certified = keywords(tolerance=tolerance, confidence=confidence)
     if certified:
         estimator: Phi = _certified(phi, sampler, certified)
-        corrected_as(estimator, banned)
+        Correction().replaced_by(estimator, banned)
     else:
         estimator = _estimator(phi, sampler, banned, free=output_type is None)
     settings = keywords(
@@ -206,8 +206,8 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
 
 
 def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None, *, free: bool) -> Phi:
-    said = corrected_as(Unset.UNSET if given is None else given, ban)
-    estimator = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
+    correction = Correction().replaced_by(Unset.UNSET if given is None else given, ban)
+    estimator = correction.estimator(sampler, free=free)
     assert estimator is not None  # no name stands for it
     phi = estimator.name if given is None else given
     if sampler is not None and not (isinstance(estimator, ProposalPhi) or estimator == LookaheadPhi(weights=True)):

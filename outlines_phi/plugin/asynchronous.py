@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
 from typing import TypeVar, final
 
 from ..lm.interruption import INTERRUPTION, Interruption
 from .streaming import Pieces
 
 Result = TypeVar("Result")
-Jobs = SimpleQueue[Callable[[], None] | None]
 
 
 @final
@@ -41,11 +39,10 @@ class Worker:
         interruption = interruption or Interruption()
         context = copy_context()
         context.run(INTERRUPTION.set, interruption)
-        with self._hired() as jobs:
-            job: Future[Result] = Future()
+        with self._hired() as executor:
+            job: Future[Result] = executor.submit(context.run, work)
             loop, ended = asyncio.get_running_loop(), asyncio.Event()
             job.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
-            jobs.put(partial(context.run, _do, job, work))
             try:
                 await ended.wait()
             except asyncio.CancelledError:
@@ -71,40 +68,21 @@ class Worker:
                 await self.run(pieces.close, interruption)
 
     @contextmanager
-    def _hired(self) -> Iterator[Jobs]:
+    def _hired(self) -> Iterator[ThreadPoolExecutor]:
         """Keep the thread for as long as a caller is inside: starting one for every token would cost torch its own threads."""
         with self._changing:
             self._callers += 1
             if self._callers == 1:
-                self._jobs: Jobs = SimpleQueue()
-                self._thread = threading.Thread(target=_work, args=(self._jobs,), name="outlines_phi async")
-                self._thread.start()
-            jobs, thread = self._jobs, self._thread
+                self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outlines_phi async")
+            executor = self._executor
         try:
-            yield jobs
+            yield executor
         finally:
             with self._changing:
                 self._callers -= 1
                 last = not self._callers
             if last:
-                jobs.put(None)
-                thread.join()  # it has nothing left to do
-
-
-def _work(jobs: Jobs) -> None:
-    while (job := jobs.get()) is not None:
-        job()
-
-
-def _do(job: Future[Result], work: Callable[[], Result]) -> None:
-    if not job.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:
-        job.set_exception(error)
-    else:
-        job.set_result(result)
+                executor.shutdown()  # it has nothing left to do
 
 
 async def _outlast(ended: asyncio.Event) -> None:

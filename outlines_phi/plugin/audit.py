@@ -21,10 +21,10 @@ from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
-from .bans import Ban, Correction, resolve_ban
+from .choices import MEANT, refuse_misfits, refuse_unknown
+from .correction import Ban, Correction, resolve_ban
 from .hosts.generation_config import FIELDS, TRUNCATION, said
 from .hosts.processor import MaskLogitsProcessor
-from .keywords import MEANT, refuse_unknown
 from .loading import wrap
 from .mistakes import is_format
 from .model import PhiTransformers
@@ -98,19 +98,7 @@ def audit(
         raise UnsupportedError(
             f"bounds_tokens={shown(bounds_tokens)} was given; expected a whole number from 0 to 2**63."
         )
-    if settings.get("tokenization") not in (None, "any"):
-        raise UnsupportedError(
-            "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'."
-        )
-    if settings.get("constraint") is not None:
-        raise UnsupportedError(
-            "constraint= was given to an audit, which is of plain masking; masking knows no predicates. Audit without it."
-        )
-    for keyword in ("phi", "num_return_sequences", "sampler", "draft", "draft_length"):
-        if keyword in settings:
-            raise UnsupportedError(
-                f"{keyword}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out."
-            )
+    refuse_misfits("an audit", settings, n=n)
     refuse_unknown(said(settings), COUNTED, MEANT)
     defaults = model.model.generation_config
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)

@@ -11,13 +11,13 @@ from outlines.processors import OutlinesLogitsProcessor
 
 from ..errors import UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
-from .bans import Ban, resolve_ban
+from .choices import refuse_unknown
 from .classic.generator import ClassicGenerator
+from .correction import Ban, resolve_ban
 from .generator import PhiGenerator
 from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for
 from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
-from .keywords import refuse_unknown
 from .loading import wrap
 from .model import PhiTransformers
 from .types.tables import CompiledTypes

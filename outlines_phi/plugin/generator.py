@@ -16,16 +16,15 @@ from ..guides.table import Table
 from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
 from .audit import audit
-from .bans import Ban, Corrected, Correction
-from .draft_sources import check_draft
-from .drafts import DraftOptions, Drafts, resolve_draft
+from .call import Call
+from .choices import MEANT, refuse_unknown
+from .correction import Ban, Corrected, Correction
+from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .hosts.generation_config import said
 from .hosts.processor import MaskLogitsProcessor
-from .keywords import MEANT, refuse_unknown
 from .mistakes import check_one, no_model, not_pickled
 from .model import PhiTransformers
 from .options import (
@@ -34,7 +33,6 @@ from .options import (
     CallOptions,
     SamplerOptions,
     Unset,
-    proposing,
     resolve_constraint,
     resolve_sampler,
 )
@@ -79,35 +77,33 @@ class PhiGenerator(Corrected, SteerableGenerator):
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""
-        ban = correction.ban
-        if ban is None:
-            return self.unbanned_processor
-        watched = isinstance(correction.phi, LookaheadPhi)
-        return MaskLogitsProcessor(self.model.table(self.unbanned_processor, ban, watched=watched), ban=ban)
+        call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
+        return call.processor(self.model.compiled)
 
     def banning(self, phrases: Ban | None) -> PhiGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
-        correction = self.correction.replaced_by({"banned_phrases": phrases})
+        correction = self.correction.replaced_by(banned_phrases=phrases)
         others = self.tokenization, self.constraint, self.sampler, self.draft, self.backend
         return PhiGenerator(self.model, self.output_type, correction, *others)
 
-    def _asked(self, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return what a call may write, and all its other keywords with the generator's own."""
-        asked = self.correction.replaced_by(keywords)
-        processor = self.logits_processor if asked is self.correction else self._processor(asked)
-        # The processor keeps out what is banned already.
-        own = {"phi": asked.phi, "banned_phrases": None}
+    def _call(self, keywords: dict[str, Any]) -> Call:
+        """Return a call with ``keywords``, and all of the generator's own that they leave out."""
+        said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))
+        correction = self.correction.replaced_by(*said)
         # Its drafts are for draws; a search for the mode has no use for them.
         draft = {} if keywords.get("do_sample") is False else {"draft": self.draft}
-        return processor, {"sampler": self.sampler, **draft, **self._language, **keywords, **own}
+        keywords = {"sampler": self.sampler, **draft, **self._language, **keywords}
+        if correction is not self.correction:
+            return Call.of(correction, self.unbanned_processor, keywords)
+        # The processor keeps out what is banned already.
+        return Call.of(replace(correction, ban=None), self.logits_processor, keywords)
 
     def _law(self, keywords: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         """Return what a call that draws nothing is about, and its other keywords."""
         processor = self.logits_processor
         if "banned_phrases" in keywords:
-            processor = self._processor(self.correction.replaced_by({"banned_phrases": keywords["banned_phrases"]}))
-        others = {name: value for name, value in keywords.items() if name != "banned_phrases"}
-        return self.model.table(processor), {**self._language, **others}
+            processor = self._processor(self.correction.replaced_by(banned_phrases=keywords.pop("banned_phrases")))
+        return self.model.table(processor), {**self._language, **keywords}
 
     @property
     def _language(self) -> dict[str, Any]:
@@ -115,18 +111,15 @@ class PhiGenerator(Corrected, SteerableGenerator):
 
     def __call__(self, prompt: Any, **keywords: Any) -> Any:
         """Return one text; a list of them where ``num_return_sequences`` is more than 1."""
-        processor, keywords = self._asked(keywords)
-        return self.model.generate(prompt, processor, **keywords)
+        return self.model.written(self._call(keywords), prompt)
 
     def batch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
         """Return one text per prompt, drawn in shared model calls."""
-        processor, keywords = self._asked(keywords)
-        return self.model.generate_batch(prompts, processor, **keywords)
+        return self.model.written_batch(self._call(keywords), prompts)
 
     def stream(self, prompt: Any, **keywords: Any) -> Pieces:
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
-        processor, keywords = self._asked(keywords)
-        return self.model.generate_stream(prompt, processor, **keywords)
+        return self.model.written_in_pieces(self._call(keywords), prompt)
 
     async def agenerate(self, prompt: Any, **keywords: Any) -> Any:
         """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
@@ -161,10 +154,8 @@ class PhiGenerator(Corrected, SteerableGenerator):
 
     def sample_batch(self, prompts: list[Any], n: int = 1, **keywords: Any) -> list[Draws]:
         """Return :meth:`sample` of every prompt, drawn in shared model calls."""
-        processor, keywords = self._asked(keywords)
-        table = self.model.table(processor)
-        phi = proposing(keywords.pop("phi"), keywords.get("sampler"), free=table.guide.open)
-        del keywords["banned_phrases"]  # of which the table knows
+        call = self._call(keywords)
+        phi, keywords, table = call.phi, call.keywords, call.table(self.model.compiled)
         if phi is None:
             raise UnsupportedError(
                 "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
@@ -172,7 +163,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         if "num_return_sequences" in keywords:
             raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
         refuse_unknown(said(keywords), COUNTED, MEANT)
-        options = replace(CallOptions.read(keywords, self.model.model.generation_config), n=n)
+        options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
             results = self.model.draw(prompts, table, phi, options)
         except (BudgetError, InterruptedDraws) as error:
@@ -205,7 +196,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         """Return :meth:`probabilities` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
         check_tolerance(tolerance)
-        options = law_options(table, "probabilities()", keywords, self.model.model.generation_config)
+        options = law_options(table, "probabilities()", keywords, self.model.defaults)
         keeps = isinstance(self.reader, ValueReader) and self.reader.keeps
         reader, limit = None if keeps else self.reader, search_effort(self.phi, effort)
         return self.model.probabilities(prompts, table, options, reader, tolerance=tolerance, effort=limit)
@@ -236,7 +227,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
     ) -> list[Ranking]:
         """Return :meth:`mode` of every prompt, in shared model calls."""
         table, keywords = self._law(settings)
-        options = law_options(table, "mode()", keywords, self.model.model.generation_config)
+        options = law_options(table, "mode()", keywords, self.model.defaults)
         limit = search_effort(self.phi, effort)
         return self.model.rank(prompts, table, options, top, self.reader, tolerance=tolerance, effort=limit)
 
@@ -300,7 +291,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     """
     if not isinstance(model, PhiTransformers):
         raise no_model(model, "Generator(model, output_type)", output_type)
-    correction = Correction.of(model, phi, banned_phrases)
+    correction = model.correction.replaced_by(phi, banned_phrases)
     if output_type is None and correction.ban is None:
         raise UnsupportedError(
             "output_type=None was given: free text has nothing to correct. Give a type or banned_phrases=[...], or call the model "
@@ -308,6 +299,6 @@ def Generator(  # noqa: N802 - named as the host's own function
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
-    drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
+    drafts = check_draft(model, correction.estimator(sampler), resolve_draft(draft, draft_length))
     given = resolve_constraint(constraint), resolve_sampler(sampler), drafts
     return PhiGenerator(model, output_type, correction, tokenization, *given, backend)

@@ -8,7 +8,7 @@ import torch
 from outlines.models.transformers import Transformers
 
 from ..phi.estimator import Phi
-from .bans import Ban
+from .correction import Ban
 from .mistakes import no_model
 from .model import PhiTransformers
 from .options import Unset

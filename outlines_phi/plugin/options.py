@@ -33,9 +33,9 @@ from ..sampling.sampler import Request
 from ..sampling.smc.pimh import PIMH
 from ..sampling.smc.smc import SMC
 from ..settings import SamplingSettings
+from .choices import MEANT_BY_DRAWS, refuse_unknown
 from .drafts import DraftOptions, resolve_draft
 from .hosts.generation_config import check_config, held, said
-from .keywords import MEANT_BY_DRAWS, refuse_unknown
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -78,25 +78,6 @@ class Unset(Enum):
     UNSET = "the model's own default"
 
 
-UNCHOSEN = AutoPhi()
-"""The estimator of a generator for which nobody has chosen one; told by identity from one that was chosen."""
-
-
-def default_phi(phi: str | Phi | Unset | None, model: Any) -> Phi | None:
-    """Return the estimator of a generator: what was given, else the model's own, else ``"auto"``."""
-    return (model.phi or UNCHOSEN) if phi is Unset.UNSET else resolve_phi(phi)
-
-
-def proposing(phi: Phi | None, sampler: object, *, free: bool = False) -> Phi | None:
-    """Return the estimator of a call: ``phi``, or where nobody has chosen one, what is usual under ``sampler`` or in ``free`` text.
-
-    Particles follow plain masking. Free text, which has something to correct only where phrases are banned, looks ahead.
-    """
-    if phi is UNCHOSEN and sampler is not None:
-        return LocalPhi()
-    return LookaheadPhi() if phi is UNCHOSEN and free else phi
-
-
 def resolve_phi(phi: object) -> Phi | None:
     """Return the estimator that a call means by ``phi``: a name of :data:`ESTIMATORS`, an estimator, or ``None``.
 
@@ -107,7 +88,7 @@ def resolve_phi(phi: object) -> Phi | None:
     """
     if phi is None:
         return None
-    if isinstance(phi, AutoPhi | ExactPhi | ProposalPhi | LookaheadPhi):
+    if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
         return phi
     if isinstance(phi, str) and phi in ESTIMATORS:
         return ESTIMATORS[phi]()
@@ -125,6 +106,8 @@ def _meant(phi: object) -> str:
             return f" (did you mean {near[0]!r}?)" if near else ""
         case type() if issubclass(phi, Phi):
             return f", a class (did you mean {phi.__name__}()?)"
+        case Phi():
+            return ", which no walk can follow (derive it from ProposalPhi or StepPhi)"
         case StateValues():
             return " (did you mean LearnedPhi(values)?)"
         case _:

@@ -12,15 +12,12 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
 from ..sampling.draws import Draws
+from .choices import MEANT, MISFITS, refuse_misfits, refuse_unknown
 from .hosts.generation_config import said
-from .keywords import MEANT, refuse_unknown
 from .options import USED, CallOptions
 
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
-
-DRAWING = ("phi", "num_return_sequences", "do_sample", "num_beams", "sampler", "draft", "draft_length")
-"""Keywords of calls that draw."""
 
 NOTHING_DRAWN = "nothing is drawn here, so leave it out"
 MEANT_BY: dict[str, dict[str, str]] = {
@@ -51,17 +48,7 @@ def search_options(
     UnsupportedError
         A proposal, which names a way to draw and no law whose mode this would be.
     """
-    if keywords.get("sampler") is not None:
-        raise UnsupportedError(
-            f"do_sample=False was given with sampler={keywords['sampler']!r:.80}, which draws; the most probable member is "
-            "searched for. Leave one of them out."
-        )
-    for name in ("draft", "draft_length"):
-        if keywords.get(name) is not None:
-            raise UnsupportedError(
-                f"{name}= was given with do_sample=False: drafts are for draws, and the most probable member is searched for, many "
-                "prefixes in each model call. Leave one of the two out."
-            )
+    refuse_misfits("do_sample=False", keywords)
     match phi:
         case ProposalPhi() | LookaheadPhi():
             raise UnsupportedError(
@@ -107,13 +94,8 @@ def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: Gen
         Free text, a keyword of calls that draw, or one that is not known.
     """
     check_closed(table, door)
-    for name in DRAWING:
-        if name in keywords:
-            raise UnsupportedError(
-                f"{name} was given to {door}, which is about the conditioned law itself and draws nothing; leave it out"
-                + (" (the number of members is the argument top of mode())." if name == "num_return_sequences" else ".")
-            )
-    known = [name for name in USED if name not in DRAWING]
+    refuse_misfits(door, keywords)
+    known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
     refuse_unknown(said(keywords), known, MEANT_BY[door])
     return CallOptions.read(keywords, defaults)
 

@@ -29,6 +29,7 @@ from ..sampling.draws import Draws
 from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
+from .choices import refuse_misfits
 from .options import CallOptions
 
 Ids = Generator[int, None, None]
@@ -169,17 +170,9 @@ def check_stream(
                 f"{name}={value!r} was given for a stream; expected 1, because a stream is one text from left to right. "
                 "Open one stream for each text, or call the model without streaming."
             )
-    if keywords.get("progress"):
-        raise UnsupportedError(
-            "Leave progress out of a stream, whose pieces tell how far it has come, or call the model without streaming."
-        )
-    if keywords.get("streamer") is not None:
-        raise UnsupportedError("streamer= was given for a stream, which has its own; iterate over the stream.")
-    if corrected and keywords.get("do_sample") not in (None, True):
-        raise UnsupportedError(
-            f"do_sample={keywords['do_sample']} was given for a stream with phi=; expected True or nothing. The most probable "
-            "text is not known from left to right: call the model without streaming, or stream with phi=None."
-        )
+    refuse_misfits("a stream", keywords)
+    if corrected:
+        refuse_misfits("a stream under a correction", keywords)
 
 
 @final

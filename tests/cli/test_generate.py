@@ -500,7 +500,7 @@ class TestFailures:
 
     def test_what_the_effort_reached_is_kept(self, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hasty = ExactPhi(effort=Effort(attempts=2, tokens=10**6), width=1)
-        monkeypatch.setattr(command, "corrected_as", lambda *_: hasty)
+        monkeypatch.setattr(command, "_estimator", lambda *_, **__: hasty)
         file = write(folder / "p.jsonl", [ARIA, "Story: Aria is a brave elf ranger. "])
         arguments = (
             "generate",
@@ -530,7 +530,7 @@ class TestFailures:
         assert (folder / "o.jsonl").read_bytes() == whole
 
     def test_weighted_draws_of_auto_are_summed_up_in_one_line(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(command, "corrected_as", lambda *_: AutoPhi(share=0))
+        monkeypatch.setattr(command, "_estimator", lambda *_, **__: AutoPhi(share=0))
         result = cli("generate", "--regex", "(yes|no) [a-z]{4}", "--n", 2, "--batch-size", 1, "--seed", 1, *PROMPTS)
         assert result.exit_code == 0
         assert result.stderr.count("Warning:") == 1 and "10 of 10 draws are weighted" in result.stderr

@@ -12,7 +12,7 @@ import outlines_phi
 from outlines_phi import BannedPhrases, ExactPhi, LookaheadPhi, PhiTransformers, generate
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.bans import corrected_as
+from outlines_phi.plugin.correction import Correction
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]
@@ -40,7 +40,7 @@ MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
 )
 def test_a_conflict_names_what_conflicts(phi: Any, level: str, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said):
-        corrected_as(phi, BannedPhrases(["a"], level=level))
+        Correction().replaced_by(phi, BannedPhrases(["a"], level=level))
 
 
 @pytest.mark.parametrize("name", MISTYPED)

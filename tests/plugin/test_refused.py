@@ -17,7 +17,7 @@ from outlines.models.transformers import Transformers, TransformerTokenizer
 import outlines_phi
 from outlines_phi.errors import UnsupportedError, VocabularyError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.refused import REFUSED
+from outlines_phi.plugin.mistakes import REFUSED
 
 COLOUR = Literal["red", "green"]
 FOREIGN = [

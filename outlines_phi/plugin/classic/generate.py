@@ -6,26 +6,25 @@ Each function returns a :class:`~outlines_phi.plugin.classic.generator.ClassicGe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from json import loads
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn, TypedDict, get_args
 
 from outlines.types import Regex
 from outlines.types.dsl import CFG, Choice
 from outlines.types.utils import get_schema_from_enum
+from typing_extensions import Unpack
 
 from ...errors import UnsupportedError
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
-from ...phi.estimators.lookahead import LookaheadPhi
 from ...sampling.resolve import SamplerOptions
 from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC
-from ..bans import Ban, Correction
-from ..draft_sources import check_draft
-from ..drafts import DraftOptions, Drafts, resolve_draft
+from ..call import Call
+from ..correction import Ban, Correction
+from ..drafts import Drafts, check_draft, resolve_draft
 from ..mistakes import no_model
 from ..model import PhiTransformers
 from ..options import Unset, resolve_constraint
@@ -40,17 +39,22 @@ __all__ = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 DEFAULT_SAMPLER = multinomial()
 
 
+class Options(TypedDict, total=False):
+    """What every function of a format takes beside it; as for :func:`outlines_phi.Generator`."""
+
+    phi: str | Phi | Unset | None
+    constraint: Predicate | TextConstraint | None
+    banned_phrases: Ban | Unset | None
+    draft: Drafts | None
+    draft_length: int | None
+
+
 def json(
     model: Any,
     schema_object: Any,
     sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
     whitespace_pattern: str | None = None,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of JSON.
 
@@ -66,8 +70,8 @@ def json(
         ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
         Of the white space between tokens of JSON; one optional space in a few places by default.
-    phi, constraint, banned_phrases, draft, draft_length
-        As for :func:`outlines_phi.Generator`.
+    **options
+        ``phi``, ``constraint``, ``banned_phrases``, ``draft`` and ``draft_length``, as for :func:`outlines_phi.Generator`.
 
     Raises
     ------
@@ -75,68 +79,30 @@ def json(
         A model that is not wrapped, or an argument that cannot be used; says what can.
     """
     _checked(model, schema_object)
-    drafts = resolve_draft(draft, draft_length)
     match schema_object:
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
-            read = ValueReader(schema_object, Parsed(to_language(schema), partial(_member, schema_object)))
-            return _generator(
-                model, schema, sampler, phi, read, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
-            )
+            read: Any = ValueReader(schema_object, Parsed(to_language(schema), partial(_member, schema_object)))
         case str() | dict():
             schema = to_json(schema_object, whitespace_pattern)
-            return _generator(
-                model,
-                schema,
-                sampler,
-                phi,
-                reader(schema),
-                constraint=constraint,
-                banned_phrases=banned_phrases,
-                draft=drafts,
-            )
-    schema = to_json(schema_object, whitespace_pattern)
-    return _generator(
-        model,
-        schema,
-        sampler,
-        phi,
-        reader(schema_object),
-        constraint=constraint,
-        banned_phrases=banned_phrases,
-        draft=drafts,
-    )
+            read = reader(schema)
+        case _:
+            schema = to_json(schema_object, whitespace_pattern)
+            read = reader(schema_object)
+    return _generator(model, schema, sampler, read, **options)
 
 
 def regex(
     model: Any,
     regex_str: str | Regex,
     sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
     _checked(model, regex_str)
-    drafts = resolve_draft(draft, draft_length)
-    match regex_str:
-        case str():
-            return _generator(
-                model,
-                Regex(regex_str),
-                sampler,
-                phi,
-                constraint=constraint,
-                banned_phrases=banned_phrases,
-                draft=drafts,
-            )
-        case Regex():
-            return _generator(
-                model, regex_str, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
-            )
+    if isinstance(regex_str, (str, Regex)):
+        pattern = Regex(regex_str) if isinstance(regex_str, str) else regex_str
+        return _generator(model, pattern, sampler, **options)
     raise UnsupportedError(
         f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
         "takes other types and terms."
@@ -147,34 +113,18 @@ def choice(
     model: Any,
     choices: Sequence[Any] | type[Enum],
     sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
 
     The text of a member is its value, without quotation marks.
     """
     _checked(model, choices)
-    drafts = resolve_draft(draft, draft_length)
     match choices:
         case type() if issubclass(choices, Enum):
-            return _generator(
-                model, choices, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
-            )
+            return _generator(model, choices, sampler, **options)
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
-            return _generator(
-                model,
-                Choice(list(choices)),
-                sampler,
-                phi,
-                constraint=constraint,
-                banned_phrases=banned_phrases,
-                draft=drafts,
-            )
+            return _generator(model, Choice(list(choices)), sampler, **options)
     if alternatives := get_args(choices):
         raise UnsupportedError(
             f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
@@ -189,36 +139,17 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     model: Any,
     python_type: Any,
     sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
 
     Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
     """
     _checked(model, python_type)
-    drafts = resolve_draft(draft, draft_length)
-    match python_type:
-        case type() if issubclass(python_type, Enum) and len(python_type):
-            names = Named(dict(python_type.__members__))
-            read = ValueReader(python_type, names)
-            return _generator(
-                model,
-                Choice(list(names.values)),
-                sampler,
-                phi,
-                read,
-                constraint=constraint,
-                banned_phrases=banned_phrases,
-                draft=drafts,
-            )
-    return _generator(
-        model, python_type, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
-    )
+    if isinstance(python_type, type) and issubclass(python_type, Enum) and len(python_type):
+        names = Named(dict(python_type.__members__))
+        return _generator(model, Choice(list(names.values)), sampler, ValueReader(python_type, names), **options)
+    return _generator(model, python_type, sampler, **options)
 
 
 def text(
@@ -245,10 +176,10 @@ def text(
     banned_phrases, draft, draft_length
         As for :func:`outlines_phi.Generator`; drafts go with banned phrases.
     """
-    correction = Correction.of(_checked(model), phi, banned_phrases)
+    correction = _checked(model).correction.replaced_by(phi, banned_phrases)
     if correction.ban is None and isinstance(phi, Unset):
-        correction = replace(correction, phi=None)
-    drafts = check_draft(model, correction.phi, resolve_draft(draft, draft_length))
+        correction = Correction(None)
+    drafts = check_draft(model, correction.estimator(free=True), resolve_draft(draft, draft_length))
     return ClassicGenerator(model, None, _sampler(sampler), correction, str, draft=drafts)
 
 
@@ -256,12 +187,7 @@ def cfg(
     model: Any,
     cfg_str: str | CFG,
     sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
+    **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
 
@@ -269,13 +195,8 @@ def cfg(
     own as well, in Hugging Face's loop.
     """
     _checked(model, cfg_str)
-    drafts = resolve_draft(draft, draft_length)
-    match cfg_str:
-        case str() | CFG():
-            grammar = CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str
-            return _generator(
-                model, grammar, sampler, phi, constraint=constraint, banned_phrases=banned_phrases, draft=drafts
-            )
+    if isinstance(cfg_str, (str, CFG)):
+        return _generator(model, CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str, sampler, **options)
     raise UnsupportedError(
         f"{cfg_str!r:.80} was given as grammar; expected its text in Lark's dialect, or outlines.types.CFG. generate.format takes "
         "other types and terms."
@@ -301,17 +222,19 @@ def _generator(
     model: Any,
     output_type: Any,
     sampler: Any,
-    phi: str | Phi | Unset | None,
     read: Callable[[str], Any] | None = None,
     *,
-    constraint: Predicate | TextConstraint | None,
-    banned_phrases: Ban | Unset | None,
-    draft: DraftOptions | None,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    constraint: Predicate | TextConstraint | None = None,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    draft: Drafts | None = None,
+    draft_length: int | None = None,
 ) -> ClassicGenerator:
-    correction = Correction.of(model, phi, banned_phrases)
+    options = resolve_draft(draft, draft_length)
+    correction = model.correction.replaced_by(phi, banned_phrases)
     # Finds what is wrong with the type and the phrases now, and keeps them compiled.
-    model.table(output_type, correction.ban, watched=isinstance(correction.phi, LookaheadPhi))
-    drafts = check_draft(model, correction.phi, draft)
+    Call.of(correction, output_type, {}).table(model.compiled)
+    drafts = check_draft(model, correction.estimator(), options)
     given = correction, read or reader(output_type), resolve_constraint(constraint), drafts
     return ClassicGenerator(model, output_type, _sampler(sampler), *given)
 

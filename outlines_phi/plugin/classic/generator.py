@@ -14,12 +14,12 @@ from ...automata.reachability import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
 from ...phi.constraint import TextConstraint
-from ..bans import Ban, Corrected, Correction
+from ..choices import MEANT, refuse_unknown
+from ..correction import Ban, Corrected, Correction
 from ..drafts import DraftOptions
 from ..hosts.generation_config import END, said
-from ..keywords import MEANT, refuse_unknown
 from ..model import PhiTransformers
-from ..options import USED
+from ..options import USED, Unset
 from ..types.output_types import GrammarText, to_language
 from .samplers import Sampler, check_count
 
@@ -87,7 +87,7 @@ class ClassicGenerator(Corrected):
 
     def banning(self, phrases: Ban | None) -> ClassicGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
-        correction = self.correction.replaced_by({"banned_phrases": phrases})
+        correction = self.correction.replaced_by(banned_phrases=phrases)
         others = self.reader, self.constraint, self.draft
         return ClassicGenerator(self.model, self.output_type, self.sampler, correction, *others)
 
@@ -132,7 +132,7 @@ class ClassicGenerator(Corrected):
             An option that cannot be used, or a ``stop_at`` that would cut an output under ``phi``.
         """
         stops = self._stops(stop_at)
-        correction = self.correction.replaced_by(settings)
+        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
         keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
         generate = self.model.batch if isinstance(prompts, (list, tuple)) else self.model
         if self._corrects(correction):
@@ -164,7 +164,7 @@ class ClassicGenerator(Corrected):
                 "call the generator."
             )
         stops = self._stops(stop_at)
-        correction = self.correction.replaced_by(settings)
+        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
         keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
         if self._corrects(correction):
             with _named(max_tokens):
@@ -178,7 +178,7 @@ class ClassicGenerator(Corrected):
 
     def _corrects(self, correction: Correction) -> bool:
         # Free text is the model's own law already, under any phi, unless something is banned.
-        return correction.phi is not None and (self.output_type is not None or correction.ban is not None)
+        return correction.said is not None and (self.output_type is not None or correction.ban is not None)
 
     def _keywords(
         self,
@@ -189,8 +189,8 @@ class ClassicGenerator(Corrected):
         settings: dict[str, Any],
     ) -> dict[str, Any]:
         """Return the keywords of the model's own call."""
-        settings = {name: value for name, value in settings.items() if name != "banned_phrases"}
-        phi = correction.phi
+        particles = settings.get("sampler", getattr(self.sampler, "sampler", None))
+        phi = correction.estimator(particles, free=self.output_type is None)
         own = {"constraint": self.constraint, "banned_phrases": correction.ban, "draft": self.draft}
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")

@@ -20,11 +20,11 @@ from outlines.models.transformers import Transformers
 
 from ...errors import UnsupportedError
 from ...phi.estimator import Phi
-from ..bans import Ban, resolve_ban
+from ..correction import Ban, Correction
 from ..generator import Generator as PhiGeneratorOf
 from ..loading import wrap
 from ..model import PhiTransformers
-from ..options import Unset, resolve_phi
+from ..options import Unset
 from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))
@@ -69,10 +69,10 @@ def Generator(  # noqa: N802 - named as the host's own function
     UnsupportedError
         Options of this package without ``phi=``.
     """
-    ban = None if isinstance(banned_phrases, Unset) else resolve_ban(banned_phrases)
-    lifting = not isinstance(banned_phrases, Unset) and getattr(model, "banned_phrases", None) is not None
-    uncorrected = isinstance(phi, Unset) or (resolve_phi(phi) is None and getattr(model, "phi", None) is None)
-    if ban is None and not lifting and uncorrected:
+    own = getattr(model, "correction", Correction())
+    correction = own.replaced_by(phi, banned_phrases)
+    unbanned = isinstance(banned_phrases, Unset) or (correction.ban is None and own.ban is None)
+    if unbanned and (isinstance(phi, Unset) or (correction.said is None and isinstance(own.phi, Unset))):
         if unread := [
             f"{name}=" for name in ("constraint", "sampler", "tokenization", "draft", "draft_length") if name in options
         ]:
@@ -84,10 +84,11 @@ def Generator(  # noqa: N802 - named as the host's own function
     if output_type is not None and processor is not None:
         raise UnsupportedError("Both output_type and processor were given; expected one of them.")
     adopted, language = adopt(model), processor if output_type is None else output_type
-    if isinstance(phi, Unset) and language is not None and (ban is None or ban.level is None):
-        phi = getattr(adopted, "phi", None)  # a ban alone changes nothing else
+    if language is not None and isinstance(correction.said, Unset):
+        phi = None  # a ban alone changes nothing else
     options["backend"] = backend if processor is None else None  # a processor has one already
-    return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=banned_phrases, **options)
+    given = banned_phrases if isinstance(banned_phrases, Unset) else correction.ban  # read once, whatever yields them
+    return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=given, **options)
 
 
 def adopt(model: Any) -> Any:

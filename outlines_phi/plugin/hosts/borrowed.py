@@ -1,89 +1,58 @@
-"""Models that belong to the application: what is kept for one of them as long as it lives, and not a moment longer."""
+"""Models that belong to the application: per-model caches, released with the model."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...errors import VocabularyError
-from ...guides.table import Table
-from ...lm.interruption import turn
+from ...errors import UnsupportedError, VocabularyError
 from ...lm.transformers.model import TransformersModel
-from ...phi.constraint import Constraint
-from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
-from ...sampling.draws import Draws
-from ...sampling.ranking import Ranking, rank
-from ...sampling.resolve import sampler_for
-from ...sampling.sampler import Request
 from ...vocabulary.vocabulary import Vocabulary
-from ..draft_sources import DraftSources
 from ..options import CallOptions
-from ..progress import telling
-from ..types.tables import CompiledTypes
+from ..session import PhiModel
 from .stand_in import Borrowed
 
 
 @final
-class Kept:
-    """What is kept between the calls of one model with one vocabulary.
-
-    Attributes
-    ----------
-    lm, compiled, trees
-        The model, the output types it was asked for, and the token trees of earlier calls.
-    drafts
-        What its drafts are made with.
-    drawing
-        Threads that share a model take turns: their calls share trees.
-    """
+class BorrowedModel(PhiModel):
+    """A model that belongs to the application, with one vocabulary; its prompts are token ids."""
 
     def __init__(self, lm: TransformersModel) -> None:
-        self.lm = lm
-        self.compiled = CompiledTypes(lm.vocabulary)
-        self.trees = TreeStore()
-        self.drafts = DraftSources(lm)
-        self.drawing = threading.RLock()
+        super().__init__()
+        self._lm, self.hf_tokenizer = lm, None
+        _ = self.compiled, self.drafts  # shared by every copy
 
-    def draw(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        table: Table,
-        phi: Phi,
-        options: CallOptions,
-        constraint: Constraint | None = None,
-        tokenizer: Any = None,
-    ) -> list[Draws]:
-        """Return the draws of every prompt, given by its ids; drafts are written as by ``tokenizer``, where there is one."""
-        request, trees = self._request(prompts, table, options, constraint)
-        sampler = sampler_for(phi, trees, options.sampler, **self.drafts.of(options.draft, phi, tokenizer))
-        with turn(self.drawing), telling(options.progress, phi):
-            return sampler.sample(request)
+    @property
+    def lm(self) -> TransformersModel:
+        """The model as samplers see it."""
+        return self._lm
 
-    def rank(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        table: Table,
-        options: CallOptions,
-        top: int,
-        constraint: Constraint | None = None,
-        **limits: Any,
-    ) -> list[Ranking]:
-        """Return the ``top`` most probable members after every prompt; ``limits`` as :func:`rank` takes them."""
-        request, trees = self._request(prompts, table, options, constraint)
-        with turn(self.drawing), telling(options.progress):
-            return rank(request, top, trees, **limits)
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+        return tuple(model_input)
 
-    def _request(
-        self, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, constraint: Constraint | None
-    ) -> tuple[Request, TreeStore]:
-        request = options.request(self.lm, table, prompts, constraint)
-        # A constraint may hold the application's tokenizer, which nothing here may keep alive: its trees go with the call.
-        return request, self.trees if constraint is None else TreeStore(self.trees.max_bytes)
+    def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
+        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it.
+
+        Raises
+        ------
+        UnsupportedError
+            The canonical tokenization was asked for without the tokenizer.
+        """
+        call = copy(self)
+        call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        canonical = options.tokenization == "canonical"
+        if canonical and call.hf_tokenizer is None:
+            raise UnsupportedError(
+                "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
+            )
+        if canonical or options.constraint is not None:
+            call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
+        return call
 
 
 @final
@@ -94,10 +63,10 @@ class Loans:
     """
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[Any, dict[str, Kept]] = WeakKeyDictionary()
-        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, Kept]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Any, dict[str, BorrowedModel]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
 
-    def of(self, model: Any, tokenizer: Any) -> Kept:
+    def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
         """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already.
 
         Raises
@@ -112,7 +81,7 @@ class Loans:
             read[tokenizer] = self._of(model, lm)
         return read[tokenizer]
 
-    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> Kept:
+    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
         """Return what is kept for a model whose tokens are known by their ids alone.
 
         Enough for a language that is given over ids, such as an index of outlines_core.
@@ -126,8 +95,11 @@ class Loans:
         vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
         return self._of(model, TransformersModel(Borrowed(model), vocabulary))
 
-    def _of(self, model: Any, lm: TransformersModel) -> Kept:
-        return self._kept.setdefault(model, {}).setdefault(lm.vocabulary.fingerprint, Kept(lm))
+    def _of(self, model: Any, lm: TransformersModel) -> BorrowedModel:
+        kept = self._kept.setdefault(model, {})
+        if lm.vocabulary.fingerprint not in kept:
+            kept[lm.vocabulary.fingerprint] = BorrowedModel(lm)
+        return kept[lm.vocabulary.fingerprint]
 
 
 LOANS = Loans()

@@ -15,23 +15,20 @@ from transformers.utils.generic import ModelOutput
 
 from ...errors import EmptyLanguageError, UnsupportedError
 from ...guides.guide import Guide
-from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
-from ...phi.constraint import Constraint, Predicate, TextConstraint, all_of
+from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
-from ...phi.estimators.lookahead import LookaheadPhi
 from ...sampling.draws import Draws
 from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions
-from ...vocabulary.canonical import CanonicalTokenization
-from ...vocabulary.vocabulary import Vocabulary
-from ..bans import Ban, corrected_as, resolve_ban
+from ..call import Call
+from ..correction import Ban, Correction
 from ..drafts import Drafts
-from ..options import UNCHOSEN, CallOptions, Unset, proposing
+from ..options import CallOptions, Unset
 from ..progress import Told
 from ..search import check_closed, search_options
-from .borrowed import LOANS, Kept
-from .host_call import check_stops, language_of, length_of, prompts_of, said_beyond
+from .borrowed import LOANS, BorrowedModel
+from .host_call import check_processors, check_stops, length_of, prompts_of, said_beyond
 from .processor import TableLogitsProcessor
 
 
@@ -65,7 +62,7 @@ def custom_generate(
     *,
     output_type: Any = None,
     vocabulary: Any = None,
-    phi: str | Phi = UNCHOSEN,
+    phi: str | Phi | Unset = Unset.UNSET,
     seed: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -138,14 +135,9 @@ def custom_generate(
     EmptyLanguageError, BudgetError, ModelError
         As for every call with ``phi=``.
     """
-    ban = resolve_ban(banned_phrases)
-    said = corrected_as(Unset.UNSET if phi is UNCHOSEN else phi, ban)
-    free = output_type is None and not any(map(_is_closed, logits_processor))
-    resolved = proposing(UNCHOSEN if isinstance(said, Unset) else said, sampler, free=free)
-    if resolved is None:
-        raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
+    correction = Correction().replaced_by(phi, banned_phrases)
     config = GenerationConfig() if generation_config is None else generation_config
-    call = {
+    given = {
         "seed": seed,
         "temperature": temperature,
         "top_k": top_k,
@@ -164,30 +156,44 @@ def custom_generate(
         "max_new_tokens": config.max_new_tokens,
         "max_length": length_of(max_length, config, model, input_ids.shape[1]),
     }
-    keywords = said_beyond(config, model.generation_config) | {name: v for name, v in call.items() if v is not None}
-    sought = keywords.get("do_sample") is False
+    keywords = said_beyond(config, model.generation_config) | {name: v for name, v in given.items() if v is not None}
+    processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
+    call = Call.of(correction, processor if output_type is None else output_type, keywords)
+    if call.phi is None and not isinstance(phi, Unset):
+        raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
+    if call.phi is None or (call.language is None and call.ban is None):
+        raise UnsupportedError(
+            "output_type=None was given: free text has nothing to correct. Give output_type= and vocabulary=tokenizer, "
+            "or leave custom_generate out."
+        )
     options, limits = (
-        search_options(resolved, keywords, config) if sought else (CallOptions.read(keywords, config, ban), {})
+        search_options(call.phi, keywords, config)
+        if call.searched
+        else (CallOptions.read(keywords, config, call.banned), {})
     )
-    processor = language_of(logits_processor, config)
+    check_processors(logits_processor, config)
     check_stops(stopping_criteria, config)
-    kept, table = _resources(model, config, vocabulary, output_type, processor, ban, resolved)
-    if sought:
+    if output_type is not None and processor is not None:
+        raise UnsupportedError(
+            f"output_type= was given beside a {type(processor).__name__}, and both say what may be written; give one."
+        )
+    session = _session(model, config, call.language, vocabulary)
+    table = call.table(session.compiled)
+    if call.searched:
         check_closed(table, "do_sample=False")
-    language = _constraint(options, vocabulary, kept)
+    session = session.during(options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
     rows: list[tuple[Tensor, Any]]
-    if sought:
-        best = _best(kept, prompts, table, options, {**limits, "constraint": language})
+    if call.searched:
+        best = _best(session, prompts, table, options, limits)
         rows = [(ids, member) for ids, prompt in zip(input_ids, prompts, strict=True) for member in best[prompt]]
         output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
     else:
         copies = Counter(prompts)
         weighted = bool(config.return_dict_in_generate)
         many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
-        tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
-        draws = kept.draw(list(copies), table, resolved, many, language, tokenizer)
+        draws = session.draw(list(copies), table, call.phi, many)
         _check_complete(draws, options)
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
         rows = [
@@ -203,11 +209,15 @@ def custom_generate(
 
 
 def _best(
-    kept: Kept, prompts: Sequence[tuple[int, ...]], table: Table, options: CallOptions, limits: dict[str, Any]
+    session: BorrowedModel,
+    prompts: Sequence[tuple[int, ...]],
+    table: Table,
+    options: CallOptions,
+    limits: dict[str, Any],
 ) -> dict[tuple[int, ...], Ranking]:
     """Return the most probable members after each distinct prompt, ``options.n`` of each."""
     distinct = list(dict.fromkeys(prompts))
-    rankings = kept.rank(distinct, table, replace(options, n=1), options.n, **limits)
+    rankings = session.rank(distinct, table, replace(options, n=1), options.n, **limits)
     for ranking in rankings:
         if len(ranking) < options.n:
             raise UnsupportedError(
@@ -217,53 +227,8 @@ def _best(
     return dict(zip(distinct, rankings, strict=True))
 
 
-def _constraint(options: CallOptions, vocabulary: Any, kept: Kept) -> Constraint | None:
-    texts = options.constraint and options.constraint.over(kept.lm.vocabulary)
-    if options.tokenization == "any":
-        return texts
-    if vocabulary is None or isinstance(vocabulary, Vocabulary):
-        raise UnsupportedError(
-            "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
-        )
-    return all_of(texts, CanonicalTokenization(vocabulary, kept.lm.vocabulary))
-
-
-def _resources(
-    model: Any,
-    config: GenerationConfig,
-    vocabulary: Any,
-    output_type: Any,
-    processor: Any,
-    ban: BannedPhrases | None,
-    phi: Phi,
-) -> tuple[Kept, Table]:
-    """Return what is kept for the model, and the table of what may be written."""
-    if output_type is not None and processor is not None:
-        raise UnsupportedError(
-            f"output_type= was given beside a {type(processor).__name__}, and both say what may be written; give one."
-        )
-    language = processor if output_type is None else output_type
-    if language is None and ban is None:
-        raise UnsupportedError(
-            "output_type=None was given: free text has nothing to correct. Give output_type= and vocabulary=tokenizer, "
-            "or leave custom_generate out."
-        )
-    kept = _kept(model, config, language, vocabulary)
-    watched = isinstance(phi, LookaheadPhi)
-    if ban is None and watched:
-        ban = getattr(processor, "ban", None)
-    return kept, kept.compiled.without(language, ban, watched=watched)
-
-
-def _is_closed(processor: Any) -> bool:
-    """Return whether a logits processor is for a format, not for free text without banned phrases."""
-    match processor:
-        case TableLogitsProcessor():
-            return not processor.table.guide.open
-    return isinstance(processor, OutlinesLogitsProcessor)
-
-
-def _kept(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> Kept:
+def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> BorrowedModel:
+    """Return what is kept for the model."""
     if vocabulary is not None:
         return LOANS.of(model, vocabulary)
     match language:

@@ -78,8 +78,8 @@ def length_of(given: int | None, config: GenerationConfig, model: Any, prompt_le
     return None if config.max_length in (own, usual, min(usual, context)) else config.max_length
 
 
-def language_of(processors: Sequence[Any], config: GenerationConfig) -> Any:
-    """Return the one processor that says what may be written; ``None`` where there is none."""
+def check_processors(processors: Sequence[Any], config: GenerationConfig) -> None:
+    """Refuse logits processors but those of transformers' own options, and more than one that says what may be written."""
     languages = [processor for processor in processors if isinstance(processor, OutlinesLogitsProcessor)]
     for processor in processors:
         attribute, option = WARPERS.get(type(processor), (None, None))
@@ -92,7 +92,6 @@ def language_of(processors: Sequence[Any], config: GenerationConfig) -> Any:
             )
     if len(languages) > 1:
         raise UnsupportedError(f"{len(languages)} processors that say what may be written were given; expected one.")
-    return languages[0] if languages else None
 
 
 def check_stops(criteria: Iterable[Any], config: GenerationConfig) -> None:

@@ -1,20 +1,132 @@
-"""What Hugging Face's own loop does to the logits after a custom processor."""
+"""Hugging Face's own loop: what runs in it, how long its texts may be, and what it does to the logits after our processors."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
+from transformers import GenerationConfig
 
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
+from ...guides.index import is_byte_level
+from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
+from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
+from ..choices import refuse_misfits, refuse_mistyped
+from ..drafts import hosted_draft, resolve_draft
+from ..types.tables import CompiledTypes
 from .generation_config import FIELDS, TRUNCATION, held
+from .processor import MaskLogitsProcessor
+
+CUTS = ("stop_strings", "stopping_criteria", "max_time")
+"""Options by which the loop may end a text anywhere."""
 
 HOST_TOP_K = 50
 """What the loop's ``top_k`` is where neither the call nor the model's ``generation_config`` says."""
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
 """What else the loop may do after its processors."""
+
+
+@final
+@dataclass(frozen=True)
+class Loop:
+    """The host's loop around one call.
+
+    Attributes
+    ----------
+    generation_config
+        The model's.
+    prompt_length
+        Tokens of the longest prompt.
+    context
+        Tokens that the model takes; ``None`` for any number.
+    """
+
+    generation_config: GenerationConfig | None
+    prompt_length: int
+    context: int | None
+
+    def processor(self, processor: Any, compiled: CompiledTypes, keywords: dict[str, Any]) -> Any:
+        """Return what runs in the loop: our mask where the language can be read, else ``processor``.
+
+        What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
+        long this may be is given the default budget of all calls.
+
+        Raises
+        ------
+        UnsupportedError
+            An option that the loop does not have.
+        EmptyLanguageError
+            The budget is too small for what is left without the banned phrases.
+        """
+        refuse_options(keywords)
+        ours = isinstance(processor, MaskLogitsProcessor)
+        if ours and processor.ban is not None:
+            return self._banning(compiled.of_processor(processor), processor.ban, keywords)
+        if ours or (isinstance(processor, OutlinesCoreLogitsProcessor) and is_byte_level(processor.index)):
+            # A fresh one for each generation, so that no state is left of the last one.
+            return MaskLogitsProcessor(compiled.of_processor(processor))
+        return processor
+
+    def _banning(self, table: Table, ban: BannedPhrases, keywords: dict[str, Any]) -> MaskLogitsProcessor:
+        if ban.whole_word:
+            self._check_uncut(table, keywords)
+        budget = self._budget(table, keywords) if table.guide.open or ban.whole_word else None
+        return MaskLogitsProcessor(table, ban=ban, budget=budget)
+
+    def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
+        """Return how many tokens the call writes at most."""
+        config = keywords.get("generation_config") or self.generation_config
+        budget = keywords.get("max_new_tokens", getattr(config, "max_new_tokens", None))
+        if budget is None and keywords.get("max_length") is not None:
+            budget = keywords["max_length"] - self.prompt_length
+        if budget is None:
+            budget = max(DEFAULT_BUDGET, 4 * table.guide.min_tokens(table.start))
+            # The last token is never evaluated.
+            budget = budget if self.context is None else max(1, min(budget, self.context - self.prompt_length + 1))
+            keywords["max_new_tokens"] = budget
+        check_budget(table, budget)
+        return int(budget)
+
+    def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
+        """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
+        tokens = table.vocabulary.tokens
+        for name in (*CUTS, "eos_token_id"):
+            where, value = self._said(name, keywords)
+            instead = f"{name}=None"
+            if name == "eos_token_id":
+                # The vocabulary's own ends write nothing.
+                value = next((v for v in np.atleast_1d(value).tolist() if v is not None and tokens[v]), None)
+                instead = f"eos_token_id={table.vocabulary.eos_ids[0]}"
+            if value is not None:
+                raise UnsupportedError(
+                    f"{name}= was given{where} with whole words that are banned: a text that is cut after 'cat' on the way to "
+                    f"'catalog' ends in the word 'cat'. Give {instead}, or BannedPhrases(..., whole_word=False)."
+                )
+
+    def _said(self, name: str, keywords: dict[str, Any]) -> tuple[str, Any]:
+        """Return where an option of the call is given, and its value; ``None`` for nowhere."""
+        if name in keywords:
+            return "", keywords[name]
+        configs = {"the call's": keywords.get("generation_config"), "the model's": self.generation_config}
+        said = ((f" in {whose} generation_config", getattr(config, name, None)) for whose, config in configs.items())
+        return next((each for each in said if each[1] is not None), ("", None))
+
+
+def refuse_options(keywords: dict[str, Any]) -> None:
+    """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
+    refuse_mistyped(keywords)
+    refuse_misfits("the host's own loop", keywords)
+    draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
+    if draft is not None:
+        raise hosted_draft(draft)
+    for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization"):
+        keywords.pop(name, None)
 
 
 def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens: int) -> SamplingSettings:

@@ -18,10 +18,13 @@ from ...guides.guide import DEAD, DONE
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...phi.estimator import Phi, StepPhi
+from ...phi.estimators.local import LocalPhi
+from ...phi.estimators.onestep import OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
-from ..bans import Ban, corrected_as, resolve_ban
+from ..choices import refuse_misfits
+from ..correction import Ban, Correction
 from ..model import PhiTransformers
-from ..options import Unset, resolve_phi
+from ..options import Unset
 from ..types.tables import CompiledTypes
 from .borrowed import LOANS
 from .loop import check_budget, loop_settings
@@ -100,25 +103,14 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         constraint: Any = None,
         sampler: Any = None,
     ) -> None:
-        if constraint is not None:
-            raise UnsupportedError(
-                "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
-                "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
-                "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...)."
-            )
-        if sampler is not None:
-            raise UnsupportedError(
-                f"sampler={sampler!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
-                "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
-                "outlines_phi.Generator(model, T)(prompt, sampler=...)."
-            )
+        refuse_misfits("a logits processor", {"constraint": constraint, "sampler": sampler})
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
             )
-        self.ban = resolve_ban(banned_phrases)
-        said = corrected_as(phi, self.ban)
-        self.phi = _step_phi(("onestep" if self.ban is None else "local") if isinstance(said, Unset) else said)
+        correction = Correction().replaced_by(phi, banned_phrases)
+        self.ban = correction.ban
+        self.phi = _step_phi(correction.estimator(usual=OneStepPhi() if self.ban is None else LocalPhi()))
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
         self.budget = _budget(max_new_tokens)
@@ -281,8 +273,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 oldest.step = None
 
 
-def _step_phi(phi: str | Phi | None) -> StepPhi:
-    resolved = resolve_phi(phi)
+def _step_phi(resolved: Phi | None) -> StepPhi:
     match resolved:
         case StepPhi() if resolved.needs <= AVAILABLE:
             return resolved

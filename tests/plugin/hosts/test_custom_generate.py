@@ -263,7 +263,7 @@ class TestKept:
         for _ in range(2):
             stock(PROMPT, ANSWER, custom_generate=outlines_phi.custom_generate, max_new_tokens=BUDGET)
         (kept,) = LOANS._kept[stock.model].values()
-        assert len(kept.trees) == 1
+        assert len(kept._trees) == 1
 
     def test_weights_that_change_leave_trees_behind(self) -> None:
         hf = bundled.load()

@@ -1,19 +1,20 @@
-"""``banned_phrases=``: what a call means by it, and what its level says of how draws are corrected."""
+"""``phi=`` and ``banned_phrases=``: what a call means by the two together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from ..errors import UnsupportedError
 from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..phi.estimator import Phi
+from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from .options import Unset, default_phi, resolve_phi
+from .options import Unset, resolve_phi
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]
 """What ``banned_phrases=`` may be."""
@@ -25,6 +26,9 @@ LEVELS: dict[str, Phi] = {
     "exact": ExactPhi(),
 }
 """What each level of :class:`BannedPhrases` stands for."""
+
+DRAWN = AutoPhi()
+"""The estimator of draws of a format for which nobody has chosen one."""
 
 
 def resolve_ban(given: object) -> BannedPhrases | None:
@@ -53,83 +57,89 @@ def resolve_ban(given: object) -> BannedPhrases | None:
     return BannedPhrases(given)  # type: ignore[arg-type]
 
 
-def corrected_as(phi: str | Phi | Unset | None, ban: BannedPhrases | None) -> Phi | Unset | None:
-    """Return the correction that is asked for where ``phi`` and ``ban`` are given together: ``phi``, else the level's; or neither.
-
-    Raises
-    ------
-    UnsupportedError
-        Both are given, and they differ.
-    """
-    if ban is None or ban.level is None:
-        return phi if isinstance(phi, Unset) else resolve_phi(phi)
-    meant = LEVELS[ban.level]
-    if isinstance(phi, Unset):
-        return meant
-    resolved = resolve_phi(phi)
-    if _agree(resolved, meant):
-        return resolved
-    raise UnsupportedError(
-        f"{_described(resolved)} was given with banned phrases of level={ban.level!r}, which stands for {_described(meant)}. Leave "
-        "one of the two out."
-    )
-
-
 @final
 @dataclass(frozen=True)
 class Correction:
-    """How a generator corrects, and what it keeps out. What a call says of either replaces it.
+    """How a model, a generator or a call corrects, and what it keeps out: the one place where ``phi`` meets ``banned_phrases``.
+
+    Each of the three replaces what the one before it says, by :meth:`replaced_by`; what nobody says depends on what is drawn, see
+    :meth:`estimator`.
 
     Attributes
     ----------
     phi
-        The estimator: the one that was given, else that of the level, else the model's own; ``None`` for the host's own loop.
+        The estimator that was given; ``None`` for the host's own loop.
+    level
+        The one that the level of the ban stands for, where the ban was given nearer to the call than ``phi``.
     ban
         The phrases that are kept out; ``None`` for none.
-    phi_without
-        The estimator where a call brings phrases of its own, or lifts these.
+    inherited
+        Whether ``phi`` was given farther away.
     """
 
-    phi: Phi | None
-    ban: BannedPhrases | None
-    phi_without: Phi | None
+    phi: Phi | Unset | None = Unset.UNSET
+    level: Phi | Unset = Unset.UNSET
+    ban: BannedPhrases | None = None
+    inherited: bool = False
 
-    @classmethod
-    def of(cls, model: Any, phi: str | Phi | Unset | None, banned_phrases: Ban | Unset | None) -> Correction:
-        """Return that of a generator of ``model``; what is left out is as the model has it.
+    @property
+    def said(self) -> Phi | Unset | None:
+        """The estimator that was asked for, by name or by level."""
+        return self.phi if isinstance(self.level, Unset) else self.level
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the estimator was asked for here, by name or by level."""
+        return not isinstance(self.level, Unset) or not (self.inherited or isinstance(self.phi, Unset))
+
+    def replaced_by(
+        self, phi: str | Phi | Unset | None = Unset.UNSET, banned_phrases: Ban | Unset | None = Unset.UNSET
+    ) -> Correction:
+        """Return what holds where these are given: ``phi`` before the level beside it, and both before what was there.
 
         Raises
         ------
         UnsupportedError, GrammarError
-            As :func:`resolve_ban` and :func:`corrected_as`.
+            As :func:`resolve_ban`; or both are given, and the level stands for another estimator.
         """
         inherited = isinstance(banned_phrases, Unset)
-        ban = model.banned_phrases if inherited else resolve_ban(banned_phrases)
-        # The model's level stands beside the model's phi; one that is given here is the nearer.
-        said = corrected_as(phi, None if inherited and not isinstance(phi, Unset) else ban)
-        without = default_phi(phi, model)
-        return cls(without if isinstance(said, Unset) else said, ban, without)
+        ban = self.ban if inherited else resolve_ban(banned_phrases)
+        if isinstance(phi, Unset):
+            return self if inherited else Correction(self.phi, level_of(ban), ban, inherited=True)
+        resolved = resolve_phi(phi)
+        meant = Unset.UNSET if inherited else level_of(ban)
+        if not isinstance(meant, Unset) and not _agree(resolved, meant):
+            raise UnsupportedError(
+                f"{_described(resolved)} was given with banned phrases of level={ban and ban.level!r}, which stands for "
+                f"{_described(meant)}. Leave one of the two out."
+            )
+        return Correction(resolved, ban=ban)
 
-    def replaced_by(self, keywords: Mapping[str, Any]) -> Correction:
-        """Return that of a call with ``keywords``; itself where they say nothing of it. Errors as :meth:`of`."""
-        if "phi" not in keywords and "banned_phrases" not in keywords:
-            return self
-        own = "banned_phrases" in keywords
-        ban = resolve_ban(keywords["banned_phrases"]) if own else self.ban
-        said = corrected_as(keywords.get("phi", Unset.UNSET), ban if own else None)
-        inherited = self.phi_without if own else self.phi
-        return Correction(inherited if isinstance(said, Unset) else said, ban, self.phi_without)
+    def estimator(self, sampler: object = None, *, free: bool = False, usual: Phi | None = DRAWN) -> Phi | None:
+        """Return the estimator of a call: the one that was asked for, else what is usual.
+
+        Particles follow plain masking. Free text, which has something to correct only where phrases are banned, looks ahead.
+        """
+        if not isinstance(self.said, Unset):
+            return self.said
+        return LocalPhi() if sampler is not None else LookaheadPhi() if free else usual
+
+
+def level_of(ban: BannedPhrases | None) -> Phi | Unset:
+    """Return the estimator that the level of a ban stands for, where it has one."""
+    return Unset.UNSET if ban is None or ban.level is None else LEVELS[ban.level]
 
 
 class Corrected:
     """What writes under a correction: the generators of both APIs."""
 
     correction: Correction
+    output_type: Any
 
     @property
     def phi(self) -> Phi | None:
         """The estimator; ``None`` for plain masking, in Outlines' own loop."""
-        return self.correction.phi
+        return self.correction.estimator(free=self.output_type is None)
 
     @property
     def banned_phrases(self) -> BannedPhrases | None:

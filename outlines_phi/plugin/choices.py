@@ -1,0 +1,235 @@
+"""What goes with what: keywords that a door does not take, what is meant by them, and which ones it takes only at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple, final
+
+from ..errors import UnsupportedError
+from .hosts import generation_config
+from .hosts.generation_config import BUDGET, END
+
+PARTICLES = "give sampler=SMC(particles=..., resample=...)"
+
+BANNED = "give banned_phrases=['...'], whatever tokens spell them"
+
+CERTIFIED = "give phi=ExactPhi(tolerance=..., confidence=...)"
+
+_CLOSE = 0.8
+"""How near a keyword has to be to another one to be it, mistyped: nearer than any option of transformers is."""
+
+OWN_LOOP = "give banned_phrases= or constraint= for a rule of your own, or keep the loop with phi=None"
+
+MEANT: dict[str, str] = {
+    **generation_config.MEANT,
+    "max_tokens": BUDGET,
+    "n": "give num_return_sequences= in a call, or the argument n of sample()",
+    "samples": "give num_return_sequences= in a call, or the argument n of sample()",
+    "stop": END,
+    "stop_at": END,
+    "stopping_criteria": END,
+    "logits_processor": OWN_LOOP,
+    "prefix_allowed_tokens_fn": OWN_LOOP,
+    "generation_config": "give its fields as keywords, such as temperature=",
+    "assistant_model": "give draft=, a smaller model with the same tokenizer",
+    "streamer": "call stream(), and iterate over it",
+    "tools": "write them into the prompt, as tokenizer.apply_chat_template(messages, tools=tools, tokenize=False) does",
+    **dict.fromkeys(("ban", "banned", "banned_strings", "banned_words", "bad_words", "blacklist"), BANNED),
+}
+"""What to do in place of a keyword of another library."""
+
+MEANT_BY_DRAWS = {
+    **MEANT,
+    "particles": PARTICLES,
+    "resample": PARTICLES,
+    "tolerance": CERTIFIED,
+    "confidence": CERTIFIED,
+}
+"""The same in calls that draw, and for options that live in objects."""
+
+
+@final
+class Misfit(NamedTuple):
+    """A row of :data:`MISFITS`.
+
+    Attributes
+    ----------
+    names
+        Keywords that a door has no use for.
+    why
+        What to say of them, with ``{name}`` and ``{value}``.
+    neutral
+        The values that ask for nothing, which it takes all the same.
+    """
+
+    names: tuple[str, ...]
+    why: str
+    neutral: tuple[Any, ...] = (None,)
+
+
+_DRAWN = "{name} was given to {door}, which is about the conditioned law itself and draws nothing; leave it out"
+_COUNT = ("num_return_sequences",)
+_DRAFT = ("draft", "draft_length")
+_LAW = (
+    Misfit(("phi",), f"{_DRAWN}.", ()),
+    Misfit(_COUNT, f"{_DRAWN} (the number of members is the argument top of mode()).", ()),
+    Misfit(("do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", ()),
+)
+
+MISFITS: dict[str, tuple[Misfit, ...]] = {
+    "the host's own loop": (
+        Misfit(
+            ("seed",),
+            "seed= was given without phi=; Hugging Face's generate takes its randomness from torch.manual_seed(seed).",
+            (),
+        ),
+        Misfit(
+            ("sampler",),
+            "sampler={value!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
+            "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler out.",
+        ),
+        Misfit(
+            ("progress",),
+            "Give phi= beside progress=, such as phi='local' for the same masking, or leave it out: Hugging Face's own loop tells "
+            "nothing.",
+            (None, False),
+        ),
+        Misfit(
+            ("constraint",),
+            "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "
+            "answers for one at a time. Give phi='exact' or phi='auto', or leave it out.",
+        ),
+        Misfit(
+            ("tokenization",),
+            "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
+            "phi='exact' or phi='auto', or leave it out.",
+            (None, "any"),
+        ),
+    ),
+    "a logits processor": (
+        Misfit(
+            ("constraint",),
+            "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
+            "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
+            "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...).",
+        ),
+        Misfit(
+            ("sampler",),
+            "sampler={value!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
+            "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
+            "outlines_phi.Generator(model, T)(prompt, sampler=...).",
+        ),
+    ),
+    "do_sample=False": (
+        Misfit(
+            ("sampler",),
+            "do_sample=False was given with sampler={value!r:.80}, which draws; the most probable member is searched for. Leave "
+            "one of them out.",
+        ),
+        Misfit(
+            _DRAFT,
+            "{name}= was given with do_sample=False: drafts are for draws, and the most probable member is searched for, many "
+            "prefixes in each model call. Leave one of the two out.",
+        ),
+    ),
+    "probabilities()": _LAW,
+    "mode()": _LAW,
+    "an audit": (
+        Misfit(
+            ("tokenization",),
+            "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'.",
+            (None, "any"),
+        ),
+        Misfit(
+            ("constraint",),
+            "constraint= was given to an audit, which is of plain masking; masking knows no predicates. Audit without it.",
+        ),
+        Misfit(
+            ("phi", *_COUNT, "sampler", *_DRAFT),
+            "{name}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out.",
+            (),
+        ),
+    ),
+    "a stream": (
+        Misfit(
+            ("progress",),
+            "Leave progress out of a stream, whose pieces tell how far it has come, or call the model without streaming.",
+            (None, False),
+        ),
+        Misfit(("streamer",), "streamer= was given for a stream, which has its own; iterate over the stream."),
+    ),
+    "a stream under a correction": (
+        Misfit(
+            ("do_sample",),
+            "do_sample={value} was given for a stream with phi=; expected True or nothing. The most probable "
+            "text is not known from left to right: call the model without streaming, or stream with phi=None.",
+            (None, True),
+        ),
+    ),
+}
+"""By the door: the keywords of other doors that it has no use for."""
+
+
+def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
+    """Refuse keywords that ``door`` has no use for; ``said`` is what messages tell beside.
+
+    Raises
+    ------
+    UnsupportedError
+        Says why, and what to do instead.
+    """
+    for misfit in MISFITS[door]:
+        for name in misfit.names:
+            if name in keywords and keywords[name] not in misfit.neutral:
+                raise UnsupportedError(misfit.why.format(name=name, value=keywords[name], door=door, **said))
+
+
+def refuse_unknown(
+    keywords: Iterable[str], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
+) -> None:
+    """Refuse keywords that are not ``known``.
+
+    Parameters
+    ----------
+    keywords
+        Those of the call.
+    known
+        What it takes.
+    meant
+        What to do in place of some keywords; for others the nearest known one is named.
+    otherwise
+        What else to say.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the keywords, what is likely meant, and what is taken.
+    """
+    unknown = sorted(set(keywords) - set(known))
+    if not unknown:
+        return
+    hints = {name: _hint(name, known, meant) for name in unknown}
+    said = "; ".join(f"{name}: {hint}" if len(unknown) > 1 else hint for name, hint in hints.items() if hint)
+    expected = "" if all(name in meant for name in unknown) else f"; expected any of {', '.join(known)}"
+    message = f"{', '.join(unknown)} cannot be used here{f' ({said})' if said else ''}{expected}."
+    raise UnsupportedError(f"{message} {otherwise}".rstrip())
+
+
+def refuse_mistyped(keywords: Iterable[str]) -> None:
+    """Refuse keywords that go on to transformers where they are meant for ``banned_phrases``.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the keyword.
+    """
+    for name in keywords:
+        if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
+            raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")
+
+
+def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
+    """Return what to do in place of a keyword; empty where nothing is known of it."""
+    near = get_close_matches(name, known, n=1)
+    return meant.get(name, f"did you mean {near[0]}=?" if near else "")
