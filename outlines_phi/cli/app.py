@@ -8,7 +8,7 @@ from typing import Annotated, Any, final
 import typer
 from typer.main import get_command
 
-from ..version import __version__
+from .. import __version__
 from .ending import Commands
 
 COMMANDS = {

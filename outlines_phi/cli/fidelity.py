@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .. import __version__
 from ..errors import UnsupportedError
 from ..fidelity.render.files import write_atomically
 from ..fidelity.render.plots import png
@@ -23,7 +24,6 @@ from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 from ..suite.run import Suite
 from ..suite.scatter import draw_grid
-from ..version import __version__
 from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
 from .inputs.model import BUNDLED, check_chats, load

@@ -17,8 +17,8 @@ from ..drafting.length import check_length
 from ..drafting.prompt_lookup import PromptLookupDrafter
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
-from ..lm.transformers.pretrained import pretrained
 from ..sampling.resolve import DRAFT_LENGTH
+from .mistakes import pretrained
 
 DRAFTERS: dict[str, Drafter] = {
     drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter())

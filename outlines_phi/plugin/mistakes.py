@@ -16,11 +16,16 @@ from outlines.types.dsl import Term
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
-from ..lm.transformers.pretrained import pretrained
 from .refused import loading, refusal
 
 SHOWN = 8
 """Texts of a list that are written out in a message, at most."""
+
+
+def pretrained() -> tuple[type, ...]:
+    """Return ``PreTrainedModel`` for ``isinstance``; nothing while transformers has not loaded it, since no model exists then."""
+    module = sys.modules.get("transformers.modeling_utils")
+    return () if module is None else (module.PreTrainedModel,)
 
 
 def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+from ... import __version__
 from ...errors import UnsupportedError
 from ...guides.phrases.banned import BannedPhrases
 from ...plugin.drafts import DraftOptions
 from ...sampling.smc.smc import SMC
 from ...settings import SamplingSettings
-from ...version import __version__
 
 FORMAT, VERSION = "outlines-phi draws", 1
 """What the first line of a file says that it is."""
