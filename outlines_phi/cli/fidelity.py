@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from .. import __version__
@@ -19,7 +18,7 @@ from ..fidelity.render.files import write_atomically
 from ..fidelity.render.plots import png
 from ..plugin.options import CallOptions
 from ..suite.cells import Cell
-from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, row
+from ..suite.grid import COLUMNS, LEGEND, Grid, Heading
 from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 from ..suite.run import Suite
@@ -47,6 +46,7 @@ from .inputs.options import (
 )
 from .inputs.output_type import read_output_type
 from .inputs.prompts import model_input, read_prompts
+from .tables import print_table
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 """What is written to the folder of the results."""
@@ -173,22 +173,13 @@ def _write_data(grid: Grid, folder: Path, context: dict[str, Any]) -> None:
 
 def show(grid: Grid, console: Console) -> None:
     """Print a table for each language, of as many columns as the terminal has room for."""
-    columns = [i for i, name in enumerate(COLUMNS, 1) if console.width >= WIDE or name in NARROW]
+    columns = COLUMNS if console.width >= WIDE else NARROW
     for heading in grid.headings:
         console.print(Text.assemble((heading.name, "bold cyan"), f": {heading.title}"))
         console.print(Text(f"{heading.phi}; {heading.source}", "dim"))
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("", no_wrap=True)
-        for i in columns:
-            table.add_column(Text(COLUMNS[i - 1]), justify="right", no_wrap=True)
-        for cell in grid.of(heading):
-            texts = row(cell)
-            table.add_row(texts[0], *(Text(texts[i]) for i in columns))
-        console.print(table)
-        for cell in grid.of(heading):
-            if cell.note:
-                console.print(Text(f"{cell.method}: {cell.note}", "yellow"))
-        console.print()
+        print_table(grid.table(heading, columns), console, wrap=False)
+        for note_of in grid.notes(heading):
+            console.print(Text(note_of, "yellow"), "", sep="\n")
     if grid.cells:
         console.print(Text(LEGEND, "dim"))
 

@@ -14,9 +14,10 @@ from rich.text import Text
 from ...errors import EmptyLanguageError, UnsupportedError
 from ...fidelity.audit import check
 from ...fidelity.bias import Bias, measure
+from ...fidelity.render.summary import bias_section
 from ...numerics.checks import counted
 from ...phi.estimators.local import LocalPhi
-from ..tables import print_bias
+from ..tables import print_table
 from .run import check_format
 
 
@@ -40,7 +41,8 @@ def audit_saved(path: Path, confidence: float, console: Console) -> None:
             f"{path}: {header['n']} draws after each of {counted(len(log_w), 'prompt')}, {header['output_type']['name']}."
         )
     )
-    print_bias(bias, confidence, console)
+    console.print()
+    print_table(bias_section(bias, confidence), console)
 
 
 def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
