@@ -26,26 +26,8 @@ from ..suite.scatter import draw_grid
 from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
 from .inputs.model import BUNDLED, check_chats, load
-from .inputs.options import (
-    Device,
-    DtypeOption,
-    File,
-    GrammarOption,
-    MaxNewTokens,
-    MinP,
-    Model,
-    Prompts,
-    RegexOption,
-    Repetition,
-    Schema,
-    Temperature,
-    TopK,
-    TopP,
-    Type,
-    keywords,
-)
-from .inputs.output_type import read_output_type
-from .inputs.prompts import model_input, read_prompts
+from .inputs.options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
+from .inputs.prompts import model_input
 from .tables import print_table
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
@@ -60,14 +42,12 @@ WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
 Names = list[str] | None
 
 
+@grouped
 def fidelity(
-    prompts: Prompts = None,
-    file: File = None,
-    model: Model = BUNDLED,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    grammar: GrammarOption = None,
+    inputs: PromptOptions,
+    source: ModelOptions,
+    form: FormatOptions,
+    law: SettingOptions,
     languages: Annotated[
         Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
     ] = None,
@@ -75,14 +55,6 @@ def fidelity(
     samplers: Annotated[Names, typer.Option(help="Samplers, by name; several by commas.")] = None,
     n: Annotated[int, typer.Option("--n", min=10, help="Draws per cell.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Repetition = None,
-    max_new_tokens: MaxNewTokens = None,
-    device: Device = None,
-    dtype: DtypeOption = None,
     output: Annotated[
         Path | None, typer.Option(help=f"Folder for {', '.join(FILES)}, made where there is none.")
     ] = None,
@@ -94,38 +66,29 @@ def fidelity(
 
     On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """
-    settings = keywords(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        max_new_tokens=max_new_tokens,
-    )
+    settings = law.keywords()
     chosen = methods(_names(estimators), _names(samplers))
-    types = (type_, schema, regex, grammar)
-    given = (prompts or file is not None, any(option is not None for option in types))
-    if any(given):
+    if inputs or form:
         if languages or quick:
             raise UnsupportedError(
                 "--languages and --quick choose from the suite's own languages, and prompts or an output type were given as well. "
                 "Give one or the other."
             )
-        asked = read_prompts(prompts or [], file)
-        _, output_type = read_output_type(*types)
+        asked = inputs.read()
+        _, output_type = form.read()
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
-        asked, subjects = [], _suite(_names(languages), quick, max_new_tokens)
+        asked, subjects = [], _suite(_names(languages), quick, law.max_new_tokens)
     CallOptions.read(settings, None)
     if output is not None:
         _make_folder(output)
-    torch.set_num_threads(1 if model == BUNDLED else torch.get_num_threads())
-    loaded = load(model, device, dtype)
+    torch.set_num_threads(1 if source.model == BUNDLED else torch.get_num_threads())
+    loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, asked)
-    law = CallOptions.read(settings, loaded.model.generation_config).settings
+    read = CallOptions.read(settings, loaded.model.generation_config).settings
     draws = min(n, QUICK_DRAWS) if quick else n
-    suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=law, n=draws, seed=seed)
-    run(suite, output, {"model": model, "n": draws, "seed": seed, **settings}, quiet=quiet)
+    suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=read, n=draws, seed=seed)
+    run(suite, output, {"model": source.model, "n": draws, "seed": seed, **settings}, quiet=quiet)
 
 
 def run(suite: Suite, output: Path | None, context: dict[str, Any], *, quiet: bool = False) -> Grid:

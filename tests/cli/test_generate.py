@@ -17,8 +17,8 @@ from scipy import stats
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
 from outlines_phi.cli import generate as command
 from outlines_phi.cli.inputs.model import weights_fingerprint
+from outlines_phi.cli.results import journal
 from outlines_phi.cli.results.batches import Batches
-from outlines_phi.cli.results.journal import Journal, read
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
 from outlines_phi.fidelity.divergence import ChiSquare, frequencies, total_variation
 from outlines_phi.lm import bundled
@@ -428,7 +428,8 @@ class TestRefusedFiles:
     def test_two_runs_do_not_write_one_file(self, cli: Cli, folder: Path) -> None:
         self.run(cli)
         before = (folder / "o.jsonl").read_bytes()
-        with Journal(folder / "o.jsonl", read(folder / "o.jsonl", [BAKERY])):
+        end = (folder / "o.jsonl").stat().st_size
+        with journal.writing(folder / "o.jsonl", end):
             result = self.run(cli, [BAKERY, MUSEUM])
             assert result.exit_code == 2 and "is being written by another run" in result.stderr
         assert (folder / "o.jsonl").read_bytes() == before
@@ -623,7 +624,7 @@ def test_a_disk_that_fails_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command.Journal, "write", full)
+    monkeypatch.setattr(journal, "line", full)
     result = cli("generate", "--regex", "[0-9]", "--output", "o.jsonl", BAKERY)
     assert result.exit_code == 1 and "No space left on device" in result.stderr and "Traceback" not in result.stderr
 
