@@ -99,8 +99,8 @@ def _check_alone(context: typer.Context) -> None:
     ]
     if useless:
         raise UnsupportedError(
-            f"{', '.join(useless)} cannot be given together with --from: the file says what was drawn, and its weights alone do "
-            "not tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
+            f"Leave it out, or audit the model itself: {', '.join(useless)} cannot be given together with --from. The file says "
+            "what was drawn, and its weights alone do not tell where mass is lost, so there is no report to save."
         )
 
 
@@ -128,10 +128,10 @@ def _measured(
 def _check_target(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UnsupportedError(
-            f"--output {path}: expected one of the suffixes {', '.join(SUFFIXES)}, which name the format."
+            f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {path} has none of them."
         )
     if not path.parent.is_dir() or path.is_dir():
-        raise UnsupportedError(f"--output {path} cannot be written: give the path of a file in a folder that exists.")
+        raise UnsupportedError(f"Give the path of a file in a folder that exists: --output {path} cannot be written.")
 
 
 def _check_prompts(

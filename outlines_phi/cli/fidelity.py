@@ -71,8 +71,8 @@ def fidelity(
     if inputs or form:
         if languages or quick:
             raise UnsupportedError(
-                "--languages and --quick choose from the suite's own languages, and prompts or an output type were given as well. "
-                "Give one or the other."
+                "Give one or the other: --languages and --quick choose from the suite's own languages, and prompts or an output "
+                "type were given as well."
             )
         asked = inputs.read()
         _, output_type = form.read()
@@ -156,8 +156,8 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
     """Return the languages of the suite that are asked for."""
     if max_new_tokens is not None:
         raise UnsupportedError(
-            f"--max-new-tokens {max_new_tokens} was given; each language of the suite has a budget of its own. Leave it out, or "
-            "give prompts and an output type of your own."
+            "Leave it out, or give prompts and an output type of your own: each language of the suite has a budget of its own, and "
+            f"--max-new-tokens {max_new_tokens} was given."
         )
     languages = [language for language in SUITE if not quick or language.name in QUICK]
     if patterns is None:
@@ -166,7 +166,7 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise UnsupportedError(
-                f"--languages {pattern}: no language of the suite is called so; there are {', '.join(known)}."
+                f"Give some of {', '.join(known)}. --languages {pattern}: no language of the suite is called so."
             )
     return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
 
@@ -176,5 +176,5 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnsupportedError(
-            f"--output {folder} cannot be made a folder: {error.strerror}. Give another one."
+            f"Give another folder: --output {folder} cannot be made a folder, {error.strerror}."
         ) from None

@@ -90,7 +90,9 @@ def generate(
     The first line says what the draws depend on; then comes a line per draw, or one with the error of a prompt that has none.
     """
     if overwrite and output is None:
-        raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
+        raise UnsupportedError(
+            "Leave --overwrite out: --overwrite was given without --output, so there is no file to begin anew."
+        )
     check_fits(
         "n", n, count=n, each=1024, things="draws of a prompt", instead="Draw into several files, with a seed each"
     )
@@ -140,8 +142,8 @@ def generate(
 def _sampler(particles: int | None, resample: str | None) -> SMC | None:
     if particles is None and resample is not None:
         raise UnsupportedError(
-            f"--resample {resample} was given without --particles: there is nothing to resample. Give --particles 50, or leave it "
-            "out."
+            f"Give --particles 50, or leave it out: --resample {resample} was given without --particles, so there is nothing to "
+            "resample."
         )
     return None if particles is None else SMC(particles=particles, **keywords(resample=resample))
 
@@ -150,8 +152,8 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
     if sampler is not None or phi not in (None, ExactPhi.name):
         other = f"--phi {phi}" if sampler is None else "--particles"
         raise UnsupportedError(
-            f"--tolerance or --confidence was given with {other}; draws at a certified distance come from --phi exact alone. Leave "
-            "one of the two out."
+            f"Leave one of the two out: --tolerance or --confidence was given with {other}, and draws at a certified distance come "
+            "from --phi exact alone."
         )
     return ExactPhi(**options)
 
@@ -164,8 +166,8 @@ def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None
     if sampler is not None and not (isinstance(estimator, ProposalPhi) or estimator == LookaheadPhi(weights=True)):
         names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
         raise UnsupportedError(
-            f"--phi {phi} was given with --particles, and draws in a way of its own. Give one that particles can follow ({names}; "
-            "--ban-level weighted), or leave one of the two out."
+            f"Give one that particles can follow ({names}; --ban-level weighted), or leave one of the two out: --phi {phi} was "
+            "given with --particles, and draws in a way of its own."
         )
     return estimator
 

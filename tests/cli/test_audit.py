@@ -85,7 +85,7 @@ def _width(path: Path) -> float:
     [
         ([*ANSWER], 2, "no prompts"),
         ([BAKERY], 2, "No output type"),
-        ([*ANSWER, "--output", "a.txt", BAKERY], 2, "expected one of the suffixes"),
+        ([*ANSWER, "--output", "a.txt", BAKERY], 2, "Give one of the suffixes"),
         ([*ANSWER, "--output", "no/a.md", BAKERY], 2, "in a folder that exists"),
         ([*ANSWER, "--temperature", "nan", BAKERY], 2, "temperature=nan"),
         ([*ANSWER, "--confidence", "2", BAKERY], 2, "confidence=2.0"),

@@ -20,9 +20,10 @@ from outlines_phi.cli.inputs.model import weights_fingerprint
 from outlines_phi.cli.results import journal
 from outlines_phi.cli.results.batches import Batches
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
-from outlines_phi.fidelity.divergence import ChiSquare, frequencies, total_variation
+from outlines_phi.fidelity.divergence import frequencies, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi
+from tests.chi_square import ChiSquare
 
 from .conftest import Cli, records
 
@@ -547,7 +548,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--file", "broken.jsonl"], "Line 2 of broken.jsonl is not valid JSON"),
     (["--regex", "[0-9]", "--file", "wrong.jsonl"], "Line 1 of wrong.jsonl has no prompt"),
     (["--regex", "[0-9]", "--file", "chat.jsonl"], "Line 1 of chat.jsonl has no prompt"),
-    (["--regex", "[0-9]", "--file", "gap.txt", "more"], "give one of the two"),
+    (["--regex", "[0-9]", "--file", "gap.txt", "more"], "Give one of the two"),
     (["x"], "No output type"),
     (["--regex", "[0-9]", "--type", "builtins:int", "x"], "--type and --regex were given"),
     (["--regex", "[0-9]", "--grammar", "json", "x"], "--regex and --grammar were given"),
@@ -557,8 +558,8 @@ REFUSED = [
     (["--schema", "broken.json", "x"], "^"),
     (["--schema", "none.json", "x"], "--schema none.json cannot be read"),
     (["--schema", "wrong.json", "x"], "at #/type of the JSON schema. It holds 'nonsense'"),
-    (["--type", "formats", "x"], "expected module:Class"),
-    (["--type", "formats.py:Answer.", "x"], "expected module:Class"),
+    (["--type", "formats", "x"], "Give module:Class"),
+    (["--type", "formats.py:Answer.", "x"], "Give module:Class"),
     (["--type", "stops:X", "x"], "--type stops:X: the module stops cannot be imported: GeneratorExit: of its own"),
     (["--type", "leaves:X", "x"], "--type leaves:X: the module leaves cannot be imported: SystemExit: 3"),
     (
