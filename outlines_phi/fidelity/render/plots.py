@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import UnsupportedError
 from ..findings import Findings
 from ..report import WHOLE, Report, Sample, View, label
-from .panels import Panel, audit_panels
+from .panels import Measured, audit_panels
 from .summary import number
 
 COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
@@ -71,7 +71,9 @@ def audit_figure(report: Findings) -> Any:
     height = 0.3 * max(3, *(len(panel.rows) for panel in panels)) + 1.7
     figure = figure_of(figsize=(9.6, height), layout="constrained", facecolor="white")
     for axis, panel in zip(figure.subplots(1, 2), panels, strict=True):
-        _chart(axis, panel)
+        _bars(axis, panel.rows, COLORS[0])
+        axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
+        axis.set_xlabel(panel.remark, fontsize=7, color=INK)
     low, high = bias.tv.interval
     title = (
         f"Plain masking: TV to the conditioned distribution {number(low, '.2f')} to {number(high, '.2f')}, "
@@ -81,25 +83,19 @@ def audit_figure(report: Findings) -> Any:
     return figure
 
 
-def _chart(axis: Any, panel: Panel) -> None:
-    places = range(len(panel.rows))
-    axis.barh(places, [row.bar for row in panel.rows], height=0.68, color=FAINT)
-    axis.barh(places, [row.part for row in panel.rows], height=0.68, color=COLORS[0], alpha=0.85)
-    for place, row in enumerate(panel.rows):
-        if row.mark is not None:
-            axis.hlines(place, max(0.0, row.low), row.high, color=TRUTH, linewidth=1.0)
-            axis.vlines(row.mark, place - 0.34, place + 0.34, color=TRUTH, linewidth=2.4)
-    axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
-    axis.set_xlabel(panel.remark, fontsize=7, color=INK)
-    axis.set_xlim(left=0)
-    _style(axis, [row.name for row in panel.rows])
-
-
-def _style(axis: Any, names: Sequence[str]) -> None:
+def _bars(axis: Any, rows: Sequence[Measured], color: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_yticks(range(len(names)), names, fontsize=9, color=INK)
-    axis.set_ylim(max(len(names), 1) - 0.4, -0.6)
+    places = range(len(rows))
+    axis.barh(places, [row.bar for row in rows], height=0.68, color=FAINT)
+    axis.barh(places, [row.part for row in rows], height=0.68, color=color, alpha=0.85)
+    for place, row in enumerate(rows):
+        if row.mark is not None:
+            axis.hlines(place, max(0.0, row.low), row.high, color=TRUTH, linewidth=1.0)
+            axis.vlines(row.mark, place - 0.44, place + 0.44, color=TRUTH, linewidth=2.4)
+    axis.set_yticks(places, [row.name for row in rows], fontsize=9, color=INK)
+    axis.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    axis.set_xlim(left=0)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
     axis.tick_params(axis="y", length=0)
@@ -119,8 +115,8 @@ def figure_class() -> Any:
     """Return matplotlib's ``Figure``; raise UnsupportedError where it is not installed."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError(
-            "A picture was asked for and matplotlib is not installed; install the extra, pip install 'outlines_phi[cli]', "
-            "or take the text, Markdown or HTML."
+            "Install the extra, pip install 'outlines_phi[cli]', or take the text, Markdown or HTML: a picture was asked for and "
+            "matplotlib is not installed."
         )
     from matplotlib.figure import Figure
 
@@ -128,20 +124,15 @@ def figure_class() -> Any:
 
 
 def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
-    values = view.values[:ROWS]
-    places = range(len(values))
-    axis.barh(
-        places,
-        [view.frequencies[sample.name].get(value, 0.0) for value in values],
-        height=0.68,
-        color=color,
-        alpha=0.85,
-    )
-    law = [view.law.get(value, 0.0) for value in values]
-    axis.vlines(law, [place - 0.44 for place in places], [place + 0.44 for place in places], color=TRUTH, linewidth=2.4)
+    drawn = view.frequencies[sample.name]
+    rows = [
+        Measured(label(value), "", part=drawn.get(value, 0.0), mark=p, low=p, high=p)
+        for value in view.values[:ROWS]
+        for p in (view.law.get(value, 0.0),)
+    ]
+    _bars(axis, rows, color)
     axis.set_xlim(0, min(1.0, 1.12 * view.largest))
     axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
-    _style(axis, [label(value) for value in values])
     axis.set_title(
         f"TV {view.distances[sample.name]:.3f}  (noise {view.floor:.3f}, up to {view.limit:.3f})",
         loc="right",
