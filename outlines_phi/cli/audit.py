@@ -60,7 +60,7 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far plain masking is from the model's own law, conditioned on the format.
+    """Measure how far plain masking is from the model's own distribution, conditioned on the format.
 
     From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
     """

@@ -45,7 +45,7 @@ def demo(
 ) -> None:
     """Show the bias of plain masking, and phi="exact" without it, on the bundled model.
 
-    The truth beside them is computed: the model's own law, conditioned on the format, enumerated with a certificate.
+    The truth beside them is computed: the model's own distribution, conditioned on the format, enumerated with a certificate.
     """
     started = time.perf_counter()
     terminal = Console()

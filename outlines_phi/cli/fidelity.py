@@ -1,4 +1,4 @@
-"""``outlines-phi fidelity``: how close every estimator and sampler comes to the model's own law, and what it costs."""
+"""``outlines-phi fidelity``: how close every estimator and sampler comes to the model's own distribution, and what it costs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fidelity(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far every estimator and sampler is from the model's own law, conditioned on a format.
+    """Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.
 
     On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """

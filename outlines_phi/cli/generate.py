@@ -173,7 +173,7 @@ def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None
 
 
 def _told(estimator: Phi) -> str:
-    """Return how a file names an estimator: two that differ in the law of their draws differ in it."""
+    """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
     return f"{estimator.name} (weighted)" if estimator == LookaheadPhi(weights=True) else estimator.name
 
 

@@ -15,11 +15,11 @@ COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "cert
 """What is shown of a cell, after its method."""
 
 LEGEND = (
-    "TV: total variation from the model's own law, conditioned on the language. Without a noise: of texts, summed over "
-    "every member. With a noise: of the frequencies of draws; the noise is the mean TV that as many draws of the true law "
+    "TV: total variation from the model's own distribution, conditioned on the language. Without a noise: of texts, summed over "
+    "every member. With a noise: of the frequencies of draws; the noise is the mean TV that as many draws of the true distribution "
     "show, and a TV with >= is over groups of texts, a lower limit. With +-: of token sequences, estimated from weights, "
     "with its standard error. To masking: the TV relative to that of plain masking; negative is better. TV tokens, KL "
-    "(nats): of token sequences. ESS: how many draws of the true law a weighted draw is worth. log Z: the log of the mean "
+    "(nats): of token sequences. ESS: the effective sample size of a weighted draw. log Z: the log of the mean "
     "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
     "and generated tokens evaluated, of one draw in a call of its own."
 )

@@ -90,7 +90,7 @@ def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 
 def identity(name: str, model: PhiTransformers) -> dict[str, str]:
-    """Return what tells the law of a model from that of another one; ``name`` is there to be read, the rest to be compared."""
+    """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
     return {
         "name": name,
         "weights": weights_fingerprint(model.model),

@@ -78,13 +78,11 @@ ResampleOption = Annotated[
 ]
 Tokenization = Annotated[
     str | None,
-    typer.Option(
-        **one_of("--tokenization", TOKENIZATIONS), help="Spellings of a text by tokens that count; by default any."
-    ),
+    typer.Option(**one_of("--tokenization", TOKENIZATIONS), help="Tokenizations of a text that count; by default any."),
 ]
 Tolerance = Annotated[
     float | None,
-    typer.Option(help="Draws within this total variation of the exact law, without rejection (--phi exact)."),
+    typer.Option(help="Draws within this total variation of the exact distribution, without rejection (--phi exact)."),
 ]
 Confidence = Annotated[
     float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
@@ -189,7 +187,7 @@ class SettingOptions:
     ] = None
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the law."),
+        typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the distribution."),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
