@@ -583,6 +583,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--model", ".", "x"], "--model . cannot be loaded"),
     (["--regex", "[0-9]", "--device", "nothing", "x"], "--device nothing cannot be used"),
     (["--regex", "[0-9]", "--output", "no/o.jsonl", "x"], "there is no folder no"),
+    (["--regex", "[0-9]", "--n", "99999999999", "x"], "draws of a prompt at most fit into"),
     (["--regex", "[0-9]", "--overwrite", "x"], "--overwrite was given without --output"),
     (["--regex", "[0-9]", "--output", ".", "x"], "--output . is not a file"),
     (["--regex", "[0-9]", "--output", "/dev/null", "x"], "--output /dev/null is not a file"),
