@@ -32,6 +32,7 @@ from typing_extensions import TypedDict
 import outlines_phi
 from benchmarks import report
 from outlines_phi.errors import BudgetError, FidelityWarning
+from outlines_phi.fidelity.render.text_table import TextTable
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi
@@ -222,18 +223,12 @@ def publish(kept: dict[str, Any]) -> None:
     """Write the table between the markers of the page, and what all of it comes to."""
     rows = [dict(zip(kept["columns"], row, strict=True)) for row in kept["rows"]]
     seeds, machine = kept["settings"]["seeds"], kept["machine"]
-    lines = [
-        "| | " + " | ".join(SHOWN[1:]) + " | " + " | ".join(SHOWN[1:]) + " |",
-        "|---" + "|---:" * 2 * len(SHOWN[1:]) + "|",
-    ]
-    for name in dict.fromkeys(row["language"] for row in rows):
-        cells = [
-            f"{value:.3g}" if isinstance(value := row[column], float) else str(value)
-            for row in rows
-            if row["language"] == name
-            for column in COLUMNS[2:7]
+    cells = {name: [name] for name in dict.fromkeys(row["language"] for row in rows)}
+    for row in rows:
+        cells[row["language"]] += [
+            f"{value:.3g}" if isinstance(value := row[column], float) else str(value) for column in COLUMNS[2:7]
         ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines = TextTable(("", *SHOWN[1:], *SHOWN[1:]), list(cells.values())).markdown()
     worst = max(row["ratio"] for row in rows)
     cheaper = [row for row in rows if row["exact"] != "dearer" and row["exact"] < row["weighted"]]
     least = min((int(row["EXACT"].split()[0]) for row in cheaper), default=seeds)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import report
 from benchmarks.ban_laws import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
 from outlines_phi.fidelity.render.plots import COLORS, FAINT, INK, figure_class, png
+from outlines_phi.fidelity.render.text_table import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "banned-phrases.md"
 PICTURE = PAGE.parent / "images" / "banned-phrases.png"
@@ -29,11 +29,6 @@ def kept(name: str) -> dict[str, Any]:
     """Return a kept result, its rows by column."""
     result = json.loads((report.RESULTS / f"{name}.json").read_text())
     return result | {"rows": [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]}
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table, and a blank line."""
-    return [*("| " + " | ".join(row) + " |" for row in (columns, ["---"] * len(columns), *rows)), ""]
 
 
 def number(value: float | str) -> str:
@@ -59,7 +54,9 @@ def distances(named: Rows, random: Rows) -> list[str]:
             for rows in by_case.values()
         ]
         lines.append([method, *found, *over_random(method, random)])
-    return table(["TV to `mu*`", *by_case, f"{len(random)} random laws: median, worst", "farther than the mask"], lines)
+    return TextTable(
+        ["TV to `mu*`", *by_case, f"{len(random)} random laws: median, worst", "farther than the mask"], lines
+    ).markdown() + [""]
 
 
 def over_random(method: str, random: Rows) -> list[str]:
@@ -77,7 +74,7 @@ def innocents(named: Rows) -> list[str]:
     """Return the table of innocent texts that begin as the phrase does."""
     by_case = cases(named)
     rows = [[method, *(number(found[method]["innocent texts"]) for found in by_case.values())] for method in METHODS]
-    return table(["share of innocent texts", *by_case], rows)
+    return TextTable(["share of innocent texts", *by_case], rows).markdown() + [""]
 
 
 def checks(named: Rows) -> list[str]:
@@ -90,7 +87,7 @@ def checks(named: Rows) -> list[str]:
             mean = f", mean w / Phi {row['mean w / Phi']:.3f}" if method == WEIGHTED else ""
             cells.append(f"{number(row['TV of draws'])} ({number(row['noise limit'])}){mean}")
         lines.append([method, *cells])
-    return table(["TV of draws (limit of noise, 95 %)", *by_case], lines)
+    return TextTable(["TV of draws (limit of noise, 95 %)", *by_case], lines).markdown() + [""]
 
 
 def figure(named: Rows, random: Rows) -> Any:

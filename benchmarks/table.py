@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS
+from outlines_phi.fidelity.render.text_table import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
@@ -19,16 +20,8 @@ ELSEWHERE = {"auto_calls", "ban_laws", "ban_random_laws", "fidelity"}
 
 def markdown(result: dict[str, Any]) -> str:
     """Return one result as a Markdown table under its title."""
-    lines = [
-        f"### {result['title']}",
-        "",
-        "| " + " | ".join(result["columns"]) + " |",
-        "|---" * len(result["columns"]) + "|",
-    ]
-    for row in result["rows"]:
-        lines.append(
-            "| " + " | ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row) + " |"
-        )
+    rows = [[f"{value:.3g}" if isinstance(value, float) else str(value) for value in row] for row in result["rows"]]
+    lines = [f"### {result['title']}", "", *TextTable(result["columns"], rows).markdown()]
     machine, settings = result["machine"], result["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines += [

@@ -12,7 +12,6 @@ from typing import Literal
 import outlines
 
 import outlines_phi
-from outlines_phi.fidelity.certified import certified_law
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
 from outlines_phi.lm import bundled
 
@@ -28,18 +27,17 @@ def main(n: int = 2000) -> None:
     plain = generator(PROMPT, num_return_sequences=n, max_new_tokens=8)
     exact = generator(PROMPT, num_return_sequences=n, max_new_tokens=8, phi="exact")
 
-    # The truth: every spelling of every answer under the model, normalised.
-    ids = model.tokenizer.encode(PROMPT)[0][0].tolist()
-    settings = outlines_phi.SamplingSettings()
-    truth = certified_law(model.lm, model.table(Answer), ids, settings, budget=8, tolerance=1e-9)
+    # The truth: every tokenization of every answer under the model, summed and normalised.
+    found = outlines_phi.Generator(model, Answer).probabilities(PROMPT, tolerance=1e-9, max_new_tokens=8)
+    truth = found.distribution
 
     print(f"{'':8}{'truth':>8}{'plain':>8}{'exact':>8}   of {n} draws")
     before, after = Counter(plain), Counter(exact)
-    for text, p in truth.probabilities.items():
+    for text, p in truth.items():
         print(f"{text:8}{p:8.1%}{before[text] / n:8.1%}{after[text] / n:8.1%}")
     for name, texts in (("plain", plain), ("exact", exact)):
-        print(f"total variation, {name}: {total_variation(truth.probabilities, frequencies(texts)):.3f}")
-    print(f"noise floor of {n} draws: {noise_floor(truth.probabilities, n):.3f}")
+        print(f"total variation, {name}: {total_variation(truth, frequencies(texts)):.3f}")
+    print(f"noise floor of {n} draws: {noise_floor(truth, n):.3f}")
 
 
 if __name__ == "__main__":

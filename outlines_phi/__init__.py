@@ -6,7 +6,7 @@ outlines_phi draws from the model's own law conditioned on the format.
 
 import lazy_loader
 
-from .version import __version__ as __version__
+__version__ = "0.1.0"
 
 # What the stub beside this file names is imported when it is first asked for: --help need not wait for torch.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +11,6 @@ from typing import Any
 import outlines
 
 import outlines_phi
-from outlines_phi.fidelity.certified import certified_law
-from outlines_phi.settings import SamplingSettings
 
 TOLERANCE = 1e-6
 
@@ -39,11 +38,8 @@ class Language:
 
     def law(self, model: Any) -> tuple[float, Mapping[str, float]]:
         """Return ``Phi``, and ``mu*`` over texts to within a total variation of 1e-6, by enumeration."""
-        table = self.generator(model).logits_processor.table
-        prompt = model.hf_tokenizer.encode(self.prompt)
-        settings = SamplingSettings(max_new_tokens=self.budget)
-        found = certified_law(model.lm, table, prompt, settings, self.budget, tolerance=TOLERANCE)
-        return found.phi_bounds[0], found.probabilities
+        found = self.generator(model).probabilities(self.prompt, tolerance=TOLERANCE, max_new_tokens=self.budget)
+        return math.exp(found.log_z_bounds[0]), found.distribution
 
 
 def dyck(pairs: int) -> list[str]:

@@ -10,8 +10,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..numerics.spans import spans
-from ..vocabulary.trie import Trie
+from ..vocabulary.trie import Trie, spans
 
 CHUNK = 1 << 21
 """How many pairs are composed at a time: it bounds the memory of a step, not its result."""

@@ -8,14 +8,14 @@ from typing import Annotated, Any, final
 import typer
 from typer.main import get_command
 
-from ..version import __version__
+from .. import __version__
 from .ending import Commands
 
 COMMANDS = {
     "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
     "generate": "Draw outputs in a format, each with its weight and guarantee, as lines of JSON.",
-    "audit": "Measure how far plain masking is from the model's own law, conditioned on the format.",
-    "fidelity": "Measure how far every estimator and sampler is from the model's own law, conditioned on a format.",
+    "audit": "Measure how far plain masking is from the model's own distribution, conditioned on the format.",
+    "fidelity": "Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.",
     "verify": "Check what the masks of a grammar promise against the definition.",
 }
 """The first lines of what the commands say of themselves: help need not wait for torch."""

@@ -18,34 +18,18 @@ from ..plugin.options import CallOptions
 from ..plugin.types.output_types import to_language
 from .bar import Quiet, bar
 from .ending import Debug, note
-from .inputs.ban import read_ban
-from .inputs.model import BUNDLED, check_chats, load
+from .inputs.model import check_chats, load
 from .inputs.options import (
-    Ban,
-    BanAcrossPrompt,
-    BanFile,
-    BanIgnoreCase,
-    BanWholeWord,
-    Device,
-    DtypeOption,
-    File,
-    GrammarOption,
-    MaxNewTokens,
-    MinP,
-    Model,
-    Prompts,
-    RegexOption,
-    Repetition,
-    Schema,
+    BanOptions,
+    FormatOptions,
+    ModelOptions,
+    PromptOptions,
     Seed,
-    Temperature,
-    TopK,
-    TopP,
-    Type,
+    SettingOptions,
+    grouped,
     keywords,
 )
-from .inputs.output_type import read_output_type
-from .inputs.prompts import Prompt, model_input, read_prompts
+from .inputs.prompts import Prompt, model_input
 from .results.saved import audit_saved
 from .tables import print_audit
 
@@ -53,34 +37,20 @@ SUFFIXES = (".md", ".html", ".json", ".png")
 """Formats of a report."""
 
 
+@grouped
 def audit(
     context: typer.Context,
-    prompts: Prompts = None,
-    file: File = None,
-    model: Model = BUNDLED,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    grammar: GrammarOption = None,
-    ban: Ban = None,
-    ban_file: BanFile = None,
-    ban_ignore_case: BanIgnoreCase = False,
-    ban_whole_word: BanWholeWord = False,
-    ban_across_prompt: BanAcrossPrompt = True,
+    inputs: PromptOptions,
+    source: ModelOptions,
+    form: FormatOptions,
+    bans: BanOptions,
+    law: SettingOptions,
     n: Annotated[int, typer.Option("--n", min=2, help="Draws per prompt.")] = 200,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Repetition = None,
-    max_new_tokens: MaxNewTokens = None,
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
     bounds_tokens: Annotated[
         int, typer.Option("--bounds-tokens", min=0, help="Model tokens per prompt for bounds of Phi.")
     ] = 0,
-    device: Device = None,
-    dtype: DtypeOption = None,
     output: Annotated[
         list[Path] | None, typer.Option(help=f"File of the report: {', '.join(SUFFIXES)}; may be given several times.")
     ] = None,
@@ -90,7 +60,7 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far plain masking is from the model's own law, conditioned on the format.
+    """Measure how far plain masking is from the model's own distribution, conditioned on the format.
 
     From masked draws with weights: the distance with an interval, the fields where it arises, the values that it distorts.
     """
@@ -98,25 +68,17 @@ def audit(
         _check_alone(context)
         audit_saved(saved, confidence, Console(highlight=False))
         return
-    given = read_prompts(prompts or [], file)
-    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, None)
-    _, output_type = read_output_type(type_, schema, regex, grammar, free=banned is not None)
-    settings = keywords(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-    )
+    given = inputs.read()
+    banned = bans.read()
+    _, output_type = form.read(free=banned is not None)
+    settings = law.keywords() | keywords(seed=seed)
     CallOptions.read(settings, None)
     if output_type is not None:
         to_language(output_type)
     targets = output or []
     for target in targets:
         _check_target(target)
-    loaded = load(model, device, dtype)
+    loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor, given, settings)
@@ -137,8 +99,8 @@ def _check_alone(context: typer.Context) -> None:
     ]
     if useless:
         raise UnsupportedError(
-            f"{', '.join(useless)} cannot be given together with --from: the file says what was drawn, and its weights alone do "
-            "not tell where mass is lost, so there is no report to save. Leave it out, or audit the model itself."
+            f"Leave it out, or audit the model itself: {', '.join(useless)} cannot be given together with --from. The file says "
+            "what was drawn, and its weights alone do not tell where mass is lost, so there is no report to save."
         )
 
 
@@ -166,10 +128,10 @@ def _measured(
 def _check_target(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         raise UnsupportedError(
-            f"--output {path}: expected one of the suffixes {', '.join(SUFFIXES)}, which name the format."
+            f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {path} has none of them."
         )
     if not path.parent.is_dir() or path.is_dir():
-        raise UnsupportedError(f"--output {path} cannot be written: give the path of a file in a folder that exists.")
+        raise UnsupportedError(f"Give the path of a file in a folder that exists: --output {path} cannot be written.")
 
 
 def _check_prompts(

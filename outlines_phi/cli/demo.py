@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from ..fidelity.certified import CertifiedLaw, certified_law
+from ..fidelity.probabilities import Probabilities, probabilities
 from ..fidelity.render.page import write_page
 from ..fidelity.render.plots import draw_reports
 from ..fidelity.report import Report, Sample, compare
 from ..lm import bundled
+from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
 from ..plugin.loading import from_transformers
 from ..plugin.model import PhiTransformers
@@ -44,7 +45,7 @@ def demo(
 ) -> None:
     """Show the bias of plain masking, and phi="exact" without it, on the bundled model.
 
-    The truth beside them is computed: the model's own law, conditioned on the format, enumerated with a certificate.
+    The truth beside them is computed: the model's own distribution, conditioned on the format, enumerated with a certificate.
     """
     started = time.perf_counter()
     terminal = Console()
@@ -83,9 +84,10 @@ def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Con
     return compare(case.title, case.prompt, case.source, truth, [plain, exact], case.read, costs=[shared])
 
 
-def _truth(model: PhiTransformers, case: Case) -> CertifiedLaw:
+def _truth(model: PhiTransformers, case: Case) -> Probabilities:
     ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
-    return certified_law(model.lm, model.table(case.output_type), ids, SamplingSettings(), BUDGET, tolerance=1e-3)
+    tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
+    return probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)[0]
 
 
 def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) -> Sample:

@@ -1,4 +1,4 @@
-"""``outlines-phi fidelity``: how close every estimator and sampler comes to the model's own law, and what it costs."""
+"""``outlines-phi fidelity``: how close every estimator and sampler comes to the model's own distribution, and what it costs."""
 
 from __future__ import annotations
 
@@ -10,43 +10,25 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from .. import __version__
 from ..errors import UnsupportedError
 from ..fidelity.render.files import write_atomically
 from ..fidelity.render.plots import png
 from ..plugin.options import CallOptions
 from ..suite.cells import Cell
-from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, row
+from ..suite.grid import COLUMNS, LEGEND, Grid, Heading
 from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 from ..suite.run import Suite
 from ..suite.scatter import draw_grid
-from ..version import __version__
 from .bar import Quiet, bar
 from .ending import INTERRUPTED, Debug, note, tell
 from .inputs.model import BUNDLED, check_chats, load
-from .inputs.options import (
-    Device,
-    DtypeOption,
-    File,
-    GrammarOption,
-    MaxNewTokens,
-    MinP,
-    Model,
-    Prompts,
-    RegexOption,
-    Repetition,
-    Schema,
-    Temperature,
-    TopK,
-    TopP,
-    Type,
-    keywords,
-)
-from .inputs.output_type import read_output_type
-from .inputs.prompts import model_input, read_prompts
+from .inputs.options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
+from .inputs.prompts import model_input
+from .tables import print_table
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 """What is written to the folder of the results."""
@@ -60,14 +42,12 @@ WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
 Names = list[str] | None
 
 
+@grouped
 def fidelity(
-    prompts: Prompts = None,
-    file: File = None,
-    model: Model = BUNDLED,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    grammar: GrammarOption = None,
+    inputs: PromptOptions,
+    source: ModelOptions,
+    form: FormatOptions,
+    law: SettingOptions,
     languages: Annotated[
         Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
     ] = None,
@@ -75,14 +55,6 @@ def fidelity(
     samplers: Annotated[Names, typer.Option(help="Samplers, by name; several by commas.")] = None,
     n: Annotated[int, typer.Option("--n", min=10, help="Draws per cell.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Repetition = None,
-    max_new_tokens: MaxNewTokens = None,
-    device: Device = None,
-    dtype: DtypeOption = None,
     output: Annotated[
         Path | None, typer.Option(help=f"Folder for {', '.join(FILES)}, made where there is none.")
     ] = None,
@@ -90,42 +62,33 @@ def fidelity(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how far every estimator and sampler is from the model's own law, conditioned on a format.
+    """Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.
 
     On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """
-    settings = keywords(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        max_new_tokens=max_new_tokens,
-    )
+    settings = law.keywords()
     chosen = methods(_names(estimators), _names(samplers))
-    types = (type_, schema, regex, grammar)
-    given = (prompts or file is not None, any(option is not None for option in types))
-    if any(given):
+    if inputs or form:
         if languages or quick:
             raise UnsupportedError(
-                "--languages and --quick choose from the suite's own languages, and prompts or an output type were given as well. "
-                "Give one or the other."
+                "Give one or the other: --languages and --quick choose from the suite's own languages, and prompts or an output "
+                "type were given as well."
             )
-        asked = read_prompts(prompts or [], file)
-        _, output_type = read_output_type(*types)
+        asked = inputs.read()
+        _, output_type = form.read()
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
-        asked, subjects = [], _suite(_names(languages), quick, max_new_tokens)
+        asked, subjects = [], _suite(_names(languages), quick, law.max_new_tokens)
     CallOptions.read(settings, None)
     if output is not None:
         _make_folder(output)
-    torch.set_num_threads(1 if model == BUNDLED else torch.get_num_threads())
-    loaded = load(model, device, dtype)
+    torch.set_num_threads(1 if source.model == BUNDLED else torch.get_num_threads())
+    loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, asked)
-    law = CallOptions.read(settings, loaded.model.generation_config).settings
+    read = CallOptions.read(settings, loaded.model.generation_config).settings
     draws = min(n, QUICK_DRAWS) if quick else n
-    suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=law, n=draws, seed=seed)
-    run(suite, output, {"model": model, "n": draws, "seed": seed, **settings}, quiet=quiet)
+    suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=read, n=draws, seed=seed)
+    run(suite, output, {"model": source.model, "n": draws, "seed": seed, **settings}, quiet=quiet)
 
 
 def run(suite: Suite, output: Path | None, context: dict[str, Any], *, quiet: bool = False) -> Grid:
@@ -173,22 +136,13 @@ def _write_data(grid: Grid, folder: Path, context: dict[str, Any]) -> None:
 
 def show(grid: Grid, console: Console) -> None:
     """Print a table for each language, of as many columns as the terminal has room for."""
-    columns = [i for i, name in enumerate(COLUMNS, 1) if console.width >= WIDE or name in NARROW]
+    columns = COLUMNS if console.width >= WIDE else NARROW
     for heading in grid.headings:
         console.print(Text.assemble((heading.name, "bold cyan"), f": {heading.title}"))
         console.print(Text(f"{heading.phi}; {heading.source}", "dim"))
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("", no_wrap=True)
-        for i in columns:
-            table.add_column(Text(COLUMNS[i - 1]), justify="right", no_wrap=True)
-        for cell in grid.of(heading):
-            texts = row(cell)
-            table.add_row(texts[0], *(Text(texts[i]) for i in columns))
-        console.print(table)
-        for cell in grid.of(heading):
-            if cell.note:
-                console.print(Text(f"{cell.method}: {cell.note}", "yellow"))
-        console.print()
+        print_table(grid.table(heading, columns), console, wrap=False)
+        for note_of in grid.notes(heading):
+            console.print(Text(note_of, "yellow"), "", sep="\n")
     if grid.cells:
         console.print(Text(LEGEND, "dim"))
 
@@ -202,8 +156,8 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
     """Return the languages of the suite that are asked for."""
     if max_new_tokens is not None:
         raise UnsupportedError(
-            f"--max-new-tokens {max_new_tokens} was given; each language of the suite has a budget of its own. Leave it out, or "
-            "give prompts and an output type of your own."
+            "Leave it out, or give prompts and an output type of your own: each language of the suite has a budget of its own, and "
+            f"--max-new-tokens {max_new_tokens} was given."
         )
     languages = [language for language in SUITE if not quick or language.name in QUICK]
     if patterns is None:
@@ -212,7 +166,7 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise UnsupportedError(
-                f"--languages {pattern}: no language of the suite is called so; there are {', '.join(known)}."
+                f"Give some of {', '.join(known)}. --languages {pattern}: no language of the suite is called so."
             )
     return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
 
@@ -222,5 +176,5 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnsupportedError(
-            f"--output {folder} cannot be made a folder: {error.strerror}. Give another one."
+            f"Give another folder: --output {folder} cannot be made a folder, {error.strerror}."
         ) from None

@@ -7,15 +7,15 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, final
 
 import typer
 
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, too_small
 from ..guides.phrases.banned import BannedPhrases
-from ..numerics.checks import counted
+from ..numerics.checks import check_fits, counted
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
@@ -26,91 +26,56 @@ from ..plugin.options import ESTIMATORS, CallOptions, Unset
 from ..plugin.types.output_types import to_language
 from ..sampling.draw import Guarantee
 from ..sampling.draws import DrawCounts
-from ..sampling.sampler import Request
 from ..sampling.smc.smc import SMC
+from ..settings import SamplingSettings
 from .bar import Quiet, bar
 from .ending import FAILED, INTERRUPTED, Debug, note, tell
-from .inputs.ban import read_ban
-from .inputs.draft import read_draft
-from .inputs.model import BUNDLED, check_chats, identity, load
+from .inputs.model import check_chats, identity, load
 from .inputs.options import (
-    Ban,
-    BanAcrossPrompt,
-    BanFile,
-    BanIgnoreCase,
     BanLevel,
-    BanWholeWord,
+    BanOptions,
     Confidence,
-    Device,
-    Draft,
-    DraftLength,
-    DtypeOption,
-    File,
-    GrammarOption,
-    MaxNewTokens,
-    MinP,
-    Model,
+    DraftingOptions,
+    FormatOptions,
+    ModelOptions,
     Particles,
     PhiOption,
-    Prompts,
-    RegexOption,
-    Repetition,
+    PromptOptions,
     ResampleOption,
-    Schema,
     Seed,
-    Temperature,
+    SettingOptions,
     Tokenization,
     Tolerance,
-    TopK,
-    TopP,
-    Type,
+    grouped,
     keywords,
 )
-from .inputs.output_type import read_output_type
-from .inputs.prompts import read_prompts
 from .results import journal
 from .results.batches import Batches, Outcome
-from .results.journal import Journal, Saved
+from .results.journal import Saved
 from .results.records import draw_records, error_record
-from .results.run import Run
 
 SHOWN = 5
 """Banned phrases whose attempts are told, at most."""
 
 
+@grouped
 def generate(
-    prompts: Prompts = None,
-    file: File = None,
-    model: Model = BUNDLED,
-    type_: Type = None,
-    schema: Schema = None,
-    regex: RegexOption = None,
-    grammar: GrammarOption = None,
-    ban: Ban = None,
-    ban_file: BanFile = None,
-    ban_ignore_case: BanIgnoreCase = False,
-    ban_whole_word: BanWholeWord = False,
-    ban_across_prompt: BanAcrossPrompt = True,
+    inputs: PromptOptions,
+    source: ModelOptions,
+    form: FormatOptions,
+    bans: BanOptions,
+    law: SettingOptions,
+    drafting: DraftingOptions,
     ban_level: BanLevel = None,
     phi: PhiOption = None,
     particles: Particles = None,
     resample: ResampleOption = None,
-    draft: Draft = None,
-    draft_length: DraftLength = None,
     tolerance: Tolerance = None,
     confidence: Confidence = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: Repetition = None,
-    max_new_tokens: MaxNewTokens = None,
     tokenization: Tokenization = None,
     seed: Seed = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
-    device: Device = None,
-    dtype: DtypeOption = None,
     output: Annotated[
         Path | None,
         typer.Option(help="File of the draws, gone on with where it ended; by default the standard output."),
@@ -125,10 +90,15 @@ def generate(
     The first line says what the draws depend on; then comes a line per draw, or one with the error of a prompt that has none.
     """
     if overwrite and output is None:
-        raise UnsupportedError("--overwrite was given without --output: there is no file to begin anew. Leave it out.")
-    given = read_prompts(prompts or [], file)
-    banned = read_ban(ban, ban_file, ban_ignore_case, ban_whole_word, ban_across_prompt, ban_level)
-    type_name, output_type = read_output_type(type_, schema, regex, grammar, free=banned is not None)
+        raise UnsupportedError(
+            "Leave --overwrite out: --overwrite was given without --output, so there is no file to begin anew."
+        )
+    check_fits(
+        "n", n, count=n, each=1024, things="draws of a prompt", instead="Draw into several files, with a seed each"
+    )
+    given = inputs.read()
+    banned = bans.read(ban_level)
+    type_name, output_type = form.read(free=banned is not None)
     sampler = _sampler(particles, resample)
     certified = keywords(tolerance=tolerance, confidence=confidence)
     if certified:
@@ -136,61 +106,44 @@ def generate(
         Correction().replaced_by(estimator, banned)
     else:
         estimator = _estimator(phi, sampler, banned, free=output_type is None)
-    settings = keywords(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        max_new_tokens=max_new_tokens,
-        tokenization=tokenization,
-        sampler=sampler,
-    )
-    drafts = read_draft(draft, draft_length, sampler)
+    settings = law.keywords() | keywords(tokenization=tokenization, sampler=sampler)
+    drafts = drafting.read(particles)
     CallOptions.read({**settings, **keywords(seed=seed)}, None)
     language = "" if output_type is None else to_language(output_type)
     saved = None
     if output is not None:
         journal.check_target(output)
         saved = None if overwrite else journal.read(output, given)
-    loaded = load(model, device, dtype)
+    loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, given)
     options = CallOptions.read(settings, loaded.model.generation_config)
-    run = Run(
-        model=identity(model, loaded),
+    header = journal.header(
+        model=identity(source.model, loaded),
         output_type=type_name,
         pattern=language if isinstance(language, str) else language.text,
         settings=options.settings,
         tokenization=options.tokenization,
-        phi=_told(estimator),
-        sampler=sampler,
         ban=banned,
-        draft=drafts,
-        tolerance=tolerance,
-        confidence=confidence,
+        phi=_told(estimator),
+        sampler=None if sampler is None else asdict(sampler),
+        draft=None if drafts is None else {"names": drafts.names, "length": drafts.length},
         n=n,
         seed=_seed(seed, saved),
+        **certified,
     )
     if saved is not None:
-        run.check(saved.header, output)
+        journal.check_same_run(saved.header, header, output)
     generator = Generator(loaded, output_type, phi=estimator, banned_phrases=banned, draft=drafts)
-    _check_fits(generator, run)
-    batches = Batches(
-        generator=generator,
-        keywords=settings,
-        prompts=given,
-        n=n,
-        seed=run.seed,
-        size=batch_size,
-    )
-    raise typer.Exit(_work(batches, run, output, saved, token_ids, quiet))
+    _check_fits(generator, options.settings)
+    batches = Batches(generator=generator, keywords=settings, prompts=given, n=n, seed=header["seed"], size=batch_size)
+    raise typer.Exit(_work(batches, header, output, saved, token_ids, quiet))
 
 
 def _sampler(particles: int | None, resample: str | None) -> SMC | None:
     if particles is None and resample is not None:
         raise UnsupportedError(
-            f"--resample {resample} was given without --particles: there is nothing to resample. Give --particles 50, or leave it "
-            "out."
+            f"Give --particles 50, or leave it out: --resample {resample} was given without --particles, so there is nothing to "
+            "resample."
         )
     return None if particles is None else SMC(particles=particles, **keywords(resample=resample))
 
@@ -199,8 +152,8 @@ def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) ->
     if sampler is not None or phi not in (None, ExactPhi.name):
         other = f"--phi {phi}" if sampler is None else "--particles"
         raise UnsupportedError(
-            f"--tolerance or --confidence was given with {other}; draws at a certified distance come from --phi exact alone. Leave "
-            "one of the two out."
+            f"Leave one of the two out: --tolerance or --confidence was given with {other}, and draws at a certified distance come "
+            "from --phi exact alone."
         )
     return ExactPhi(**options)
 
@@ -213,14 +166,14 @@ def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None
     if sampler is not None and not (isinstance(estimator, ProposalPhi) or estimator == LookaheadPhi(weights=True)):
         names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
         raise UnsupportedError(
-            f"--phi {phi} was given with --particles, and draws in a way of its own. Give one that particles can follow ({names}; "
-            "--ban-level weighted), or leave one of the two out."
+            f"Give one that particles can follow ({names}; --ban-level weighted), or leave one of the two out: --phi {phi} was "
+            "given with --particles, and draws in a way of its own."
         )
     return estimator
 
 
 def _told(estimator: Phi) -> str:
-    """Return how a file names an estimator: two that differ in the law of their draws differ in it."""
+    """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
     return f"{estimator.name} (weighted)" if estimator == LookaheadPhi(weights=True) else estimator.name
 
 
@@ -232,13 +185,17 @@ def _seed(given: int | None, saved: Saved | None) -> int:
     return secrets.randbelow(2**32) if given is None else given
 
 
-def _check_fits(generator: PhiGenerator, run: Run) -> None:
-    """Raise an error now that every prompt would else raise: the budget is too small for the format."""
+def _check_fits(generator: PhiGenerator, settings: SamplingSettings) -> None:
+    """Raise an error now that every prompt would else raise: the length limit is too small for the format."""
     table = generator.logits_processor.table
-    Request(lm=generator.model.lm, table=table, prompts=[(0,)], settings=run.settings, n=run.n)
+    least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
+    if most is not None and most < least:
+        raise too_small(most, least)
 
 
-def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, token_ids: bool, quiet: bool) -> int:
+def _work(
+    batches: Batches, header: dict[str, Any], output: Path | None, saved: Saved | None, token_ids: bool, quiet: bool
+) -> int:
     """Draw what the file does not have yet; return the exit code."""
     begin = 0 if saved is None else saved.prompts
     tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
@@ -247,13 +204,17 @@ def _work(batches: Batches, run: Run, output: Path | None, saved: Saved | None, 
     interrupted = False
     # No lines run through the bar.
     shown = not quiet and (output is not None or not sys.stdout.isatty())
-    with Journal(output, saved) as lines, bar("prompts", len(batches.prompts), begin=begin, shown=shown) as progress:
+    end = 0 if saved is None else saved.end
+    with (
+        journal.writing(output, end) as write,
+        bar("prompts", len(batches.prompts), begin=begin, shown=shown) as progress,
+    ):
         batches = replace(batches, keywords={**batches.keywords, "progress": progress.told(completed=False)})
         try:
             if saved is None:
-                lines.write([run.header()])
+                write([header])
             for outcomes in batches.outcomes(begin) if begin < len(batches.prompts) else ():
-                lines.write([record for outcome in outcomes for record in _records(outcome, token_ids)])
+                write([record for outcome in outcomes for record in _records(outcome, token_ids)])
                 for outcome in outcomes:
                     tally.count(outcome)
                 progress.move(tally.prompts)

@@ -1,6 +1,8 @@
-"""A report in a terminal of 80 columns."""
+"""Reports and tables in a terminal of 80 columns."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.panel import Panel
@@ -8,18 +10,61 @@ from rich.table import Table
 from rich.text import Text
 
 from ..fidelity.audit import AuditReport
-from ..fidelity.bias import Bias
-from ..fidelity.render.summary import Section, bias_section, number, sections, verdict
+from ..fidelity.render.summary import certainty, cost_table, distance_table, number, sections, verdict
+from ..fidelity.render.text_table import TextTable
 from ..fidelity.report import WHOLE, Report, View, label
 
 ROWS = 12
 """Values of a field that are listed."""
 
-BAR = 18
+BAR = 17
 """Width of the bar of the largest deviation."""
 
 COLORS = ("red", "green")
 """Of the two samples of a report."""
+
+NAME = 24
+"""Width of the names of rows in a report."""
+
+
+def print_table(
+    table: TextTable, console: Console, *, styles: Sequence[str] = (), name_width: int | None = None, wrap: bool = True
+) -> None:
+    """Print a table between its title and its remark; a column without a head, such as one of bars, is aligned to the left.
+
+    Parameters
+    ----------
+    table, console
+        What is printed, and where.
+    styles
+        Of the columns, as rich names them; a table has more columns than styles where the last ones have none.
+    name_width
+        Most columns of the names of rows, cut where they are longer; as many as they need by default.
+    wrap
+        Whether other cells take several lines where the terminal is narrow.
+    """
+    if table.title:
+        console.print(Text(table.title, "bold cyan"))
+    if table.rows:
+        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for i, name in enumerate(table.head):
+            style = styles[i] if i < len(styles) else ""
+            cut = name_width is not None and i == 0
+            grid.add_column(
+                Text(name),
+                style=style,
+                header_style=style,
+                justify="right" if i and name else "left",
+                max_width=name_width if i == 0 else None,
+                no_wrap=cut or not wrap,
+                overflow="ellipsis" if cut else "fold",
+            )
+        for row in table.rows:
+            grid.add_row(*map(Text, row))
+        console.print(grid)
+    if table.remark:
+        console.print(Text(table.remark, "dim"))
+    console.print()
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -28,20 +73,22 @@ def print_report(report: Report, console: Console) -> None:
     asked.add_row(Text("prompt", "dim"), Text(repr(report.prompt)))
     asked.add_row(Text("type", "dim"), Text(report.output_type))
     console.print(Panel(asked, title=report.title, title_align="left", border_style="cyan"))
-    scale = max(
-        abs(_excess(report, view, value)) for view in report.views for value in view.values if view.name != WHOLE
-    )
-    for view in report.views:
-        if view.name != WHOLE:
-            console.print(_field(report, view, scale), "")
-    console.print(_distances(report), "")
-    console.print(_costs(report), "")
-    truth = report.truth
+    fields = [view for view in report.views if view.name != WHOLE]
+    scale = max(abs(_excess(report, view, value)) for view in fields for value in view.values)
+    for view in fields:
+        names = [sample.name for sample in report.samples]
+        more = len(view.values) - ROWS
+        table = TextTable(
+            (view.name, "truth", *names, "excess", ""),
+            list(_shares(report, view, scale)),
+            remark=f"... {more} more" if more > 0 else "",
+        )
+        print_table(table, console, styles=("", "bold", *COLORS), name_width=16, wrap=False)
+    print_table(distance_table(report), console, styles=("", *COLORS), name_width=NAME)
+    print_table(cost_table(report), console, name_width=NAME)
     console.print(
-        "The truth is the model's own law, conditioned on the type: enumerated to a total variation (TV) of at most "
-        f"{truth.tolerance:.1e} with {truth.tokens:,} model tokens. The model meets the type by itself with "
-        f"probability {truth.phi_bounds[0]:.4g}. The noise floor is the mean TV of {report.n:,} draws from the truth; "
-        "the last column is what 95 of 100 such samples stay under.",
+        f"{certainty(report)} Excess: the share of {report.samples[0].name} minus the truth, in percent. The noise floor is the "
+        f"mean TV of {report.n:,} draws from the truth; the last column is what 95 of 100 such samples stay under.",
         "",
         style="dim",
     )
@@ -52,52 +99,13 @@ def _excess(report: Report, view: View, value: object) -> float:
     return view.frequencies[report.samples[0].name].get(value, 0.0) - view.law.get(value, 0.0)
 
 
-def _field(report: Report, view: View, scale: float) -> Table:
-    table = _table(Text(view.name, "bold"), 16)
-    table.add_column("truth", width=7, justify="right", style="bold")
-    for sample, color in zip(report.samples, COLORS, strict=True):
-        table.add_column(sample.name, width=len(sample.name), justify="right", style=color)
-    table.add_column("  plain minus truth", width=BAR + 8)
+def _shares(report: Report, view: View, scale: float) -> Iterator[Sequence[str]]:
     for value in view.values[:ROWS]:
-        shares = (
-            view.law.get(value, 0.0),
-            *(view.frequencies[sample.name].get(value, 0.0) for sample in report.samples),
-        )
-        table.add_row(
-            Text(label(value)), *(f"{100 * p:.1f}%" for p in shares), _bar(_excess(report, view, value), scale)
-        )
-    if len(view.values) > ROWS:
-        table.add_row(f"... {len(view.values) - ROWS} more")
-    return table
-
-
-def _bar(excess: float, scale: float) -> Text:
-    length = round(BAR * abs(excess) / scale) if scale else 0
-    return Text.assemble(
-        (f"{number(100 * excess, '+.1f'):>6} ", "red" if length > 1 else "dim"),
-        ("█" * length, "red" if excess > 0 else "yellow"),
-    )
-
-
-def _distances(report: Report) -> Table:
-    table = _table(Text("distance", "bold"), 16)
-    for sample, color in zip(report.samples, COLORS, strict=True):
-        table.add_column(sample.name, width=14, justify="right", style=color)
-    table.add_column("noise floor", width=14, justify="right")
-    table.add_column("noise, 95 %", width=14, justify="right")
-    for view in report.views:
-        distances = (*(view.distances[sample.name] for sample in report.samples), view.floor, view.limit)
-        table.add_row(Text(f"TV, {view.name}"), *(f"{distance:.3f}" for distance in distances))
-    return table
-
-
-def _costs(report: Report) -> Table:
-    table = _table(Text("cost", "bold"), 24)
-    for name in ("model calls", "model tokens", "seconds"):
-        table.add_column(name, width=14, justify="right")
-    for sample, color in zip((*report.samples, *report.costs), (*COLORS, "dim"), strict=False):
-        table.add_row(Text(sample.name, color), f"{sample.calls:,}", f"{sample.tokens:,}", f"{sample.seconds:.1f}")
-    return table
+        shares = (view.law, *(view.frequencies[sample.name] for sample in report.samples))
+        excess = _excess(report, view, value)
+        bar = "█" * (round(BAR * abs(excess) / scale) if scale else 0)
+        percent = (f"{100 * share.get(value, 0.0):.1f}%" for share in shares)
+        yield (label(value), *percent, number(100 * excess, "+.1f"), bar)
 
 
 def print_audit(report: AuditReport, console: Console) -> None:
@@ -106,32 +114,4 @@ def print_audit(report: AuditReport, console: Console) -> None:
     for warning in report.warnings:
         console.print(Text.assemble(("Warning: ", "bold yellow"), warning), "", sep="\n")
     for section in sections(report):
-        _print_section(section, console)
-
-
-def print_bias(bias: Bias, confidence: float, console: Console) -> None:
-    """Print how far masking is from the conditioned law."""
-    console.print()
-    _print_section(bias_section(bias, confidence), console)
-
-
-def _print_section(section: Section, console: Console) -> None:
-    console.print(Text(section.title, "bold cyan"))
-    if section.rows:
-        first, *rest = section.head
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(Text(first))
-        for name in rest:
-            table.add_column(Text(name), justify="right")
-        for row in section.rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-    if section.remark:
-        console.print(Text(section.remark, "dim"))
-    console.print()
-
-
-def _table(title: Text, width: int) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(title, width=width, no_wrap=True, overflow="ellipsis")
-    return table
+        print_table(section, console)

@@ -103,12 +103,12 @@ def _subject(
 ) -> tuple[str, Subject]:
     if grammar is not None:
         if any(value is not None for value in given):
-            raise UnsupportedError("A grammar was given beside --type, --schema or --regex. Give exactly one of them.")
+            raise UnsupportedError("Give exactly one of them: a grammar was given beside --type, --schema or --regex.")
         return grammar, Subject.of_grammar(read_grammar(read_grammar_text(grammar, grammar)), vocabulary, **options)
     if all(value is None for value in given):
         raise UnsupportedError(
-            f"Nothing to verify. Give a file in Lark's dialect, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or "
-            "--regex."
+            f"Give a file in Lark's dialect, one of {', '.join(NAMES)} and dyck-n, or --type, --schema or --regex. There is "
+            "nothing to verify."
         )
     name, output_type = read_output_type(*given)
     match language := to_language(output_type):
@@ -127,8 +127,8 @@ def _tokenizer(name: str) -> Any:
     except Exception as error:  # loading runs the code of many libraries, which raise what they like
         reason = str(error).strip().split("\n")[0]
         raise UnsupportedError(
-            f"--tokenizer {name} cannot be loaded: {type(error).__name__}: {reason} Expected a folder that save_pretrained wrote, "
-            f"a name on the Hugging Face hub that this machine can reach, or {BUNDLED!r}."
+            "Give a folder that save_pretrained wrote, a name on the Hugging Face hub that this machine can reach, or "
+            f"{BUNDLED!r}. --tokenizer {name} cannot be loaded: {type(error).__name__}: {reason}"
         ) from error
 
 

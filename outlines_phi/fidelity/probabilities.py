@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
@@ -19,7 +19,6 @@ from ..phi.tree.possibility import refuse_impossible
 from ..phi.tree.text_masses import Place, Spelled, Undecided, spelled
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
-from .groups import Group, grouped, key
 
 LISTED_PREFIXES = 20_000
 """A type whose texts have at most this many prefixes is listed whole, with the values that were not reached."""
@@ -120,7 +119,15 @@ class Probabilities(Mapping[Any, Probability]):
     def tolerance(self) -> float:
         """``(U - Lo) / U``: no interval is wider, and the estimates are within this total variation of ``mu*``."""
         lower, upper = self.log_z_bounds
-        return -math.expm1(lower - upper) if upper > -math.inf else 0.0
+        return max(0.0, -math.expm1(lower - upper)) if upper > -math.inf else 0.0
+
+    @property
+    def distribution(self) -> dict[Any, float]:
+        """The estimate of each value that was reached; it sums to 1, within :attr:`tolerance` of ``mu*`` in total variation.
+
+        It is ``mu*`` conditioned on an event of probability ``Lo / Phi``, hence within ``1 - Lo / Phi <= (U - Lo) / U`` of it.
+        """
+        return {entry.value: entry.p for entry in self.entries if entry.spellings}
 
     def __str__(self) -> str:
         """Return a table of the likeliest values."""
@@ -259,6 +266,56 @@ def _undecided(
         )
         masses.append((min(gap, may), min(gap, math.fsum(own))))
     return masses
+
+
+def frozen(value: Any) -> Hashable:
+    """Return something hashable that is equal for equal values: containers and unhashable instances by their content.
+
+    Truth values are kept apart from the numbers 0 and 1, which Python calls equal to them.
+    """
+    match value:
+        case bool():
+            return bool, value
+        case Mapping():
+            return Mapping, frozenset((frozen(key), frozen(part)) for key, part in value.items())
+        case list() | tuple():
+            return type(value), tuple(map(frozen, value))
+    try:
+        hash(value)
+    except TypeError:
+        return type(value), frozen(vars(value)) if hasattr(value, "__dict__") else repr(value)
+    return value
+
+
+def key(value: Any, *, refused: bool) -> Hashable:
+    """Return what a value is looked up by; a text that its type refuses is kept apart from a value that is this text."""
+    return (ValueReadError, value) if refused else frozen(value)
+
+
+@final
+@dataclass
+class Group:
+    """The known texts of one value, in the order of their bytes."""
+
+    value: Any
+    refused: ValueReadError | None
+    texts: list[bytes]
+
+
+def grouped(texts: Iterable[bytes], reader: Callable[[str], Any] | None) -> list[Group]:
+    """Return ``texts``, in the order of their bytes, by the value that ``reader`` makes of them; ``None`` for the text itself.
+
+    A text that the type refuses is a group of its own.
+    """
+    groups: dict[Hashable, Group] = {}
+    for written in texts:
+        text = written.decode()
+        try:
+            group = Group(text if reader is None else reader(text), None, [])
+        except ValueReadError as error:
+            group = Group(text, error, [])
+        groups.setdefault(key(group.value, refused=group.refused is not None), group).texts.append(written)
+    return list(groups.values())
 
 
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:

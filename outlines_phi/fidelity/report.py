@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from .certified import CertifiedLaw
 from .divergence import frequencies, noise_floor, noise_limit, total_variation
+from .probabilities import Probabilities
 
 Reader = Callable[[str], Mapping[str, Hashable]]
 """What a text says: the value of each of its fields. Raises ``ValueError`` on a text outside the format."""
@@ -77,6 +77,11 @@ class View:
     limit: float
 
     @property
+    def largest(self) -> float:
+        """The largest probability or frequency of a value."""
+        return max(p for law in (self.law, *self.frequencies.values()) for p in law.values())
+
+    @property
     def values(self) -> list[Hashable]:
         """Every value that the law or a sample gives, those of the law first."""
         drawn = dict.fromkeys(value for found in self.frequencies.values() for value in found)
@@ -93,7 +98,7 @@ class Report:
     title, prompt, output_type
         What was asked for; the type as source text.
     truth
-        The law, with its certificate.
+        The probability of each text, with its certificate.
     samples
         What is compared.
     costs
@@ -105,7 +110,7 @@ class Report:
     title: str
     prompt: str
     output_type: str
-    truth: CertifiedLaw
+    truth: Probabilities
     samples: tuple[Sample, ...]
     costs: tuple[Sample, ...]
     views: tuple[View, ...]
@@ -120,7 +125,7 @@ def compare(
     title: str,
     prompt: str,
     output_type: str,
-    truth: CertifiedLaw,
+    truth: Probabilities,
     samples: Sequence[Sample],
     read: Reader,
     *,
@@ -130,7 +135,7 @@ def compare(
 
     A text that ``read`` refuses counts as the value :data:`OUTSIDE` of every field.
     """
-    law = _fields(truth.probabilities, read)
+    law = _fields(truth.distribution, read)
     drawn = {sample.name: _fields(frequencies(sample.texts), read, names=law) for sample in samples}
     n = min(len(sample.texts) for sample in samples)
     views = [

@@ -21,12 +21,12 @@ from ..drafting.prompt_lookup import PromptLookupDrafter
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.model import TransformersModel
-from ..lm.transformers.pretrained import pretrained
 from ..phi.estimator import Phi, ProposalPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..vocabulary.canonical import CanonicalTokenization
 from ..vocabulary.vocabulary import Vocabulary
 from .hosts.stand_in import Borrowed
+from .mistakes import pretrained
 
 DRAFTERS: dict[str, Drafter] = {
     drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter())

@@ -16,7 +16,6 @@ from outlines.types.dsl import Term
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
-from ..lm.transformers.pretrained import pretrained
 
 
 def loading(name: str) -> str:
@@ -62,6 +61,12 @@ def refusal(given: Any) -> UnsupportedError | None:
             instead, why = REFUSED[each.__name__]
             return UnsupportedError(f"{instead}. {type(given).__name__} {why}, so phi= cannot correct it.")
     return None
+
+
+def pretrained() -> tuple[type, ...]:
+    """Return ``PreTrainedModel`` for ``isinstance``; nothing while transformers has not loaded it, since no model exists then."""
+    module = sys.modules.get("transformers.modeling_utils")
+    return () if module is None else (module.PreTrainedModel,)
 
 
 def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:

@@ -15,9 +15,8 @@ import numpy as np
 
 from ..automata.automaton import ByteAutomaton
 from ..errors import BudgetError, FidelityWarning
-from ..fidelity.certified import certified_law
-from ..fidelity.certified_walk import CertifiedWalk
-from ..fidelity.reference import Ids, count_prefixes, enumerate_language
+from ..fidelity.probabilities import probabilities
+from ..fidelity.reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DEAD
 from ..guides.regex import compile_regex
@@ -29,6 +28,7 @@ from ..phi.estimator import ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.estimators.local import LocalPhi
+from ..phi.tree.tree import BoundsTree
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.model import PhiTransformers
 from ..plugin.options import CallOptions
@@ -132,17 +132,19 @@ class Subject:
         if self.finite:
             return self._enumerated()
         request = self.request
-        law = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
+        tree = BoundsTree(request.table, request.budgets[0])
         tolerance, tokens = SHARPNESS
         try:
-            found = certified_law(*law, tolerance=tolerance, max_tokens=tokens)
+            (found,) = probabilities(
+                request.lm, request.settings, request.prompts, [tree], tolerance=tolerance, max_tokens=tokens
+            )
         except BudgetError as error:
             return self._estimated(error)
-        low, high = map(math.log, found.phi_bounds)
+        low, high = found.log_z_bounds
         return Truth(
             log_phi=(low + high) / 2,
             error=(high - low) / 2,
-            texts=found.probabilities,
+            texts=found.distribution,
             tolerance=found.tolerance,
             source=f"texts enumerated to a TV of {found.tolerance:.1g}",
         )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+from ..fidelity.render.text_table import TextTable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
 """What is shown of a cell, after its method."""
 
 LEGEND = (
-    "TV: total variation from the model's own law, conditioned on the language. Without a noise: of texts, summed over "
-    "every member. With a noise: of the frequencies of draws; the noise is the mean TV that as many draws of the true law "
+    "TV: total variation from the model's own distribution, conditioned on the language. Without a noise: of texts, summed over "
+    "every member. With a noise: of the frequencies of draws; the noise is the mean TV that as many draws of the true distribution "
     "show, and a TV with >= is over groups of texts, a lower limit. With +-: of token sequences, estimated from weights, "
     "with its standard error. To masking: the TV relative to that of plain masking; negative is better. TV tokens, KL "
-    "(nats): of token sequences. ESS: how many draws of the true law a weighted draw is worth. log Z: the log of the mean "
+    "(nats): of token sequences. ESS: the effective sample size of a weighted draw. log Z: the log of the mean "
     "weight minus log Phi. Certificate: an upper limit of the TV by the sampler's own account. Calls, tokens: model calls "
     "and generated tokens evaluated, of one draw in a call of its own."
 )
@@ -76,6 +77,17 @@ class Grid:
         """Return the cells of a language."""
         return [cell for cell in self.cells if cell.language == heading.name]
 
+    def table(self, heading: Heading, columns: Collection[str] = COLUMNS) -> TextTable:
+        """Return the table of a language, with some of :data:`COLUMNS`."""
+        shown = [0, *(i for i, name in enumerate(COLUMNS, 1) if name in columns)]
+        head = ("", *COLUMNS)
+        rows = [[texts[i] for i in shown] for texts in map(row, self.of(heading))]
+        return TextTable([head[i] for i in shown], rows)
+
+    def notes(self, heading: Heading) -> list[str]:
+        """Return what there is to say of the cells of a language that hold no figures."""
+        return [f"{cell.method}: {cell.note}" for cell in self.of(heading) if cell.note]
+
     def only(self, methods: Collection[str]) -> Grid:
         """Return what there is of some methods."""
         return Grid(self.headings, [cell for cell in self.cells if cell.method in methods])
@@ -88,18 +100,20 @@ class Grid:
             for heading in self.headings:
                 if heading.family == family and self.of(heading):
                     parts += [f"**{heading.name}**: {heading.title}. {heading.phi}; {heading.source}.", ""]
-                    parts += [*_lines(self.of(heading)), ""]
+                    parts += [*self.table(heading).markdown(), ""]
+                    if notes := [f"- {note}" for note in self.notes(heading)]:
+                        parts += [*notes, ""]
         return "\n".join(parts)
 
     def matrix(self, methods: Sequence[str], cell_text: Callable[[Cell], str]) -> str:
         """Return a table in Markdown with a row per language and a column per method, of what ``cell_text`` makes of a cell."""
-        head = ["| | Phi | " + " | ".join(methods) + " |", "|---|---:" + "|---:" * len(methods) + "|"]
+        rows = []
         for heading in self.headings:
             found = {cell.method: cell for cell in self.of(heading)}
-            texts = [cell_text(found[method]) if method in found else "" for method in methods]
             phi = "?" if heading.log_phi is None else number(math.exp(heading.log_phi))
-            head.append(f"| {heading.name} | {phi} | " + " | ".join(texts) + " |")
-        return "\n".join(head)
+            texts = (cell_text(found[method]) if method in found else "" for method in methods)
+            rows.append((heading.name, phi, *texts))
+        return "\n".join(TextTable(("", "Phi", *methods), rows).markdown())
 
     def data(self) -> dict[str, Any]:
         """Return everything, unrounded, as JSON has it: what is not finite is ``null``."""
@@ -178,14 +192,6 @@ def _noise(cell: Cell) -> str:
     if not cell.floor:
         return "-"
     return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
-
-
-def _lines(cells: Iterable[Cell]) -> list[str]:
-    rows = [row(cell) for cell in cells]
-    notes = [f"- {cell.method}: {cell.note}" for cell in cells if cell.note]
-    head = ["| | " + " | ".join(COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
-    lines = [*head, *("| " + " | ".join(line) + " |" for line in rows)]
-    return [*lines, "", *notes] if notes else lines
 
 
 def _finite(record: Mapping[str, Any]) -> dict[str, Any]:

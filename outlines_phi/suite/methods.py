@@ -9,7 +9,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..fidelity.certified_walk import CertifiedWalk
+from ..fidelity.reference import CertifiedWalk
 from ..guides.table import Table
 from ..phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
 from ..phi.estimators.auto import AutoPhi

@@ -1,10 +1,11 @@
-"""What a check finds."""
+"""What is checked, and what a check finds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 
 class Verdict(str, Enum):
@@ -85,6 +86,28 @@ class Finding:
             "witness": self.witness,
             "remark": self.remark or None,
         }
+
+
+class Check(NamedTuple):
+    """A statement, and how it is checked; the docstring of ``find`` says what the statement means.
+
+    What is ``of_grammars`` looks at the lexer or the parser, which regular languages have not.
+    """
+
+    id: str
+    statement: str
+    find: Callable[[Any], Finding]
+    of_grammars: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What is stated, in a sentence that needs no notation."""
+        return " ".join((self.find.__doc__ or "").split())
+
+
+def check(id: str, statement: str, *, of_grammars: bool = False) -> Callable[[Callable[[Any], Finding]], Check]:
+    """Return what makes a check of the function that finds whether ``statement`` holds."""
+    return lambda find: Check(id, statement, find, of_grammars)
 
 
 def shown(text: bytes) -> str:

@@ -14,7 +14,7 @@ from ..guides.guide import DEAD, DONE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER
 from ..vocabulary.vocabulary import Vocabulary
 from .exploration import Exploration
-from .finding import Finding, shown
+from .finding import Finding, check, shown
 from .runs import FAILED, Alike
 from .subject import Subject
 
@@ -25,8 +25,9 @@ SPELLINGS = 2_000
 """How many tokens are written once more in single bytes."""
 
 
+@check("S5", "every byte is a token")
 def bytes_are_tokens(subject: Subject) -> Finding:
-    """S5: every byte that a text may have is a token."""
+    """Each byte that a text may hold is a token by itself, so any text can be completed byte by byte."""
     tokens = set(subject.guide.vocabulary.tokens)
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
@@ -35,8 +36,9 @@ def bytes_are_tokens(subject: Subject) -> Finding:
     )
 
 
+@check("S7", "ids decode as their bytes")
 def bytes_are_exact(subject: Subject) -> Finding:
-    """S7: the tokenizer decodes ids as their bytes, one after the other."""
+    """The tokenizer writes ids as the bytes that they are taken for, one after the other."""
     if subject.tokenizer is None:
         return Finding.assumption(0, "no tokenizer", "the tokens were given as bytes")
     try:
@@ -47,8 +49,9 @@ def bytes_are_exact(subject: Subject) -> Finding:
     return Finding.bounded(8, 256, None if same else "its vocabulary is another one", "random ids")
 
 
+@check("S8", "few tokens stand for all")
 def collapse_is_lossless(subject: Subject) -> Finding:
-    """S8: a token does to the guide's rows, and to the oracle's lexer in every state met, what the one that stands for it does."""
+    """Tokens that are taken as alike do the same everywhere, so it is enough to try one of each kind."""
     exploration, vocabulary, collapse = subject.exploration, subject.guide.vocabulary, subject.collapse
     found = _explored(subject, "stands for")
     if found.witness is not None:
@@ -94,38 +97,47 @@ def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> li
     return found
 
 
+@check("T9", "what is allowed survives")
 def allowed_survives(subject: Subject) -> Finding:
-    """T9: what is allowed has no terminal out of place."""
+    """Nothing that is allowed has a terminal out of place."""
     return _explored(subject, "survives")
 
 
+@check("T10", "what is allowed begins a member")
 def sound(subject: Subject) -> Finding:
-    """T10: what is allowed begins a member."""
+    """Nothing too much is allowed: all that is allowed can be completed to a member of the language."""
     return _explored(subject, "sound", "live")
 
 
+@check("T11", "what begins a member is allowed")
 def complete(subject: Subject) -> Finding:
-    """T11: what begins a member is allowed."""
+    """Nothing too little is allowed: all that begins a member is allowed."""
     return _explored(subject, "complete")
 
 
+@check("T12", "members, and no others, may end")
 def ends_are_exact(subject: Subject) -> Finding:
-    """T12: the end of sequence is allowed after members, and after nothing else."""
+    """A text may end where it is a member, and nowhere else."""
     return _explored(subject, "end complete", "end sound")
 
 
+@check("T13", "accepted words are the members")
 def language_is_exact(subject: Subject) -> Finding:
-    """T13: the words that the guide accepts are the members."""
+    """The words of tokens that are accepted to their end are those that write members."""
     return _explored(subject, "end complete", "end sound", "complete")
 
 
+@check("T14", "allowed words are their beginnings")
 def prefixes_are_exact(subject: Subject) -> Finding:
-    """T14: the words that the guide allows, by rows and by single steps, are the beginnings of members."""
+    """The words of tokens that are allowed so far are those that write beginnings of members."""
     return _explored(subject, "sound", "complete", "one relation")
 
 
+@check("T16", "members within the promised length")
 def productive(subject: Subject) -> Finding:
-    """T16: from everything allowed a member is written within as many tokens as the guide promises."""
+    """From all that is allowed, a member is written within as many tokens as is promised (with --schema: one that is
+    valid).
+    """
     exploration, found = subject.exploration, _explored(subject, "productive", "member")
     if found.witness is not None:
         return found
@@ -139,8 +151,9 @@ def productive(subject: Subject) -> Finding:
     )
 
 
+@check("T15", "masks depend on the text alone")
 def independent_of_the_cut(subject: Subject) -> Finding:
-    """T15: what is allowed after a text does not depend on the tokens that wrote it: here, in single bytes instead."""
+    """What may follow a text does not depend on which tokens wrote it."""
     guide, exploration, collapse = subject.guide, subject.exploration, subject.collapse
     single = {token: v for v, token in reversed(list(enumerate(guide.vocabulary.tokens))) if len(token) == 1}
     words = [node.word for node in exploration.inner if any(len(guide.vocabulary.tokens[v]) > 1 for v in node.word)]
@@ -159,8 +172,9 @@ def independent_of_the_cut(subject: Subject) -> Finding:
     return Finding.bounded(exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else "")
 
 
+@check("T18", "wrong guides are found out")
 def mistakes_are_found(subject: Subject) -> Finding:
-    """T18: guides that are wrong on purpose are told from the oracle, so the other checks do not pass vacuously."""
+    """Masks that are made wrong on purpose are found out by these checks."""
     caught, harmless, cases = [], [], 0
     for name, mutate in MUTANTS.items():
         mutant = _Mutant(subject.guide, mutate)

@@ -7,7 +7,7 @@ import numpy as np
 from ..automata.automaton import DEAD
 from ..automata.reachability import UNREACHABLE, distances
 from ..guides.grammar.lexing.lexer import NOTHING, START
-from .finding import Finding, shown
+from .finding import Finding, check, shown
 from .lexemes import Lexemes
 from .runs import FAILED
 from .subject import Machine, Subject
@@ -16,8 +16,9 @@ PAIRS = 20_000
 """How many pairs of states of the two lexers are compared at most."""
 
 
+@check("S1", "no lexeme is empty", of_grammars=True)
 def no_empty_lexeme(subject: Subject) -> Finding:
-    """S1: no terminal matches the empty text."""
+    """No terminal matches the empty text, so each lexeme (a piece of text that a terminal matches) writes something."""
     terminals = subject.parts.grammar.terminals
     for terminal in terminals:
         lexemes = Lexemes(terminal.pattern, terminal.shortest)
@@ -26,8 +27,11 @@ def no_empty_lexeme(subject: Subject) -> Finding:
     return Finding.proved(len(terminals))
 
 
+@check("S2", "every state of the lexer is of use", of_grammars=True)
 def lexer_is_pruned(subject: Subject) -> Finding:
-    """S2: every state of the lexer is reached by bytes, and bytes complete its lexeme."""
+    """Each state of the lexer, which cuts texts into lexemes, is reached by some text, and some lexeme is completed from
+    it.
+    """
     lexer = subject.parts.lexer
     source, column = np.nonzero(lexer.targets)
     target, states = lexer.targets[source, column], len(lexer)
@@ -37,8 +41,9 @@ def lexer_is_pruned(subject: Subject) -> Finding:
     return Finding.proved(states - START, f"state {wrong[0]}: {lexer.describe(int(wrong[0]))}" if len(wrong) else None)
 
 
+@check("S4", "a separator may stand anywhere", of_grammars=True)
 def universal_separator(subject: Subject) -> Finding:
-    """S4: a byte of ignored text may stand at every end of a lexeme, and in no other lexeme."""
+    """An ignored byte, such as a space, may stand after every lexeme and belongs to none."""
     machine = subject.parts
     lexer, ignored = machine.lexer, np.array([terminal.ignored for terminal in machine.grammar.terminals])
     counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # whether a state may be part of a lexeme that counts
@@ -63,8 +68,9 @@ def universal_separator(subject: Subject) -> Finding:
     )
 
 
+@check("S6", "every lexeme can be followed", of_grammars=True)
 def lexemes_can_be_followed(subject: Subject) -> Finding:
-    """S6: behind every complete lexeme some byte begins another one."""
+    """After each complete lexeme, some byte begins another one."""
     lexer = subject.parts.lexer
     complete = np.flatnonzero(lexer.label != NOTHING)
     stuck = complete[~(lexer.emits[complete] != 0).any(axis=1)]
@@ -72,8 +78,9 @@ def lexemes_can_be_followed(subject: Subject) -> Finding:
     return Finding.assumption(len(complete), witness, "terminals are taken as heads, not alone" if witness else "")
 
 
+@check("T1", "the lexer is longest match", of_grammars=True)
 def lexer_is_longest_match(subject: Subject) -> Finding:
-    """T1: on every text, the lexer cuts off what longest match by the definition does, at every byte and at the end."""
+    """The lexer cuts each text as the definition does: into the longest lexemes."""
     machine = subject.parts
     lexer, lexing = machine.lexer, machine.lexing
     pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
@@ -97,8 +104,9 @@ def lexer_is_longest_match(subject: Subject) -> Finding:
     return Finding.proved(cases, None, f"{len(pairs):,} pairs of states, all bytes")
 
 
+@check("T2", "tokens do what their bytes do", of_grammars=True)
 def tokens_are_their_bytes(subject: Subject) -> Finding:
-    """T2: in every state, a token does what its bytes do one after the other; so a word of tokens does what its text does."""
+    """Reading a token at once is the same as reading its bytes one by one."""
     machine, collapse = subject.parts, subject.collapse
     cases = 0
     for state in range(START, len(machine.lexer)):
@@ -115,8 +123,9 @@ def tokens_are_their_bytes(subject: Subject) -> Finding:
     )
 
 
+@check("T3", "producible is reachable", of_grammars=True)
 def producible_is_reachable(subject: Subject) -> Finding:
-    """T3: the terminals that are promised in a state are those that some text after it puts out first."""
+    """The terminals that a state of the lexer promises as next are those that some text brings next."""
     machine = subject.parts
     lexing, cases, single = machine.lexing, 0, 0
     first: dict[int, set[int]] = {}
@@ -144,8 +153,9 @@ def producible_is_reachable(subject: Subject) -> Finding:
     return Finding.proved(cases, None, f"in {single:,} states a terminal is never put out alone" if single else "")
 
 
+@check("T4", "token classes are exact", of_grammars=True)
 def classes_are_exact(subject: Subject) -> Finding:
-    """T4: tokens do to every state what the definition says of their texts; those that are in no class do nothing."""
+    """Tokens of one class do the same to the lexer, and tokens of no class cannot be read."""
     machine, vocabulary = subject.parts, subject.guide.vocabulary
     spelled = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64))
     runs, cases = machine.oracle.runs(vocabulary.tokens), 0

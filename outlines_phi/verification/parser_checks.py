@@ -12,7 +12,7 @@ from ..automata.automaton import DEAD
 from ..guides.grammar.lexing.lexer import START
 from ..guides.grammar.parsing.parser import ERROR
 from ..guides.guide import DEAD as NO_STATE
-from .finding import Finding
+from .finding import Finding, check
 from .subject import Machine, Subject
 
 CONFIGURATIONS = 300
@@ -36,8 +36,9 @@ class Viable(NamedTuple):
     closed: bool
 
 
+@check("S3", "every symbol of the grammar is of use", of_grammars=True)
 def grammar_is_reduced(subject: Subject) -> Finding:
-    """S3: every nonterminal derives a word, and occurs in what the start symbol derives; so a parser never goes astray."""
+    """Each rule is used by the start rule, and derives some text."""
     grammar = subject.parts.grammar
     first = len(grammar.terminals)
     ending = set(range(first))
@@ -52,18 +53,21 @@ def grammar_is_reduced(subject: Subject) -> Finding:
     return Finding.proved(len(grammar.nonterminals))
 
 
+@check("T5", "stack invariance", of_grammars=True)
 def stack_is_invariant(subject: Subject) -> Finding:
-    """T5: what can be read without looking below the top of a stack can be read from every stack with that top."""
+    """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
     return _cut_off(subject, "accepted")
 
 
+@check("T6", "forgetting the stack allows more", of_grammars=True)
 def forgetting_allows_more(subject: Subject) -> Finding:
-    """T6: what cannot be read although nothing is known of the stack below its top cannot be read from any such stack."""
+    """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
     return _cut_off(subject, "rejected")
 
 
+@check("T7", "the parser is the grammar", of_grammars=True)
 def parser_is_earley(subject: Subject) -> Finding:
-    """T7: what is accepted, rejected or depends on the stack agrees with the grammar: after every word, what may follow."""
+    """After each sequence of terminals, the parser expects what the grammar allows, by Earley's method."""
     machine = subject.parts
     found, cases = _viable(machine), 0
     earley, terminals = machine.oracle.earley, range(len(machine.grammar.terminals))
@@ -86,8 +90,9 @@ def parser_is_earley(subject: Subject) -> Finding:
     )
 
 
+@check("T8", "masks are what survives and ends", of_grammars=True)
 def mask_is_characterised(subject: Subject) -> Finding:
-    """T8: a token is allowed if and only if its text, read from the beginning, survives lexer and parser and can be ended."""
+    """A token is allowed exactly where lexer and parser can read it, and the text can still be ended."""
     machine, exploration, collapse = subject.parts, subject.exploration, subject.collapse
     vocabulary, cases = subject.guide.vocabulary, 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // CONFIGURATIONS) or 1]
@@ -119,8 +124,9 @@ def mask_is_characterised(subject: Subject) -> Finding:
     return Finding.bounded(exploration.complete, cases, None, remark)
 
 
+@check("T17", "beginnings of what is read are read", of_grammars=True)
 def prefixes_survive(subject: Subject) -> Finding:
-    """T17: the beginnings of what is read are read: by the lexer, byte by byte, and by the parser, terminal by terminal."""
+    """The beginnings of what lexer and parser read are read by them, so nothing is refused halfway."""
     machine, exploration, cases = subject.parts, subject.exploration, 0
     tried = exploration.endings[:: -(-len(exploration.endings) // CONFIGURATIONS) or 1]
     for word in tried:

@@ -112,58 +112,44 @@ class Subject:
         cls,
         grammar: Grammar,
         vocabulary: Vocabulary,
-        *,
-        depth: int,
-        most: int | None = None,
-        tokenizer: Any = None,
-        progress: Progress | None = None,
+        **options: Any,
     ) -> Subject:
-        """Return the guide of a grammar beside Earley's algorithm on what longest match cuts a text into."""
+        """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes."""
         guide = CFGGuide.of(grammar, vocabulary)
         lexer = guide.lexer
         used = frozenset(np.flatnonzero((lexer.targets != DEAD).any(axis=0)[lexer.byte_class]).tolist())
         oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, depth, most, Machine.of(guide, oracle), tokenizer, None, progress)
+        return cls(guide, oracle, collapse, used, machine=Machine.of(guide, oracle), **options)
 
     @classmethod
     def of_pattern(
         cls,
         pattern: str,
         vocabulary: Vocabulary,
-        *,
-        depth: int,
-        most: int | None = None,
-        tokenizer: Any = None,
-        fault: Callable[[bytes], str | None] | None = None,
-        progress: Progress | None = None,
+        **options: Any,
     ) -> Subject:
-        """Return the guide of a regular expression beside Python's reading of it."""
+        """Return the guide of a regular expression beside Python's reading of it; see :meth:`of_grammar`."""
         automaton = compile_regex(pattern)
         guide = FSMGuide.from_automaton(automaton, vocabulary)
         used = automaton.used
         oracle = PatternOracle(pattern, letters_of(vocabulary, used))
         collapse = Collapse.of(vocabulary, [guide.partition])
-        return cls(guide, oracle, collapse, used, depth, most, None, tokenizer, fault, progress)
+        return cls(guide, oracle, collapse, used, **options)
 
     @classmethod
     def of_json(
         cls,
         guide: JSONGuide,
-        *,
-        depth: int,
-        most: int | None = None,
-        tokenizer: Any = None,
-        fault: Callable[[bytes], str | None] | None = None,
-        progress: Progress | None = None,
+        **options: Any,
     ) -> Subject:
-        """Return the guide of a JSON schema beside the machine that it is made of, byte by byte."""
+        """Return the guide of a JSON schema beside the machine that it is made of, byte by byte; see :meth:`of_grammar`."""
         vocabulary = guide.vocabulary
         each = Partition(np.arange(len(vocabulary), dtype=np.int32), len(vocabulary))
         used = frozenset(guide.machine.needed)
         oracle = JSONOracle(guide.machine)
-        return cls(guide, oracle, Collapse.of(vocabulary, [each]), used, depth, most, None, tokenizer, fault, progress)
+        return cls(guide, oracle, Collapse.of(vocabulary, [each]), used, **options)
 
     @cached_property
     def exploration(self) -> Exploration:

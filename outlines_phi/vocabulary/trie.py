@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ..numerics.cache import Cache
 from ..numerics.on_disk import load, save
-from ..numerics.spans import spans
 from .vocabulary import Vocabulary
 
 _FORMAT = 1
@@ -155,3 +154,9 @@ class Trie:
         trie = cls(**arrays)
         whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
         return trie if whole else None
+
+
+def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return ``starts[0], starts[0] + 1, ..``, ``counts[0]`` of them, then those of the next span."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

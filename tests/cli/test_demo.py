@@ -35,7 +35,7 @@ def test_the_bias_is_visible_and_exact_draws_have_none(report: Report) -> None:
 
 def test_the_truth_is_certified(report: Report) -> None:
     assert report.truth.tolerance <= 1e-3
-    assert sum(report.truth.probabilities.values()) == pytest.approx(1)
+    assert sum(report.truth.distribution.values()) == pytest.approx(1)
 
 
 def test_every_draw_is_in_the_format(report: Report) -> None:

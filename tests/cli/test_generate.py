@@ -17,12 +17,13 @@ from scipy import stats
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
 from outlines_phi.cli import generate as command
 from outlines_phi.cli.inputs.model import weights_fingerprint
+from outlines_phi.cli.results import journal
 from outlines_phi.cli.results.batches import Batches
-from outlines_phi.cli.results.journal import Journal, read
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
-from outlines_phi.fidelity.divergence import ChiSquare, frequencies, total_variation
+from outlines_phi.fidelity.divergence import frequencies, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi
+from tests.chi_square import ChiSquare
 
 from .conftest import Cli, records
 
@@ -428,7 +429,8 @@ class TestRefusedFiles:
     def test_two_runs_do_not_write_one_file(self, cli: Cli, folder: Path) -> None:
         self.run(cli)
         before = (folder / "o.jsonl").read_bytes()
-        with Journal(folder / "o.jsonl", read(folder / "o.jsonl", [BAKERY])):
+        end = (folder / "o.jsonl").stat().st_size
+        with journal.writing(folder / "o.jsonl", end):
             result = self.run(cli, [BAKERY, MUSEUM])
             assert result.exit_code == 2 and "is being written by another run" in result.stderr
         assert (folder / "o.jsonl").read_bytes() == before
@@ -546,7 +548,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--file", "broken.jsonl"], "Line 2 of broken.jsonl is not valid JSON"),
     (["--regex", "[0-9]", "--file", "wrong.jsonl"], "Line 1 of wrong.jsonl has no prompt"),
     (["--regex", "[0-9]", "--file", "chat.jsonl"], "Line 1 of chat.jsonl has no prompt"),
-    (["--regex", "[0-9]", "--file", "gap.txt", "more"], "give one of the two"),
+    (["--regex", "[0-9]", "--file", "gap.txt", "more"], "Give one of the two"),
     (["x"], "No output type"),
     (["--regex", "[0-9]", "--type", "builtins:int", "x"], "--type and --regex were given"),
     (["--regex", "[0-9]", "--grammar", "json", "x"], "--regex and --grammar were given"),
@@ -556,8 +558,8 @@ REFUSED = [
     (["--schema", "broken.json", "x"], "^"),
     (["--schema", "none.json", "x"], "--schema none.json cannot be read"),
     (["--schema", "wrong.json", "x"], "at #/type of the JSON schema. It holds 'nonsense'"),
-    (["--type", "formats", "x"], "expected module:Class"),
-    (["--type", "formats.py:Answer.", "x"], "expected module:Class"),
+    (["--type", "formats", "x"], "Give module:Class"),
+    (["--type", "formats.py:Answer.", "x"], "Give module:Class"),
     (["--type", "stops:X", "x"], "--type stops:X: the module stops cannot be imported: GeneratorExit: of its own"),
     (["--type", "leaves:X", "x"], "--type leaves:X: the module leaves cannot be imported: SystemExit: 3"),
     (
@@ -581,6 +583,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--model", ".", "x"], "--model . cannot be loaded"),
     (["--regex", "[0-9]", "--device", "nothing", "x"], "--device nothing cannot be used"),
     (["--regex", "[0-9]", "--output", "no/o.jsonl", "x"], "there is no folder no"),
+    (["--regex", "[0-9]", "--n", "99999999999", "x"], "draws of a prompt at most fit into"),
     (["--regex", "[0-9]", "--overwrite", "x"], "--overwrite was given without --output"),
     (["--regex", "[0-9]", "--output", ".", "x"], "--output . is not a file"),
     (["--regex", "[0-9]", "--output", "/dev/null", "x"], "--output /dev/null is not a file"),
@@ -623,7 +626,7 @@ def test_a_disk_that_fails_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command.Journal, "write", full)
+    monkeypatch.setattr(journal, "line", full)
     result = cli("generate", "--regex", "[0-9]", "--output", "o.jsonl", BAKERY)
     assert result.exit_code == 1 and "No space left on device" in result.stderr and "Traceback" not in result.stderr
 

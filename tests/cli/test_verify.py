@@ -97,7 +97,7 @@ def test_a_regular_expression_is_proved(cli: Cli) -> None:
 def test_what_cannot_be_verified(cli: Cli, folder: Path) -> None:
     (folder / "wrong.lark").write_text("start: NUMBER nothing\nNUMBER: /[0-9]+/\n", encoding="utf-8")
     for arguments, said in [
-        ((), "Nothing to verify"),
+        ((), "There is nothing to verify"),
         (("json", "--regex", "a"), "beside"),
         (("jsn",), "json"),
         (("missing.lark",), "cannot be read"),

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from outlines_phi.fidelity.certified import CertifiedLaw
+from outlines_phi.fidelity.probabilities import Probabilities, Probability
 from outlines_phi.fidelity.render.page import page, write_page
 from outlines_phi.fidelity.render.plots import draw_reports
 from outlines_phi.fidelity.report import OUTSIDE, WHOLE, Report, Sample, compare, label
+from outlines_phi.lm.model import ModelCounts
 
 
 def sample(name: str, texts: list[str]) -> Sample:
     return Sample(name=name, texts=texts, calls=3, tokens=1_234, seconds=0.5)
 
 
-def truth(probabilities: Mapping[str, float]) -> CertifiedLaw:
-    return CertifiedLaw(
-        probabilities=dict(probabilities), tolerance=1e-3, phi_bounds=(0.25, 0.2502), calls=4, tokens=567
+def truth(probabilities: Mapping[str, float]) -> Probabilities:
+    entries = [
+        Probability(value=text, p=p, lo=p, hi=p, texts=(text,), spellings=1) for text, p in probabilities.items()
+    ]
+    bounds = math.log(0.25), math.log(0.25025)
+    counts = ModelCounts(calls=4, tokens=567)
+    return Probabilities(
+        entries=tuple(entries), other=(0.0, 1e-3), complete=False, log_z_bounds=bounds, counts=counts, budget=8
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from outlines_phi.errors import BudgetError, InterruptedDraws, UnsupportedError, too_small
-from outlines_phi.fidelity import certified_walk
-from outlines_phi.fidelity.certified_walk import CertifiedWalk
+from outlines_phi.fidelity import reference
+from outlines_phi.fidelity.reference import CertifiedWalk
 from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
@@ -38,7 +38,7 @@ LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
 
 @pytest.fixture(autouse=True)
 def only_walks_grow_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exact, ranking, certified_walk):
+    for module in (exact, ranking, reference):
         monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
     monkeypatch.setattr(short, "CHEAP", 0)
 

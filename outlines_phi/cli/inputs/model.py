@@ -56,16 +56,16 @@ def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
     weights = None if dtype is None else getattr(torch, dtype.value)
     if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
         raise UnsupportedError(
-            f"--model {name}: there is no such folder. Expected a folder that save_pretrained wrote (with config.json, weights "
-            f"and tokenizer), a name on the Hugging Face hub, or {BUNDLED!r}."
+            "Give a folder that save_pretrained wrote (with config.json, weights and tokenizer), a name on the Hugging Face hub, "
+            f"or {BUNDLED!r}. --model {name}: there is no such folder."
         )
     try:
         loaded, tokenizer = bundled.load(weights) if name == BUNDLED else _pretrained(name, weights)
     except Exception as error:  # loading runs the code of many libraries, which raise what they like
         reason = str(error).strip().split("\n")[0]
         raise UnsupportedError(
-            f"--model {name} cannot be loaded: {type(error).__name__}: {reason} Expected a folder that save_pretrained wrote, "
-            "a name on the Hugging Face hub that this machine can reach, or 'bundled'. --debug shows the whole error."
+            "Give a folder that save_pretrained wrote, a name on the Hugging Face hub that this machine can reach, or 'bundled' "
+            f"(--debug shows the whole error). --model {name} cannot be loaded: {type(error).__name__}: {reason}"
         ) from error
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -74,7 +74,7 @@ def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
         raise
     except (RuntimeError, AssertionError) as error:  # torch's ways to say that there is no such device
         reason = str(error).strip().split("\n")[0]
-        raise UnsupportedError(f"--device {where} cannot be used: {reason} Give cpu, cuda or cuda:1.") from error
+        raise UnsupportedError(f"Give cpu, cuda or cuda:1. --device {where} cannot be used: {reason}") from error
     return from_transformers(loaded, tokenizer)
 
 
@@ -90,7 +90,7 @@ def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
 
 
 def identity(name: str, model: PhiTransformers) -> dict[str, str]:
-    """Return what tells the law of a model from that of another one; ``name`` is there to be read, the rest to be compared."""
+    """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
     return {
         "name": name,
         "weights": weights_fingerprint(model.model),
@@ -130,6 +130,6 @@ def check_chats(model: PhiTransformers, prompts: list[Any]) -> None:
     chats = [index for index, prompt in enumerate(prompts) if not isinstance(prompt, str)]
     if chats and not model.type_adapter.has_chat_template:
         raise UnsupportedError(
-            f"Prompt {chats[0]} (counted from 0) is a list of chat messages, but the model's tokenizer has no chat template. "
-            "Give plain texts, or an instruction-tuned model."
+            "Give plain texts, or an instruction-tuned model: the model's tokenizer has no chat template, and "
+            f"Prompt {chats[0]} (counted from 0) is a list of chat messages."
         )

@@ -1,25 +1,30 @@
-"""The options that commands share: the model, the output type, the prompts, and what defines the law."""
+"""The options that commands share: in groups, each a dataclass that reads what was given, and some by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, final, get_args, get_type_hints
 
 import typer
 
 from ...errors import UnsupportedError
 from ...guides.grammar.library import NAMES
-from ...guides.phrases.banned import LEVELS
+from ...guides.phrases.banned import LEVELS, BannedPhrases
 from ...phi.estimators.auto import AutoPhi
 from ...phi.estimators.local import LocalPhi
 from ...phi.estimators.lookahead import LookaheadPhi
-from ...plugin.drafts import DRAFTERS
+from ...plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ...plugin.options import ESTIMATORS, TOKENIZATIONS
 from ...sampling.resolve import DRAFT_LENGTH
 from ...sampling.smc.smc import Resample
 from .model import BUNDLED, Dtype
+from .output_type import read_output_type
+from .prompts import Prompt, read_prompts
 
 
 def one_of(option: str, names: Sequence[str]) -> dict[str, Any]:
@@ -36,58 +41,13 @@ def one_of(option: str, names: Sequence[str]) -> dict[str, Any]:
     return {"callback": check, "metavar": f"<{'|'.join(names)}>"}
 
 
-Prompts = Annotated[
-    list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
-]
-File = Annotated[
-    Path | None,
-    typer.Option(help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages)."),
-]
-Model = Annotated[
-    str,
-    typer.Option(help=f"Folder or hub name of a Hugging Face causal language model; {BUNDLED!r} for the small one."),
-]
 Type = Annotated[
     str | None,
     typer.Option("--type", help="Output type, module:Class: pydantic, dataclass, Enum, Literal, function, ..."),
 ]
 Schema = Annotated[Path | None, typer.Option(help="Output type: file of a JSON schema.")]
 RegexOption = Annotated[str | None, typer.Option("--regex", help="Output type: regular expression.")]
-GrammarOption = Annotated[
-    str | None,
-    typer.Option(
-        "--grammar", help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."
-    ),
-]
-Temperature = Annotated[float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Truncation to the k likeliest tokens; by default none.")]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Truncation to a probability mass; by default none.")]
-MinP = Annotated[
-    float | None, typer.Option("--min-p", help="Truncation relative to the likeliest token; by default none.")
-]
-Repetition = Annotated[
-    float | None, typer.Option("--repetition-penalty", help="As in transformers; by default the model's own, else 1.")
-]
-MaxNewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the law.")
-]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
-Ban = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ban", help="Phrase that must not be written; may be given several times. No output type: free text."
-    ),
-]
-BanFile = Annotated[Path | None, typer.Option("--ban-file", help="File of banned phrases, one per line.")]
-BanIgnoreCase = Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")]
-BanWholeWord = Annotated[bool, typer.Option("--ban-whole-word", help="Ban phrases only as whole words.")]
-BanAcrossPrompt = Annotated[
-    bool,
-    typer.Option(
-        "--ban-across-prompt/--no-ban-across-prompt",
-        help="Whether a phrase counts that the prompt begins and the output ends.",
-    ),
-]
 BanLevel = Annotated[
     str | None,
     typer.Option(
@@ -95,18 +55,6 @@ BanLevel = Annotated[
         **one_of("--ban-level", [level for level in LEVELS if level]),
         help="Correction for what is banned; by default that of --phi, or lookahead.",
     ),
-]
-Draft = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--draft",
-        **one_of("--draft", list(DRAFTERS)),
-        help="What proposes tokens ahead; may be given several times, the first to ask leading.",
-    ),
-]
-DraftLength = Annotated[
-    int | None,
-    typer.Option("--draft-length", help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
 ]
 PhiOption = Annotated[
     str | None,
@@ -130,21 +78,232 @@ ResampleOption = Annotated[
 ]
 Tokenization = Annotated[
     str | None,
-    typer.Option(
-        **one_of("--tokenization", TOKENIZATIONS), help="Spellings of a text by tokens that count; by default any."
-    ),
+    typer.Option(**one_of("--tokenization", TOKENIZATIONS), help="Tokenizations of a text that count; by default any."),
 ]
 Tolerance = Annotated[
     float | None,
-    typer.Option(help="Draws within this total variation of the exact law, without rejection (--phi exact)."),
+    typer.Option(help="Draws within this total variation of the exact distribution, without rejection (--phi exact)."),
 ]
 Confidence = Annotated[
     float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")]
-DtypeOption = Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")]
 
 
 def keywords(**given: Any) -> dict[str, Any]:
     """Return the keywords of a call: the options that were given."""
     return {name: value for name, value in given.items() if value is not None}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command as typer reads it: each argument that is a group stands for the options of the group."""
+    kinds = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    parameters: list[Parameter] = []
+    for parameter in signature(command).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=kinds[parameter.name]))
+            continue
+        types = get_type_hints(group, include_extras=True)
+        parameters += [
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
+            for field in fields(group)
+        ]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+@final
+@dataclass(frozen=True)
+class PromptOptions:
+    """The prompts."""
+
+    prompts: Annotated[
+        list[str] | None, typer.Argument(show_default=False, help="The prompts; - alone for the standard input.")
+    ] = None
+    file: Annotated[
+        Path | None,
+        typer.Option(help="File of prompts: one per line; .jsonl: objects with a prompt (text or chat messages)."),
+    ] = None
+
+    def read(self) -> list[Prompt]:
+        """Return them; see :func:`read_prompts`."""
+        return read_prompts(self.prompts or [], self.file)
+
+    def __bool__(self) -> bool:
+        return bool(self.prompts) or self.file is not None
+
+
+@final
+@dataclass(frozen=True)
+class FormatOptions:
+    """The output type."""
+
+    type_: Type = None
+    schema: Schema = None
+    regex: RegexOption = None
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            "--grammar", help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."
+        ),
+    ] = None
+
+    def read(self, *, free: bool = False) -> tuple[str, Any]:
+        """Return how the command names it, and the type; see :func:`read_output_type`."""
+        return read_output_type(self.type_, self.schema, self.regex, self.grammar, free=free)
+
+    def __bool__(self) -> bool:
+        return any(given is not None for given in (self.type_, self.schema, self.regex, self.grammar))
+
+
+@final
+@dataclass(frozen=True)
+class SettingOptions:
+    """What defines the distribution of the draws, with the model."""
+
+    temperature: Annotated[
+        float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")
+    ] = None
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", help="Truncation to the k likeliest tokens; by default none.")
+    ] = None
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="Truncation to a probability mass; by default none.")
+    ] = None
+    min_p: Annotated[
+        float | None, typer.Option("--min-p", help="Truncation relative to the likeliest token; by default none.")
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option("--repetition-penalty", help="As in transformers; by default the model's own, else 1."),
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the distribution."),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the keywords of a call."""
+        return keywords(**vars(self))
+
+
+@final
+@dataclass(frozen=True)
+class BanOptions:
+    """The banned phrases."""
+
+    ban: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ban", help="Phrase that must not be written; may be given several times. No output type: free text."
+        ),
+    ] = None
+    ban_file: Annotated[Path | None, typer.Option("--ban-file", help="File of banned phrases, one per line.")] = None
+    ban_ignore_case: Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")] = (
+        False
+    )
+    ban_whole_word: Annotated[bool, typer.Option("--ban-whole-word", help="Ban phrases only as whole words.")] = False
+    ban_across_prompt: Annotated[
+        bool,
+        typer.Option(
+            "--ban-across-prompt/--no-ban-across-prompt",
+            help="Whether a phrase counts that the prompt begins and the output ends.",
+        ),
+    ] = True
+
+    def read(self, level: str | None = None) -> BannedPhrases | None:
+        """Return them, to be corrected for at ``level``; ``None`` where nothing is banned.
+
+        Raises
+        ------
+        UnsupportedError
+            A phrase that cannot be banned, a file that cannot be read, or an option of phrases without any.
+        """
+        phrases = list(self.ban or ())
+        if self.ban_file is not None:
+            phrases += _listed(self.ban_file)
+        elif not phrases:
+            given = {
+                "--ban-ignore-case": self.ban_ignore_case,
+                "--ban-whole-word": self.ban_whole_word,
+                "--no-ban-across-prompt": not self.ban_across_prompt,
+                "--ban-level": level is not None,
+            }
+            if useless := [name for name, is_given in given.items() if is_given]:
+                raise UnsupportedError(
+                    f"Give --ban PHRASE or --ban-file FILE, or leave it out: {', '.join(useless)} was given without banned phrases."
+                )
+            return None
+        return BannedPhrases(phrases, self.ban_ignore_case, self.ban_whole_word, self.ban_across_prompt, level)
+
+
+def _listed(file: Path) -> list[str]:
+    """Return the phrases of a file, one on each line."""
+    try:
+        return list(map(str, BannedPhrases.from_file(file).phrases))
+    except OSError as error:
+        raise UnsupportedError(
+            f"Give a file with one phrase on each line: --ban-file {file} cannot be read: {error.strerror}."
+        ) from error
+
+
+@final
+@dataclass(frozen=True)
+class DraftingOptions:
+    """The drafts."""
+
+    draft: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--draft",
+            **one_of("--draft", list(DRAFTERS)),
+            help="What proposes tokens ahead; may be given several times, the first to ask leading.",
+        ),
+    ] = None
+    draft_length: Annotated[
+        int | None,
+        typer.Option("--draft-length", help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
+    ] = None
+
+    def read(self, particles: int | None) -> DraftOptions | None:
+        """Return what proposes tokens; ``None`` for no drafts.
+
+        Raises
+        ------
+        UnsupportedError
+            A length without a draft, or a draft for particles.
+        """
+        if self.draft and particles is not None:
+            raise UnsupportedError(
+                "Leave one of the two out: --draft was given with --particles, which are compared token by token."
+            )
+        if not self.draft and self.draft_length is not None:
+            raise UnsupportedError(
+                f"Give --draft forced, or leave it out: --draft-length {self.draft_length} was given without --draft."
+            )
+        return resolve_draft(self.draft, self.draft_length) if self.draft else None
+
+
+@final
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model, and where it runs."""
+
+    model: Annotated[
+        str,
+        typer.Option(
+            help=f"Folder or hub name of a Hugging Face causal language model; {BUNDLED!r} for the small one."
+        ),
+    ] = BUNDLED
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (
+        None
+    )
+    dtype: Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")] = None

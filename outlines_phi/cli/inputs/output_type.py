@@ -54,7 +54,7 @@ def read_output_type(
         return FREE, None
     if len(chosen) != 1:
         raise UnsupportedError(
-            f"{' and '.join(chosen)} were given as output type. {EXPECTED}" if chosen else f"No output type. {EXPECTED}"
+            f"{EXPECTED} {' and '.join(chosen)} were given." if chosen else f"{EXPECTED} No output type was given."
         )
     if schema is not None:
         return f"--schema {schema}", _schema(schema)
@@ -72,7 +72,9 @@ def _schema(schema: Path) -> Any:
         said = str(error) if error.position is None else str(error).split("\n")[0]
         raise GrammarError(f"--schema {schema}: {said}", error.source, error.position) from error
     except RecursionError as error:
-        raise UnsupportedError(f"--schema {schema} is nested too deeply to be read.") from error
+        raise UnsupportedError(
+            f"Give a schema of fewer levels: --schema {schema} is nested too deeply to be read."
+        ) from error
 
 
 def _grammar(grammar: str) -> CFG:
@@ -99,17 +101,17 @@ def _text(path: Path, given: str, expected: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise UnsupportedError(f"{given} cannot be read: {error.strerror}. Give {expected}.") from error
+        raise UnsupportedError(f"Give {expected}: {given} cannot be read, {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise UnsupportedError(f"{given} is not UTF-8: {error.reason}. Save it as UTF-8.") from error
+        raise UnsupportedError(f"Save the file as UTF-8: {given} is not UTF-8, {error.reason}.") from error
 
 
 def _imported(named: str) -> Any:
     module_name, _, path = named.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise UnsupportedError(
-            f"--type {named} was given; expected module:Class, such as schemas:Person for the class Person of schemas.py in the "
-            "working folder, builtins:int, or outlines.types:email."
+            "Give module:Class, such as schemas:Person for the class Person of schemas.py in the working folder, builtins:int, or "
+            f"outlines.types:email; --type {named} was given."
         )
     here = str(Path.cwd())
     if here not in sys.path:

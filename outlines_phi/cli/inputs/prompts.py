@@ -40,8 +40,8 @@ def read_prompts(arguments: Sequence[str], file: Path | None) -> list[Prompt]:
     """
     if arguments and file is not None:
         raise UnsupportedError(
-            f"Prompts were given as arguments and by --file {file}; give one of the two (-- ends the options, if a prompt begins "
-            "with a dash)."
+            "Give one of the two (-- ends the options, if a prompt begins with a dash): prompts were given as arguments and by "
+            f"--file {file}."
         )
     if file is not None and str(file) != PIPE:
         lines = _lines(_bytes(file), f"--file {file}")
@@ -57,8 +57,8 @@ def read_prompts(arguments: Sequence[str], file: Path | None) -> list[Prompt]:
         source = "none were given"
     if not prompts:
         raise UnsupportedError(
-            f"There are no prompts: {source}. Give them as arguments, by --file FILE (one per line; .jsonl: objects with a "
-            "prompt), or through a pipe with - as the only argument."
+            "Give prompts as arguments, by --file FILE (one per line; .jsonl: objects with a prompt), or through a pipe with - as "
+            f"the only argument. There are no prompts: {source}."
         )
     return prompts
 
@@ -72,7 +72,7 @@ def _bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise UnsupportedError(f"--file {file} cannot be read: {error.strerror}. Give a file of prompts.") from error
+        raise UnsupportedError(f"Give a file of prompts: --file {file} cannot be read, {error.strerror}.") from error
 
 
 def _lines(content: bytes, source: str) -> list[str]:
@@ -81,7 +81,9 @@ def _lines(content: bytes, source: str) -> list[str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UnsupportedError(f"{source} is not UTF-8: {error.reason} in line {line}. Save it as UTF-8.") from error
+        raise UnsupportedError(
+            f"Save the prompts as UTF-8: {source} is not UTF-8, {error.reason} in line {line}."
+        ) from error
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
@@ -91,7 +93,7 @@ def _lines(content: bytes, source: str) -> list[str]:
 def _from_text(line: str, place: str) -> Prompt:
     if not line.strip():
         raise UnsupportedError(
-            f'{place} is empty. Remove it, or write prompts as JSONL ({{"prompt": ""}}) where an empty one is meant.'
+            f'Remove the line, or write prompts as JSONL ({{"prompt": ""}}) where an empty one is meant: {place} is empty.'
         )
     return line
 
@@ -101,14 +103,14 @@ def _from_json(line: str, place: str) -> Prompt:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise UnsupportedError(
-            f'{place} is not valid JSON: {error.msg} at column {error.colno}. Expected an object such as {{"prompt": "..."}}.'
+            f'Write an object such as {{"prompt": "..."}}: {place} is not valid JSON, {error.msg} at column {error.colno}.'
         ) from error
     except RecursionError as error:
-        raise UnsupportedError(f"{place} is nested too deeply to be read.") from error
+        raise UnsupportedError(f"Give a prompt alone: {place} is nested too deeply to be read.") from error
     except ValueError as error:  # Python reads no integer of thousands of digits
         raise UnsupportedError(
-            f"{place} has a number of too many digits to be read ({len(line)} characters in all). Leave the number out, or write "
-            "it as a text."
+            "Leave the number out, or write it as a text: "
+            f"{place} has a number of too many digits to be read ({len(line)} characters in all)."
         ) from error
     match record:
         case {"prompt": str(text)}:
@@ -116,8 +118,8 @@ def _from_json(line: str, place: str) -> Prompt:
         case {"prompt": [_, *_] as messages} if all(map(_is_message, messages)):
             return messages
     raise UnsupportedError(
-        f'{place} has no prompt that can be read: {line!r:.80}. Expected {{"prompt": "..."}}, or a chat: {{"prompt": [{{"role": '
-        '"user", "content": "..."}]}.'
+        'Write {"prompt": "..."}, or a chat: {"prompt": [{"role": "user", "content": "..."}]}. '
+        f"{place} has no prompt that can be read: {line!r:.80}."
     )
 
 

@@ -32,36 +32,21 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
         **({"rejections": dict(draws.rejections)} if draws.rejections else {}),
         **({"tokens_per_call": draws.counts.tokens_per_call} if draws.counts.turns else {}),
     }
-    for number, (draw, weight) in enumerate(zip(draws, draws.weights.tolist(), strict=True)):
+    known = zip(draws, draws.weights.tolist(), strict=True)
+    for number, (draw, weight) in enumerate([*known, *[(None, 0.0)] * draws.failures]):
         yield {
             "record": "draw",
             "prompt_index": index,
             "prompt": prompt,
             "draw_index": number,
-            "text": draw.text,
-            **_value(draw),
-            **({"token_ids": list(draw.token_ids)} if token_ids else {}),
-            "log_p": _finite(draw.log_p),
-            "log_w": _finite(draw.log_w),
+            "text": None if draw is None else draw.text,
+            **({"value": None} if draw is None else _value(draw)),
+            **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
+            "log_p": draw and _finite(draw.log_p),
+            "log_w": draw and _finite(draw.log_w),
             "weight": weight,
-            "guarantee": draw.guarantee.name.lower(),
-            "ess": draw.ess,
-            **after,
-        }
-    for number in range(len(draws), len(draws) + draws.failures):
-        yield {
-            "record": "draw",
-            "prompt_index": index,
-            "prompt": prompt,
-            "draw_index": number,
-            "text": None,
-            "value": None,
-            **({"token_ids": None} if token_ids else {}),
-            "log_p": None,
-            "log_w": None,
-            "weight": 0.0,
-            "guarantee": "weighted",
-            "ess": 0.0,
+            "guarantee": "weighted" if draw is None else draw.guarantee.name.lower(),
+            "ess": 0.0 if draw is None else draw.ess,
             **after,
         }
 

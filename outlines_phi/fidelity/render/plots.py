@@ -11,7 +11,8 @@ from typing import Any
 from ...errors import UnsupportedError
 from ..findings import Findings
 from ..report import WHOLE, Report, Sample, View, label
-from .summary import number, shown, worst
+from .panels import Measured, audit_panels
+from .summary import number
 
 COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
 """Of the samples, in their order."""
@@ -55,7 +56,7 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
     truth = Line2D([], [], color=TRUTH, marker="|", markersize=12, markeredgewidth=2.5, linestyle="none")
     figure.legend(
         [truth],
-        [f"truth: the model's own law, conditioned on the format      (bars: {reports[0].n:,} draws)"],
+        [f"truth: the model's own distribution, conditioned on the format      (bars: {reports[0].n:,} draws)"],
         loc="outside lower center",
         frameon=False,
         fontsize=10,
@@ -66,49 +67,41 @@ def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> No
 def audit_figure(report: Findings) -> Any:
     """Return a picture of an audit: where legal mass is lost, and the most distorted values."""
     figure_of = figure_class()
-    bias, places = report.pooled.bias, worst(report.pooled.places, ROWS)
-    values = report.pooled.distortions[:ROWS]
-    height = 0.3 * max(len(places), len(values), 3) + 1.7
+    bias, panels = report.pooled.bias, audit_panels(report)[1:]
+    height = 0.3 * max(3, *(len(panel.rows) for panel in panels)) + 1.7
     figure = figure_of(figsize=(9.6, height), layout="constrained", facecolor="white")
-    left, right = figure.subplots(1, 2)
-    rows = range(len(places))
-    left.barh(rows, [loss.nats for loss in places], height=0.68, color=FAINT)
-    left.barh(
-        rows, [max(0.0, min(loss.excess, loss.nats)) for loss in places], height=0.68, color=COLORS[0], alpha=0.85
-    )
-    left.set_yticks(rows, [shown(loss.place) for loss in places], fontsize=9, color=INK)
-    unit = "field" if report.by_field else "step"
-    left.set_title(f"Legal mass lost, by {unit} (nats per draw)", loc="left", fontsize=10, fontweight="bold", color=INK)
-    left.set_xlabel("red: beyond what the conditioned law loses there; this distorts", fontsize=8, color=INK)
-    rows = range(len(values))
-    right.barh(rows, [one.masked for one in values], height=0.68, color=COLORS[0], alpha=0.85)
-    right.errorbar(
-        [one.model for one in values],
-        rows,
-        xerr=[one.noise for one in values],
-        fmt="|",
-        color=TRUTH,
-        markersize=13,
-        markeredgewidth=2.4,
-        elinewidth=1.0,
-    )
-    right.set_yticks(rows, [shown(f"{one.field}: {one.value}") for one in values], fontsize=9, color=INK)
-    right.set_title("Most distorted values", loc="left", fontsize=10, fontweight="bold", color=INK)
-    explained = "bar: masked; mark: the conditioned law, estimated, with noise"
-    right.set_xlabel(explained if values else "none differs by more than noise", fontsize=8, color=INK)
-    for axis, count in ((left, len(places)), (right, len(values))):
-        axis.set_ylim(max(count, 1) - 0.4, -0.6)
-        axis.set_xlim(left=0)
-        axis.xaxis.set_major_locator(_locator())
-        axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
-        axis.tick_params(axis="y", length=0)
-        axis.grid(axis="x", color=FAINT, linewidth=1.2)
-        axis.set_axisbelow(True)
-        axis.spines[:].set_visible(False)
+    for axis, panel in zip(figure.subplots(1, 2), panels, strict=True):
+        _bars(axis, panel.rows, COLORS[0])
+        axis.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
+        axis.set_xlabel(panel.remark, fontsize=7, color=INK)
     low, high = bias.tv.interval
-    title = f"Plain masking: TV to the conditioned law {number(low, '.2f')} to {number(high, '.2f')}, Phi {bias.phi.value:.3g}"
-    figure.suptitle(f"{title}, {bias.draws:,} draws", fontsize=11, color=INK)
+    title = (
+        f"Plain masking: TV to the conditioned distribution {number(low, '.2f')} to {number(high, '.2f')}, "
+        f"Phi {bias.phi.value:.3g}, {bias.draws:,} draws"
+    )
+    figure.suptitle(title, fontsize=11, color=INK)
     return figure
+
+
+def _bars(axis: Any, rows: Sequence[Measured], color: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    places = range(len(rows))
+    axis.barh(places, [row.bar for row in rows], height=0.68, color=FAINT)
+    axis.barh(places, [row.part for row in rows], height=0.68, color=color, alpha=0.85)
+    for place, row in enumerate(rows):
+        if row.mark is not None:
+            axis.hlines(place, max(0.0, row.low), row.high, color=TRUTH, linewidth=1.0)
+            axis.vlines(row.mark, place - 0.44, place + 0.44, color=TRUTH, linewidth=2.4)
+    axis.set_yticks(places, [row.name for row in rows], fontsize=9, color=INK)
+    axis.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    axis.set_xlim(left=0)
+    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color=FAINT, linewidth=1.2)
+    axis.set_axisbelow(True)
+    axis.spines[:].set_visible(False)
 
 
 def png(figure: Any, *, dpi: int = 110) -> bytes:
@@ -122,8 +115,8 @@ def figure_class() -> Any:
     """Return matplotlib's ``Figure``; raise UnsupportedError where it is not installed."""
     if find_spec("matplotlib") is None:
         raise UnsupportedError(
-            "A picture was asked for and matplotlib is not installed; install the extra, pip install 'outlines_phi[cli]', "
-            "or take the text, Markdown or HTML."
+            "Install the extra, pip install 'outlines_phi[cli]', or take the text, Markdown or HTML: a picture was asked for and "
+            "matplotlib is not installed."
         )
     from matplotlib.figure import Figure
 
@@ -131,40 +124,21 @@ def figure_class() -> Any:
 
 
 def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
-    values = view.values[:ROWS]
-    places = range(len(values))
-    axis.barh(
-        places,
-        [view.frequencies[sample.name].get(value, 0.0) for value in values],
-        height=0.68,
-        color=color,
-        alpha=0.85,
-    )
-    law = [view.law.get(value, 0.0) for value in values]
-    axis.vlines(law, [place - 0.44 for place in places], [place + 0.44 for place in places], color=TRUTH, linewidth=2.4)
-    axis.set_yticks(places, [label(value) for value in values], fontsize=9, color=INK)
-    axis.set_ylim(len(values) - 0.4, -0.6)
-    top = max(max(law), *(p for found in view.frequencies.values() for p in found.values()))
-    axis.set_xlim(0, min(1.0, 1.12 * top))
-    axis.xaxis.set_major_locator(_locator())
+    drawn = view.frequencies[sample.name]
+    rows = [
+        Measured(label(value), "", part=drawn.get(value, 0.0), mark=p, low=p, high=p)
+        for value in view.values[:ROWS]
+        for p in (view.law.get(value, 0.0),)
+    ]
+    _bars(axis, rows, color)
+    axis.set_xlim(0, min(1.0, 1.12 * view.largest))
     axis.xaxis.set_major_formatter(lambda p, _: f"{100 * p:.0f}%")
-    axis.tick_params(axis="x", labelsize=8, colors=INK, length=0)
-    axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x", color=FAINT, linewidth=1.2)
-    axis.set_axisbelow(True)
-    axis.spines[:].set_visible(False)
     axis.set_title(
         f"TV {view.distances[sample.name]:.3f}  (noise {view.floor:.3f}, up to {view.limit:.3f})",
         loc="right",
         fontsize=9,
         color=INK,
     )
-
-
-def _locator() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(4)
 
 
 def _caption(axis: Any, report: Report, view: View) -> None:

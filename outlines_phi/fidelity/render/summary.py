@@ -1,4 +1,4 @@
-"""What an audit says, in words and tables; as plain text and as Markdown."""
+"""What reports say, in words and tables; an audit also as plain text and as Markdown."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NamedTuple
 
 from ...numerics.checks import counted
 from ..bias import Bias, Estimate
 from ..findings import Findings
 from ..losses import Loss
-from ..report import label
+from ..report import Report, label
+from .text_table import TextTable
 
 TITLE = "Audit of plain masking"
 
@@ -29,15 +29,6 @@ WIDTH = 34
 """Characters of a value or prompt that are shown."""
 
 
-class Section(NamedTuple):
-    """A titled table with a remark under it."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    remark: str
-
-
 def verdict(report: Findings) -> str:
     """Return the finding in a sentence."""
     low, high = report.pooled.bias.tv.interval
@@ -46,13 +37,13 @@ def verdict(report: Findings) -> str:
     distance = f"between {number(low, '.3f')} and {number(high, '.3f')} ({report.confidence:.0%} confidence), {after}"
     if low >= SMALL:
         return (
-            "Plain masking is biased: its distance (total variation) from the model's own law, conditioned on the format, "
+            "Plain masking is biased: its distance (total variation) from the model's own distribution, conditioned on the format, "
             f"is {distance}."
         )
-    return f"No bias was shown: the distance (total variation) of plain masking from the conditioned law is {distance}."
+    return f"No bias was shown: the distance (total variation) of plain masking from the conditioned distribution is {distance}."
 
 
-def sections(report: Findings) -> list[Section]:
+def sections(report: Findings) -> list[TextTable]:
     """Return the tables of a report."""
     several = [_prompts(report)] if len(report.findings) > 1 else []
     return [
@@ -70,7 +61,7 @@ def plain(report: Findings) -> str:
     parts = [TITLE, "", *(textwrap.fill(sentence, COLUMNS) for sentence in prose)]
     for section in sections(report):
         remark = [textwrap.fill(section.remark, COLUMNS)] if section.remark else []
-        parts += ["", section.title, "-" * len(section.title), *_columns(section), *remark]
+        parts += ["", section.title, "-" * len(section.title), *section.plain(), *remark]
     return "\n".join(parts)
 
 
@@ -79,24 +70,51 @@ def markdown(report: Findings) -> str:
     parts = [f"# {TITLE}", "", verdict(report), ""]
     for warning in report.warnings:
         parts += [f"> **Warning.** {warning}", ""]
-    for title, head, rows, remark in sections(report):
-        parts += [f"## {title}", ""]
-        if rows:
-            lines = [head, tuple(["---"] + ["---:"] * (len(head) - 1)), *(tuple(map(_cell, row)) for row in rows)]
-            parts += [*(f"| {' | '.join(line)} |" for line in lines), ""]
-        parts += [remark, ""] if remark else []
+    for section in sections(report):
+        parts += [f"## {section.title}", ""]
+        parts += [*section.markdown(), ""] if section.rows else []
+        parts += [section.remark, ""] if section.remark else []
     return "\n".join(parts)
 
 
-def bias_section(bias: Bias, confidence: float) -> Section:
-    """Return the table of how far masking is from the conditioned law."""
+def distance_table(report: Report) -> TextTable:
+    """Return how far each sample of a comparison is from the truth, beside what noise alone would show."""
+    rows = [
+        (view.name, *(f"{tv:.3f}" for tv in (*view.distances.values(), view.floor, view.limit)))
+        for view in report.views
+    ]
+    head = ("distance", *(sample.name for sample in report.samples), "noise floor", "noise, 95 %")
+    return TextTable(head, rows)
+
+
+def cost_table(report: Report) -> TextTable:
+    """Return what each sample of a comparison has cost."""
+    rows = [
+        (sample.name, f"{sample.calls:,}", f"{sample.tokens:,}", f"{sample.seconds:.1f}")
+        for sample in (*report.samples, *report.costs)
+    ]
+    return TextTable(("cost", "model calls", "model tokens", "seconds"), rows)
+
+
+def certainty(report: Report) -> str:
+    """Return how the truth of a comparison is known."""
+    truth = report.truth
+    return (
+        "The truth is the model's own distribution, conditioned on the format: enumerated to a total variation (TV) of at most "
+        f"{truth.tolerance:.1e} with {truth.counts.tokens:,} model tokens. The model meets the format by itself with "
+        f"probability {math.exp(truth.log_z_bounds[0]):.4g}."
+    )
+
+
+def bias_section(bias: Bias, confidence: float) -> TextTable:
+    """Return the table of how far masking is from the conditioned distribution."""
     rows = [
         ("Phi: the model meets the format by itself", *_both(bias.phi, ".3g")),
         ("log Phi (nats)", *_both(bias.log_phi, ".2f")),
         ("mean of the weights (unbiased for Phi)", number(bias.mean_w, ".3g"), ""),
         ("Phi, for certain", "", interval(*bias.certain, ".3g")),
         *_attempted(bias, confidence),
-        ("total variation (TV) to the conditioned law", *_both(bias.tv, ".3f")),
+        ("total variation (TV) to the conditioned distribution", *_both(bias.tv, ".3f")),
         ("KL divergence to it (nats; interval: bootstrap)", *_both(bias.kl, ".3f")),
         ("draws without a legal token, Pr(w = 0)", *_both(bias.failed, ".3f")),
         (f"effective sample size, of {counted(bias.draws, 'draw')}", f"{bias.ess:.1f}", ""),
@@ -109,9 +127,9 @@ def bias_section(bias: Bias, confidence: float) -> Section:
     remark = (
         f"Every interval by itself holds with {confidence:.0%} confidence, whatever the tails of the weights; that of KL "
         f"is a bootstrap's and covers less where tails are heavy. {limited}All of it is about token sequences: the distance of "
-        "the laws of texts is at most this TV."
+        "the distributions of texts is at most this TV."
     )
-    return Section("Bias", ("", "estimate", "interval"), rows, remark)
+    return TextTable(("", "estimate", "interval"), rows, "Bias", remark)
 
 
 def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
@@ -121,11 +139,11 @@ def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
     return [(name, "", interval(*bias.residual, ".3g"))]
 
 
-def _prompts(report: Findings) -> Section:
+def _prompts(report: Findings) -> TextTable:
     ranked = sorted(report.findings, key=lambda finding: -finding.bias.tv.interval.low)
     rows = [(shown(finding.name), *_line(finding.bias)) for finding in ranked[:ROWS]]
     remark = f"{len(ranked) - ROWS} more prompts have smaller lower limits of TV." if len(ranked) > ROWS else ""
-    return Section("Prompts", ("prompt", "Phi", "TV", "TV, interval", "KL", "ESS"), rows, remark)
+    return TextTable(("prompt", "Phi", "TV", "TV, interval", "KL", "ESS"), rows, "Prompts", remark)
 
 
 def _line(bias: Bias) -> tuple[str, ...]:
@@ -138,7 +156,7 @@ def _line(bias: Bias) -> tuple[str, ...]:
     )
 
 
-def _losses(report: Findings) -> Section:
+def _losses(report: Findings) -> TextTable:
     places = report.pooled.places
     total = math.fsum(loss.nats for loss in places)
     ranked = worst(places)
@@ -156,11 +174,11 @@ def _losses(report: Findings) -> Section:
     unit = "field" if report.by_field else "step"
     remark = (
         f"Loss: - log of the legal mass, per draw, in nats; {len(places)} {unit}s lose {total:.3f} in all. Excess: how much "
-        "of it a draw of the conditioned law would not lose, which is the part that distorts; a loss that all draws share has "
+        "of it a draw of the conditioned distribution would not lose, which is what distorts; a loss that all draws share has "
         "none. Margin: log probability of the likeliest token less that of the likeliest legal one, per step. Dead ends: draws "
         "that ended there without a legal token."
     )
-    return Section("Where legal mass is lost", (unit, "loss", "share", "excess", "margin", "dead ends"), rows, remark)
+    return TextTable((unit, "loss", "share", "excess", "margin", "dead ends"), rows, "Where legal mass is lost", remark)
 
 
 def worst(places: Sequence[Loss], rows: int = ROWS) -> list[Loss]:
@@ -170,7 +188,7 @@ def worst(places: Sequence[Loss], rows: int = ROWS) -> list[Loss]:
     )[:rows]
 
 
-def _distortions(report: Findings) -> Section:
+def _distortions(report: Findings) -> TextTable:
     found = report.pooled.distortions
     rows = [
         (
@@ -185,15 +203,15 @@ def _distortions(report: Findings) -> Section:
     ]
     more = f" {len(found) - ROWS} more exceed theirs." if len(found) > ROWS else ""
     remark = f"Values whose two shares differ by more than noise explains, all compared values together.{more}"
-    return Section(
-        "Most distorted values",
+    return TextTable(
         ("field", "value", "masked", "model", "difference", "noise"),
         rows,
+        "Most distorted values",
         remark if rows else "No value differs by more than noise explains.",
     )
 
 
-def _cost(report: Findings) -> Section:
+def _cost(report: Findings) -> TextTable:
     settings = {name: value for name, value in asdict(report.settings).items() if value is not None}
     low, high = min(report.budgets), max(report.budgets)
     rows = [
@@ -203,7 +221,7 @@ def _cost(report: Findings) -> Section:
         ("model calls", f"{report.counts.calls:,}"),
         ("tokens (prompt, generated)", f"{report.counts.prompt_tokens:,}, {report.counts.tokens:,}"),
     ]
-    return Section("Law and cost", ("", "value"), rows, "")
+    return TextTable(("", "value"), rows, "Settings and cost")
 
 
 def _both(estimate: Estimate, form: str) -> tuple[str, str]:
@@ -225,21 +243,3 @@ def shown(text: str) -> str:
     """Return a value or prompt as one short line."""
     line = label(text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
-
-
-def _columns(section: Section) -> list[str]:
-    if not section.rows:
-        return []
-    lines = [section.head, *section.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(section.head))]
-    first, *rest = widths
-    return [
-        "  ".join(
-            [line[0].ljust(first), *(cell.rjust(width) for cell, width in zip(line[1:], rest, strict=True))]
-        ).rstrip()
-        for line in lines
-    ]
-
-
-def _cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")

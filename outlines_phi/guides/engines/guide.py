@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import final
 
@@ -15,8 +16,13 @@ from ..phrases.banned import BannedPhrases
 from ..phrases.banning import BanningGuide
 from ..phrases.guide import PhraseGuide
 from .engine import Engine, Source
+from .llguidance import LLGuidance
 from .prefixes import PrefixGuide
 from .reader import Reader
+from .xgrammar import XGrammar
+
+ENGINES: Mapping[str, type[Engine]] = {engine.package: engine for engine in (LLGuidance, XGrammar)}
+"""The engines, by the names that Outlines gives to its backends; a package is imported when its engine is made."""
 
 _READ = 65_536
 """How many prefixes are kept with what waits of a phrase there."""

@@ -11,9 +11,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import __version__
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...numerics.checks import check_kind
-from ...version import __version__
 from ...vocabulary.classes import EOS, Partition
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row

@@ -1,11 +1,14 @@
-"""JSON values, as JSON Schema tells them apart."""
+"""JSON values, as JSON Schema tells them apart, and their places (JSON pointers, RFC 6901)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+"""The steps to a part of a value."""
 
 KINDS = frozenset({"null", "true", "false", "number", "string", "array", "object"})
 """The kinds of values: the first byte tells them, and a value of the first three is known by its kind."""
@@ -60,3 +63,8 @@ def identity(value: Any) -> Hashable:
 def exact(number: int | float | Decimal | Fraction) -> Fraction:
     """Return the number that is written so: 0.1 is a tenth, though no float is."""
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+
+
+def pointer_to(steps: Iterable[str | int], start: str = "#") -> str:
+    """Return the JSON pointer to what some steps lead to."""
+    return "/".join([start, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])

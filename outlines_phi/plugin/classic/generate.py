@@ -34,7 +34,7 @@ from .formats import Named, Parsed
 from .generator import ClassicGenerator
 from .samplers import Sampler, multinomial, particles
 
-__all__ = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
+__all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
 DEFAULT_SAMPLER = multinomial()
 

@@ -13,7 +13,7 @@ from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC
 from ...settings import SamplingSettings
 
-__all__ = ["Sampler", "beam_search", "greedy", "multinomial", "particles"]
+__all__: list[str] = ["Sampler", "beam_search", "greedy", "multinomial", "particles"]
 
 UNTRUNCATED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 """The other truncations of Hugging Face's loop, at what changes nothing."""

@@ -8,7 +8,7 @@ from outlines.types.dsl import CFG, JsonSchema
 
 from ...errors import UnsupportedError
 from ...guides.engines.engine import Kind, Source
-from ...guides.engines.names import ENGINES
+from ...guides.engines.guide import ENGINES
 from .output_types import to_pattern, to_term
 
 OWN = "outlines_core"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import UnsupportedError
-from ...guides.json_schema.reading.pointers import Path, pointer_to
+from ...guides.json_schema.values import Path, pointer_to
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
 """Keywords that forbid nothing."""

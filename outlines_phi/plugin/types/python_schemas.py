@@ -15,7 +15,7 @@ from outlines.types.dsl import Alternatives, JsonSchema, Regex, Term, python_typ
 from pydantic import BaseModel, TypeAdapter, create_model
 
 from ...errors import UnsupportedError
-from ...guides.json_schema.reading.pointers import pointer_to
+from ...guides.json_schema.values import pointer_to
 from .pydantic_kinds import REFUSED
 from .pydantic_schemas import PydanticSchema
 

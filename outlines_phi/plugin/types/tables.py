@@ -17,8 +17,7 @@ from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...guides.engine import Stopped
 from ...guides.engines.engine import Engine, Source
-from ...guides.engines.guide import EngineGuide
-from ...guides.engines.names import ENGINES
+from ...guides.engines.guide import ENGINES, EngineGuide
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.guide import CFGGuide
 from ...guides.grammar.notation.reader import read_grammar

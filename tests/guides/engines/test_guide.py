@@ -16,8 +16,7 @@ from outlines_phi.errors import EmptyLanguageError, GrammarError, UnsupportedErr
 from outlines_phi.guides.engines import engine as engine_module
 from outlines_phi.guides.engines import prefixes
 from outlines_phi.guides.engines.engine import Engine, Kind, Matcher, Source
-from outlines_phi.guides.engines.guide import EngineGuide
-from outlines_phi.guides.engines.names import ENGINES
+from outlines_phi.guides.engines.guide import ENGINES, EngineGuide
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.guide import DEAD, DONE, Guide

@@ -23,8 +23,8 @@ from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.fidelity.bias import measure
 from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.groups import frozen
 from outlines_phi.fidelity.losses import log_weights
+from outlines_phi.fidelity.probabilities import frozen
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.fidelity.traces import tree_bounds
 from outlines_phi.guides.guide import DEAD

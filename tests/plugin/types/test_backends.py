@@ -12,8 +12,7 @@ from outlines.types import CFG, JsonSchema, regex
 
 import outlines_phi
 from outlines_phi.errors import GrammarError, UnsupportedError
-from outlines_phi.guides.engines.guide import BannedEngineGuide, EngineGuide
-from outlines_phi.guides.engines.names import ENGINES
+from outlines_phi.guides.engines.guide import ENGINES, BannedEngineGuide, EngineGuide
 from tests.languages import ALPHA, p_value
 
 ANSWER = Literal["yes", "no", "maybe"]

@@ -17,7 +17,7 @@ from ....errors import GrammarError, UnsupportedError
 from ..formula import FALSE, TRUE, Formula
 from ..strings.patterns import matching
 from ..strings.sets import StringSet
-from .pointers import pointer_to
+from ..values import pointer_to
 
 MOST_COUNTED = 1 << 40
 """No text has as many characters, items or members."""

@@ -14,9 +14,9 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ..formula import And, Formula, Not, Or, Reference, both, holds
+from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
-from .pointers import pointer_to
 
 NEWEST = "http://json-schema.org/schema"
 """The newest draft, whichever that is."""

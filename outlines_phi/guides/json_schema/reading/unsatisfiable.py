@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .pointers import Path, pointer_to
+from ..values import Path, pointer_to
 
 MOST_LOOKED_AT = 20_000
 """How many parts of documents are read, each time a part of one is left out: first a small part, then a large one."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, ByteAutomaton
 from ....automata.reachability import UNREACHABLE
-from ....numerics.spans import spans
 from ....vocabulary.characters import CODE_POINTS
+from ....vocabulary.trie import spans
 from .code_automaton import CodeAutomaton
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE
 

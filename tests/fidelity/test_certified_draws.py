@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlines_phi.errors import BudgetError
-from outlines_phi.fidelity import certified_walk
-from outlines_phi.fidelity.certified_walk import CertifiedWalk
-from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.fidelity import reference
+from outlines_phi.fidelity.reference import CertifiedWalk, Reference, enumerate_language
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -20,7 +19,7 @@ languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 @pytest.fixture(autouse=True)
 def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """No language is small enough to be expanded whole beforehand."""
-    for module in (certified_walk, exact):
+    for module in (reference, exact):
         monkeypatch.setattr(module, "FINITE_PREFIXES", 0)
 
 
@@ -32,11 +31,11 @@ def walk(language: Language, phi: ExactPhi) -> Reference:
 @languages
 def test_it_is_the_law_of_certified_draws(language: Language) -> None:
     phi = ExactPhi(tolerance=0.5)
-    reference = walk(language, phi)
+    laws = walk(language, phi)
     drawn = ExactSampler(phi).sample(language.request(4000, seed=1))[0]
-    assert p_value([draw.token_ids for draw in drawn], reference.law("walk")) > ALPHA
+    assert p_value([draw.token_ids for draw in drawn], laws.law("walk")) > ALPHA
     assert drawn.certificate is not None
-    assert computed(reference, "walk", str).tv_tokens <= drawn.certificate.total_variation + 1e-12
+    assert computed(laws, "walk", str).tv_tokens <= drawn.certificate.total_variation + 1e-12
 
 
 @languages
