@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
@@ -228,6 +229,7 @@ def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, fo
     return join(tuple(found))
 
 
+@lru_cache(maxsize=1 << 14)
 def negated(formula: Formula) -> Formula:
     """Return the negation, with negations moved down to the atoms (De Morgan)."""
     match formula:

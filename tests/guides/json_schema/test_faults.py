@@ -37,6 +37,31 @@ def test_definitions_may_lead_far() -> None:
     assert accepted({"const": json.loads(nested)}, nested, nested[1:-1]) == [True, False]
 
 
+def test_alternatives_may_be_deep() -> None:
+    """Each ``oneOf`` says what is inside of it twice, once denied."""
+    document: dict[str, Any] = {"type": "integer"}
+    for _ in range(40):
+        document = {"oneOf": [document, {"type": "string", "maxLength": 3}]}
+    document = {"$defs": {"deep": document}, "$ref": "#/$defs/deep"}
+    assert accepted(document, "1", '"abc"', '"abcd"', "1.5", "[]") == [True, False, False, False, False]
+
+
+def test_counted_items_are_told_by_few_shapes() -> None:
+    """An item that is counted need not be passed over as well, so 400 of them are read as fast as one each."""
+    machine = Machine(Schema.read({"type": "array", "contains": {"type": "integer"}, "minContains": 400}))
+    text = json.dumps([*range(399), "a", None]).encode()
+    at = machine.read(text[:-1])
+    assert at is not None and machine.size(at) == len(",0]")
+    assert machine.accepts(text[:-1] + b",0]") and not machine.accepts(text)
+
+
+def test_too_many_counts_are_refused() -> None:
+    parts = [{"contains": {"const": one}} for one in range(12)]
+    assert accepted({"type": "array", "allOf": parts[:5]}, "[0,4,3,2,1]", "[0,1,2,3]") == [True, False]
+    with pytest.raises(UnsupportedError, match="minContains"):
+        Machine(Schema.read({"type": "array", "allOf": parts}))
+
+
 def test_texts_may_be_deep() -> None:
     guide = JSONGuide.of({"type": "array"}, SMALL)
     one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))

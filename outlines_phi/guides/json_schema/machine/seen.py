@@ -44,7 +44,7 @@ class Seen:
     @property
     def like(self) -> Formula:
         """That a value is one of these."""
-        return either(*(equal_to([_value(one)]) for one in sorted(self.identities, key=repr)))
+        return equal_to(map(_value, sorted(self.identities, key=repr)))
 
     @cached_property
     def unlike(self) -> Formula:

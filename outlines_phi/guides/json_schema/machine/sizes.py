@@ -283,7 +283,9 @@ class Sizes:
                 else min(NEVER, items + shape.least + begun)
             )
         values = self.contested(shape, seen, onward=True)
-        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions: list[tuple[Formula, Hashable | None]] = [
+            (Seen(frozenset([value])).like, value) for value in sorted(values, key=repr)
+        ]
         regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
         for item, left in shape.steps(onward=True):
@@ -313,7 +315,7 @@ class Sizes:
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
             return NEVER
-        chosen = {name: shape.value(name) for name in shape.required}
+        chosen = {name: shape.value(name) for name in sorted(shape.required)}
         fresh = set(taken)
         total = 0
         for one in shape.some:

@@ -254,14 +254,13 @@ class _Reader:
 
 def _references(formula: Formula) -> Iterator[str]:
     """Yield the keys of what a formula refers to of the same value."""
-    match formula:
-        case Reference():
-            yield formula.key
-        case Not():
-            yield from _references(formula.formula)
-        case And() | Or():
-            for part in formula.formulas:
-                yield from _references(part)
+    found = {formula: None}
+    for part in (waiting := [formula]):
+        if isinstance(part, Reference):
+            yield part.key
+        inner = part.formulas if isinstance(part, (And, Or)) else (part.formula,) if isinstance(part, Not) else ()
+        waiting += (one for one in inner if one not in found)
+        found.update(dict.fromkeys(inner))
 
 
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:
