@@ -69,14 +69,13 @@ class Kinds:
 
     def __init__(self, definitions: Mapping[str, Formula]) -> None:
         self._definitions = definitions
-        self._literals: dict[tuple[str, Formula], bool] = {}
+        self._may_be: dict[tuple[str, Formula], bool] = {}
         self._sets: dict[tuple[str, Formula], Any] = {}
         self._known_shapes: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
-        self._nested: dict[Formula, bool] = {}
 
-    def literal(self, kind: str, formula: Formula) -> bool:
-        """Return whether a formula is true of the one value of a kind."""
+    def may_be(self, kind: str, formula: Formula) -> bool:
+        """Return whether a formula may be true of values of a kind, by what it says of kinds; a kind of one value has no other."""
         match formula:
             case Constant():
                 return formula.truth
@@ -84,24 +83,13 @@ class Kinds:
                 return kind in formula.kinds
             case And() | Or():
                 key = kind, formula
-                if key not in self._literals:
+                if key not in self._may_be:
                     joined = all if isinstance(formula, And) else any
-                    self._literals[key] = joined(self.literal(kind, part) for part in formula.formulas)
-                return self._literals[key]
+                    self._may_be[key] = joined(self.may_be(kind, part) for part in formula.formulas)
+                return self._may_be[key]
             case Reference() | Not(formula=Reference()):
-                return self.literal(kind, self._meant(formula))
-        return not isinstance(formula, Not)
-
-    def may_be(self, kind: str, formula: Formula) -> bool:
-        """Return whether a formula may be true of values of a kind, by what it says of kinds alone."""
-        match formula:
-            case Constant():
-                return formula.truth
-            case Kind():
-                return kind in formula.kinds
-            case And():
-                return all(not isinstance(part, Kind) or kind in part.kinds for part in formula.formulas)
-        return True
+                return self.may_be(kind, self._meant(formula))
+        return not isinstance(formula, Not) or formula.formula.asked_of == kind
 
     def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
         """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
@@ -139,12 +127,10 @@ class Kinds:
 
     def _find_set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
         match formula:
-            case Plain() if kind == "number":
-                return none
-            case Not(formula=Plain()) if kind == "number":
-                return every
-            case Plain() if kind == PLAIN_NUMBER:
-                return every
+            case Plain():
+                return none if kind == "number" else every
+            case Not(formula=Plain()):
+                return every if kind == "number" else none
             case Numeric() | Textual():
                 found = formula.numbers if isinstance(formula, Numeric) else formula.strings
                 return found if isinstance(found, type(every)) else every
@@ -163,7 +149,7 @@ class Kinds:
                 return inside
             case Reference() | Not(formula=Reference()):
                 return self._set(self._meant(formula), kind, every, none)
-        return every if self.literal("number" if kind == PLAIN_NUMBER else kind, formula) else none
+        return every if self.may_be("number" if kind == PLAIN_NUMBER else kind, formula) else none
 
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
@@ -237,7 +223,7 @@ class Kinds:
                 return self._shapes(self._meant(formula), kind, free, of_atom)
         shapes = of_atom(formula)
         if shapes is None:
-            return (free,) if self.literal(kind, formula) else ()
+            return (free,) if self.may_be(kind, formula) else ()
         return shapes
 
     def _joined(self, left: AShape, parts: Sequence[AShape]) -> list[AShape]:
@@ -276,24 +262,11 @@ class Kinds:
         """Whether a formula is evidently true of no value: of nothing but arrays or objects that none of its shapes allows."""
         if formula not in self._never:
             self._never[formula] = formula is FALSE or not (
-                any(self.literal(kind, formula) for kind in LITERALS)
+                any(self.may_be(kind, formula) for kind in (*LITERALS, "array", "object"))
                 or not all(self.numbers(formula, plain=plain).is_empty for plain in (True, False))
                 or not self.strings(formula).is_empty
-                or self._maybe(formula)
             )
         return self._never[formula]
-
-    def _maybe(self, formula: Formula) -> bool:
-        """Whether arrays or objects may be as a formula says, by their kind alone."""
-        match formula:
-            case And() | Or():
-                if formula not in self._nested:
-                    joined = all if isinstance(formula, And) else any
-                    self._nested[formula] = joined(map(self._maybe, formula.formulas))
-                return self._nested[formula]
-            case Kind() | Constant():
-                return self.literal("array", formula) or self.literal("object", formula)
-        return not (isinstance(formula, Not) and isinstance(formula.formula, (Numeric, Textual)))
 
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:

@@ -62,6 +62,20 @@ def test_too_many_counts_are_refused() -> None:
         Machine(Schema.read({"type": "array", "allOf": parts}))
 
 
+def test_a_list_of_numbers_may_be_long() -> None:
+    values = [*range(0, 30_000, 3), 0.5, -12.25]
+    texts = ("0", "-0", "0.0", "29997", "29997.0", "29998", "29997.5", "0.5", "0.50", "-12.25", "12.25", "1e0", "30")
+    assert accepted({"enum": values}, *texts) == accepted({"enum": [0, 0.5, -12.25, 30, 29997]}, *texts)
+
+
+def test_numbers_that_must_differ_have_few_digits() -> None:
+    unique = {"type": "array", "uniqueItems": True}
+    assert accepted(unique, f"[{'1' * 1_500},2]", f"[{'1' * 1_500},{'1' * 1_500}]") == [True, False]
+    for digits in (2_500, 5_000):
+        with pytest.raises(UnsupportedError, match="uniqueItems"):
+            accepted(unique, f"[{'1' * digits},2]")
+
+
 def test_texts_may_be_deep() -> None:
     guide = JSONGuide.of({"type": "array"}, SMALL)
     one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))

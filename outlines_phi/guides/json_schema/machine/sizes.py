@@ -167,7 +167,7 @@ class Sizes:
 
     def _smallest(self, shape: ArrayShape, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest different items; with arrays and objects where these are ``nested``."""
-        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
+        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)]
         numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
         strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
         for sized in (numbers, strings):
@@ -229,7 +229,7 @@ class Sizes:
         return self._known[key]
 
     def _value(self, formula: Formula) -> int:
-        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
+        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)), default=NEVER)
         if least > 1:
             least = min(least, self._kinds.shortest_number(formula) or NEVER)
         if least > 2:

@@ -108,7 +108,6 @@ class _Reader:
             registry = registry.with_resource(resource.id() or "", resource)
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
         self.definitions: dict[str, Formula] = {}
-        self._pointers = dict(_pointers(document, "#"))
         self._formulas: dict[int, Formula] = {}
         self._waiting: dict[str, Place] = {}
 
@@ -212,6 +211,11 @@ class _Reader:
             yield place.reference("$ref")
             return
         yield from says(place)
+
+    @cached_property
+    def _pointers(self) -> dict[int, str]:
+        """Where each part of the document stands, by its identity."""
+        return dict(_pointers(self.root.contents, "#"))
 
     @cached_property
     def _dynamic(self) -> list[str]:
