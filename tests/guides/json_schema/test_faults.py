@@ -76,6 +76,14 @@ def test_numbers_that_must_differ_have_few_digits() -> None:
             accepted(unique, f"[{'1' * digits},2]")
 
 
+def test_names_that_many_patterns_tell_apart_are_refused() -> None:
+    loose = {"type": "object", "patternProperties": {letter * 2: {} for letter in "abcdefghijklmn"}}
+    with pytest.raises(UnsupportedError, match="patternProperties"):
+        accepted(loose, '{"x":1}')
+    anchored = {"type": "object", "patternProperties": {f"^{letter}": {"type": "null"} for letter in "abcdefghijklmn"}}
+    assert accepted(anchored, '{"x":1,"a":null}', '{"a":1}') == [True, False]
+
+
 def test_texts_may_be_deep() -> None:
     guide = JSONGuide.of({"type": "array"}, SMALL)
     one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))
