@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,9 @@ class Formula:
     """
 
     __slots__ = ("__weakref__",)
+    asked_of: ClassVar[str | None] = None
+    """The kind of values that an atom asks something of."""
+
     _made: ClassVar[WeakValueDictionary[tuple[Any, ...], Formula]] = WeakValueDictionary()
     _making: ClassVar[threading.Lock] = threading.Lock()
 
@@ -70,6 +74,7 @@ class Numeric(Formula):
     """A number is in the set."""
 
     __slots__ = ("numbers",)
+    asked_of = "number"
     numbers: NumberSet
 
 
@@ -78,6 +83,7 @@ class Plain(Formula):
     """A number is written without a fraction and an exponent: what an integer is in draft 4."""
 
     __slots__ = ()
+    asked_of = "number"
 
 
 @final
@@ -85,6 +91,7 @@ class Textual(Formula):
     """A string is in the set."""
 
     __slots__ = ("strings",)
+    asked_of = "string"
     strings: StringSet
 
 
@@ -93,6 +100,7 @@ class Items(Formula):
     """The first items of an array are as ``first`` says, one by one, as far as there are any, and all others as ``rest`` says."""
 
     __slots__ = ("first", "rest")
+    asked_of = "array"
     first: tuple[Formula, ...]
     rest: Formula
 
@@ -102,6 +110,7 @@ class Contains(Formula):
     """An array has at least ``least`` and at most ``most`` (``None``: any number of) items that are as ``item`` says."""
 
     __slots__ = ("item", "least", "most")
+    asked_of = "array"
     item: Formula
     least: int
     most: int | None
@@ -112,6 +121,7 @@ class Length(Formula):
     """An array has at least ``least`` and at most ``most`` (``None``: any number of) items."""
 
     __slots__ = ("least", "most")
+    asked_of = "array"
     least: int
     most: int | None
 
@@ -121,6 +131,7 @@ class Unique(Formula):
     """No two items of an array are equal; where the schema says so."""
 
     __slots__ = ("pointer",)
+    asked_of = "array"
     pointer: str
 
 
@@ -129,6 +140,7 @@ class Required(Formula):
     """An object has a member of this name."""
 
     __slots__ = ("name",)
+    asked_of = "object"
     name: str
 
 
@@ -137,6 +149,7 @@ class Member(Formula):
     """If an object has a member of this name, its value is as ``value`` says."""
 
     __slots__ = ("name", "value")
+    asked_of = "object"
     name: str
     value: Formula
 
@@ -146,6 +159,7 @@ class Members(Formula):
     """The values of all members of an object whose names are in ``names`` and not among ``but`` are as ``value`` says."""
 
     __slots__ = ("but", "names", "value")
+    asked_of = "object"
     but: frozenset[str]
     names: StringSet
     value: Formula
@@ -156,6 +170,7 @@ class Names(Formula):
     """The names of all members of an object are as ``name`` says."""
 
     __slots__ = ("name",)
+    asked_of = "object"
     name: Formula
 
 
@@ -164,6 +179,7 @@ class Size(Formula):
     """An object has at least ``least`` and at most ``most`` (``None``: any number of) members."""
 
     __slots__ = ("least", "most")
+    asked_of = "object"
     least: int
     most: int | None
 
@@ -228,6 +244,7 @@ def _joined(join: type[And] | type[Or], neutral: Formula, absorbing: Formula, fo
     return join(tuple(found))
 
 
+@lru_cache(maxsize=1 << 14)
 def negated(formula: Formula) -> Formula:
     """Return the negation, with negations moved down to the atoms (De Morgan)."""
     match formula:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import UnsupportedError
@@ -41,10 +41,17 @@ from .strings.sets import StringSet
 MOST_SHAPES = 512
 """Alternatives of one array or object."""
 
+MOST_COUNTS = 20_000
+"""Ways to count the items of one array on."""
+
 PLAIN_NUMBER = "plain number"
 """The kind of numbers that are written without a fraction and an exponent."""
 
 LITERALS = "null", "true", "false"
+
+_ANY_ARRAY, _ANY_OBJECT = ArrayShape(), ObjectShape()
+_EVERY_NUMBER, _NO_NUMBER = NumberSet.all(), NumberSet.none()
+_EVERY_STRING, _NO_STRING = StringSet.all(), StringSet.none()
 
 AShape = TypeVar("AShape", ArrayShape, ObjectShape)
 ASet = TypeVar("ASet", NumberSet, StringSet)
@@ -62,48 +69,31 @@ class Kinds:
 
     def __init__(self, definitions: Mapping[str, Formula]) -> None:
         self._definitions = definitions
-        self._literals: dict[tuple[str, Formula], bool] = {}
-        self._numbers: dict[tuple[Formula, bool], NumberSet] = {}
-        self._strings: dict[Formula, StringSet] = {}
-        self._arrays: dict[Formula, tuple[ArrayShape, ...]] = {}
-        self._objects: dict[Formula, tuple[ObjectShape, ...]] = {}
+        self._may_be: dict[tuple[str, Formula], bool] = {}
+        self._sets: dict[tuple[str, Formula], Any] = {}
+        self._known_shapes: dict[tuple[str, Formula], Any] = {}
         self._never: dict[Formula, bool] = {}
 
-    def literal(self, kind: str, formula: Formula) -> bool:
-        """Return whether a formula is true of the one value of a kind."""
-        match formula:
-            case Constant():
-                return formula.truth
-            case Kind():
-                return kind in formula.kinds
-            case And():
-                return all(self.literal(kind, part) for part in formula.formulas)
-            case Or():
-                return any(self.literal(kind, part) for part in formula.formulas)
-            case Reference() | Not(formula=Reference()):
-                return self.literal(kind, self._meant(formula))
-        return not isinstance(formula, Not)
-
     def may_be(self, kind: str, formula: Formula) -> bool:
-        """Return whether a formula may be true of values of a kind, by what it says of kinds alone."""
+        """Return whether a formula may be true of values of a kind, by what it says of kinds; a kind of one value has no other."""
         match formula:
             case Constant():
                 return formula.truth
             case Kind():
                 return kind in formula.kinds
-            case And():
-                return all(not isinstance(part, Kind) or kind in part.kinds for part in formula.formulas)
-        return True
+            case And() | Or():
+                key = kind, formula
+                if key not in self._may_be:
+                    joined = all if isinstance(formula, And) else any
+                    self._may_be[key] = joined(self.may_be(kind, part) for part in formula.formulas)
+                return self._may_be[key]
+            case Reference() | Not(formula=Reference()):
+                return self.may_be(kind, self._meant(formula))
+        return not isinstance(formula, Not) or formula.formula.asked_of == kind
 
     def numbers(self, formula: Formula, *, plain: bool) -> NumberSet:
         """Return the numbers that a formula is true of where they are written ``plain``, or where they are not."""
-        key = formula, plain
-        if key not in self._numbers and not self.may_be("number", formula):
-            self._numbers[key] = NumberSet.none()
-        elif key not in self._numbers:
-            kind = PLAIN_NUMBER if plain else "number"
-            self._numbers[key] = self._set(formula, kind, NumberSet.all(), NumberSet.none())
-        return self._numbers[key]
+        return self._set(formula, PLAIN_NUMBER if plain else "number", _EVERY_NUMBER, _NO_NUMBER)
 
     def spellings(self, formula: Formula) -> ByteAutomaton:
         """Return the texts of the numbers that a formula is true of."""
@@ -124,26 +114,29 @@ class Kinds:
 
     def strings(self, formula: Formula) -> StringSet:
         """Return the strings that a formula is true of."""
-        if formula not in self._strings:
-            possible = self.may_be("string", formula)
-            none = StringSet.none()
-            self._strings[formula] = self._set(formula, "string", StringSet.all(), none) if possible else none
-        return self._strings[formula]
+        return self._set(formula, "string", _EVERY_STRING, _NO_STRING)
 
     def _set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
+        """Return the numbers or strings that a formula is true of, out of ``every`` one; those of each part are found once."""
+        key = kind, formula
+        if key not in self._sets:
+            possible = self.may_be("number" if kind == PLAIN_NUMBER else kind, formula)
+            self._sets[key] = self._find_set(formula, kind, every, none) if possible else none
+        found: ASet = self._sets[key]
+        return found
+
+    def _find_set(self, formula: Formula, kind: str, every: ASet, none: ASet) -> ASet:
         match formula:
-            case Plain() if kind == "number":
-                return none
-            case Not(formula=Plain()) if kind == "number":
-                return every
-            case Plain() if kind == PLAIN_NUMBER:
-                return every
+            case Plain():
+                return none if kind == "number" else every
+            case Not(formula=Plain()):
+                return every if kind == "number" else none
             case Numeric() | Textual():
                 found = formula.numbers if isinstance(formula, Numeric) else formula.strings
                 return found if isinstance(found, type(every)) else every
             case Not(formula=Numeric() | Textual() as atom):
-                inside = self._set(atom, kind, every, none)
-                return none if inside is every else ~inside
+                of_kind = isinstance(atom.parts[0], type(every))
+                return ~self._set(atom, kind, every, none) if of_kind else none
             case And():
                 inside = every
                 for part in formula.formulas:
@@ -156,21 +149,15 @@ class Kinds:
                 return inside
             case Reference() | Not(formula=Reference()):
                 return self._set(self._meant(formula), kind, every, none)
-        return every if self.literal("number" if kind == PLAIN_NUMBER else kind, formula) else none
+        return every if self.may_be("number" if kind == PLAIN_NUMBER else kind, formula) else none
 
     def arrays(self, formula: Formula) -> tuple[ArrayShape, ...]:
         """Return the shapes of the arrays that a formula is true of: each has one at least."""
-        if formula not in self._arrays:
-            possible = self.may_be("array", formula)
-            self._arrays[formula] = self._shapes(formula, ArrayShape(), self._of_array) if possible else ()
-        return self._arrays[formula]
+        return self._shapes(formula, "array", _ANY_ARRAY, self._of_array)
 
     def objects(self, formula: Formula) -> tuple[ObjectShape, ...]:
         """Return the shapes of the objects that a formula is true of: each has one at least."""
-        if formula not in self._objects:
-            possible = self.may_be("object", formula)
-            self._objects[formula] = self._shapes(formula, ObjectShape(), self._of_object) if possible else ()
-        return self._objects[formula]
+        return self._shapes(formula, "object", _ANY_OBJECT, self._of_object)
 
     def within(self, formula: Formula) -> set[Formula]:
         """Return what is asked of the items and members of the values that a formula is true of; its strings are read as well."""
@@ -183,7 +170,18 @@ class Kinds:
         return found
 
     def _shapes(
-        self, formula: Formula, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
+        self, formula: Formula, kind: str, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
+    ) -> tuple[AShape, ...]:
+        """Return the shapes of the values of a kind that a formula is true of; those of each part are found once."""
+        key = kind, formula
+        if key not in self._known_shapes:
+            possible = self.may_be(kind, formula)
+            self._known_shapes[key] = self._find_shapes(formula, kind, free, of_atom) if possible else ()
+        found: tuple[AShape, ...] = self._known_shapes[key]
+        return found
+
+    def _find_shapes(
+        self, formula: Formula, kind: str, free: AShape, of_atom: Callable[[Formula], tuple[AShape, ...] | None]
     ) -> tuple[AShape, ...]:
         match formula:
             case And():
@@ -191,7 +189,7 @@ class Kinds:
                 alone: list[AShape] = []
                 forked: list[tuple[AShape, ...]] = []
                 for part in sorted(formula.formulas, key=lambda part: isinstance(part, Or)):
-                    parts = self._shapes(part, free, of_atom)
+                    parts = self._shapes(part, kind, free, of_atom)
                     if len(parts) != 1:
                         forked.append(parts)
                     elif parts[0] is not free:
@@ -208,16 +206,24 @@ class Kinds:
                                 f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
                             )
                     found = tuple(joined)
+                for shape in found:
+                    if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS:
+                        raise UnsupportedError(
+                            "Ask for fewer items by contains and minContains in the JSON schema. How many of each one array may "
+                            f"have comes to more than {MOST_COUNTS:,} cases."
+                        )
                 return found
             case Or():
                 return tuple(
-                    dict.fromkeys(shape for part in formula.formulas for shape in self._shapes(part, free, of_atom))
+                    dict.fromkeys(
+                        shape for part in formula.formulas for shape in self._shapes(part, kind, free, of_atom)
+                    )
                 )
             case Reference() | Not(formula=Reference()):
-                return self._shapes(self._meant(formula), free, of_atom)
+                return self._shapes(self._meant(formula), kind, free, of_atom)
         shapes = of_atom(formula)
         if shapes is None:
-            return (free,) if self.literal("array" if isinstance(free, ArrayShape) else "object", formula) else ()
+            return (free,) if self.may_be(kind, formula) else ()
         return shapes
 
     def _joined(self, left: AShape, parts: Sequence[AShape]) -> list[AShape]:
@@ -256,23 +262,11 @@ class Kinds:
         """Whether a formula is evidently true of no value: of nothing but arrays or objects that none of its shapes allows."""
         if formula not in self._never:
             self._never[formula] = formula is FALSE or not (
-                any(self.literal(kind, formula) for kind in LITERALS)
+                any(self.may_be(kind, formula) for kind in (*LITERALS, "array", "object"))
                 or not all(self.numbers(formula, plain=plain).is_empty for plain in (True, False))
                 or not self.strings(formula).is_empty
-                or self._maybe(formula)
             )
         return self._never[formula]
-
-    def _maybe(self, formula: Formula) -> bool:
-        """Whether arrays or objects may be as a formula says, by their kind alone."""
-        match formula:
-            case And():
-                return all(map(self._maybe, formula.formulas))
-            case Or():
-                return any(map(self._maybe, formula.formulas))
-            case Kind() | Constant():
-                return self.literal("array", formula) or self.literal("object", formula)
-        return not (isinstance(formula, Not) and isinstance(formula.formula, (Numeric, Textual)))
 
     def _of_array(self, formula: Formula) -> tuple[ArrayShape, ...] | None:
         match formula:

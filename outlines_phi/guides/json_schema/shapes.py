@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import NamedTuple, TypeAlias, final
 
 from .formula import FALSE, TRUE, Formula, both, negated
@@ -74,6 +75,26 @@ class ArrayShape:
         return asked.pop() if len(asked) == 1 and not self.counted else None
 
     @property
+    def ways(self) -> int:
+        """How many shapes it may lead to by what is counted, and steps from each."""
+        return prod(2 * (max(one.least, one.most or 0) + 1) for one in self.counted)
+
+    def covers(self, other: ArrayShape) -> bool:
+        """Whether it is evidently true of all arrays that another shape is true of: it asks for fewer items of the same kinds."""
+        held = {(one.skip, one.item): one for one in other.counted}
+        return (
+            (self.first, self.rest, self.unique) == (other.first, other.rest, other.unique)
+            and self.least <= other.least
+            and _allows(self.most, other.most)
+            and all(
+                (each := held.get((one.skip, one.item))) is not None
+                and one.least <= each.least
+                and _allows(one.most, each.most)
+                for one in self.counted
+            )
+        )
+
+    @property
     def closed(self) -> bool:
         """Whether the array may end here."""
         return self.least <= 0 and all(one.least <= 0 for one in self.counted)
@@ -110,6 +131,11 @@ class ArrayShape:
             rest = replace(after, counted=tuple(left for _, left in way if left is not None))
             if not onward or replace(rest, most=self.most) != self:
                 yield item, rest
+
+
+def _allows(most: int | None, other: int | None) -> bool:
+    """Whether a bound from above is no tighter than another."""
+    return most is None or (other is not None and other <= most)
 
 
 class Some(NamedTuple):

@@ -48,7 +48,7 @@ def _scalars(kinds: Kinds, formula: Formula) -> frozenset[Hashable] | None:
     numbers = [kinds.numbers(formula, plain=plain).members for plain in (True, False)]
     if (strings.values is None or strings.without) and not strings.is_empty or None in numbers:
         return None
-    literals = {kind for kind in LITERALS if kinds.literal(kind, formula)}
+    literals = {kind for kind in LITERALS if kinds.may_be(kind, formula)}
     return frozenset(
         [("string", text) for text in strings.values or ()]
         + [("number", number) for one in numbers for number in one or ()]

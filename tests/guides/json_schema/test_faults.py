@@ -37,6 +37,53 @@ def test_definitions_may_lead_far() -> None:
     assert accepted({"const": json.loads(nested)}, nested, nested[1:-1]) == [True, False]
 
 
+def test_alternatives_may_be_deep() -> None:
+    """Each ``oneOf`` says what is inside of it twice, once denied."""
+    document: dict[str, Any] = {"type": "integer"}
+    for _ in range(40):
+        document = {"oneOf": [document, {"type": "string", "maxLength": 3}]}
+    document = {"$defs": {"deep": document}, "$ref": "#/$defs/deep"}
+    assert accepted(document, "1", '"abc"', '"abcd"', "1.5", "[]") == [True, False, False, False, False]
+
+
+def test_counted_items_are_told_by_few_shapes() -> None:
+    """An item that is counted need not be passed over as well, so 400 of them are read as fast as one each."""
+    machine = Machine(Schema.read({"type": "array", "contains": {"type": "integer"}, "minContains": 400}))
+    text = json.dumps([*range(399), "a", None]).encode()
+    at = machine.read(text[:-1])
+    assert at is not None and machine.size(at) == len(",0]")
+    assert machine.accepts(text[:-1] + b",0]") and not machine.accepts(text)
+
+
+def test_too_many_counts_are_refused() -> None:
+    parts = [{"contains": {"const": one}} for one in range(12)]
+    assert accepted({"type": "array", "allOf": parts[:5]}, "[0,4,3,2,1]", "[0,1,2,3]") == [True, False]
+    with pytest.raises(UnsupportedError, match="minContains"):
+        Machine(Schema.read({"type": "array", "allOf": parts}))
+
+
+def test_a_list_of_numbers_may_be_long() -> None:
+    values = [*range(0, 30_000, 3), 0.5, -12.25]
+    texts = ("0", "-0", "0.0", "29997", "29997.0", "29998", "29997.5", "0.5", "0.50", "-12.25", "12.25", "1e0", "30")
+    assert accepted({"enum": values}, *texts) == accepted({"enum": [0, 0.5, -12.25, 30, 29997]}, *texts)
+
+
+def test_numbers_that_must_differ_have_few_digits() -> None:
+    unique = {"type": "array", "uniqueItems": True}
+    assert accepted(unique, f"[{'1' * 1_500},2]", f"[{'1' * 1_500},{'1' * 1_500}]") == [True, False]
+    for digits in (2_500, 5_000):
+        with pytest.raises(UnsupportedError, match="uniqueItems"):
+            accepted(unique, f"[{'1' * digits},2]")
+
+
+def test_names_that_many_patterns_tell_apart_are_refused() -> None:
+    loose = {"type": "object", "patternProperties": {letter * 2: {} for letter in "abcdefghijklmn"}}
+    with pytest.raises(UnsupportedError, match="patternProperties"):
+        accepted(loose, '{"x":1}')
+    anchored = {"type": "object", "patternProperties": {f"^{letter}": {"type": "null"} for letter in "abcdefghijklmn"}}
+    assert accepted(anchored, '{"x":1,"a":null}', '{"a":1}') == [True, False]
+
+
 def test_texts_may_be_deep() -> None:
     guide = JSONGuide.of({"type": "array"}, SMALL)
     one, two = (SMALL.tokens.index(token) for token in (b"[", b"[["))

@@ -43,7 +43,9 @@ class Array(State):
         sizes = machine.sizes
         shapes = [(place, shape) for place, goal in enumerate(self._goals) for shape in goal]
         values = set[Hashable]().union(*(sizes.contested(shape, seen) for _, shape in shapes))
-        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions: list[tuple[Formula, Hashable | None]] = [
+            (Seen(frozenset([value])).like, value) for value in sorted(values, key=repr)
+        ]
         regions.append((seen.with_all(values).unlike, None))
         cells: list[tuple[Formula, State]] = []
         for region, value in regions:
@@ -60,7 +62,8 @@ class Array(State):
             if seen != NOTHING and not shape.unique
             for item, left in shape.steps()
         ]
-        cells += self._cells(steps, seen.like)
+        if steps:
+            cells += self._cells(steps, seen.like)
         return (machine.value(tuple(cell for cell, _ in cells)), tuple(after for _, after in cells)) if cells else None
 
     def _cells(
@@ -77,7 +80,7 @@ class Array(State):
         """Return the state after an item."""
         goals = by_goal([(place, left) for place, (left, _) in held], len(self._goals))
         if not any(shape.unique and shape.most != 0 for goal in goals for shape in goal):
-            return self._machine.array(goals, begun=True)
+            return self._machine.array(tuple(map(_widest, goals)), begun=True)
         sizes = [min((size for at, (_, size) in held if at == place), default=NEVER) for place in range(len(goals))]
 
         def then(text: bytes) -> State:
@@ -100,6 +103,15 @@ class Array(State):
             return Edge(self._machine.blank(value, self._machine.blanks.within), after=after) if byte == 0x2C else None
         edge = value.edge(byte)
         return None if edge is None else edge._replace(after=after)
+
+
+def _widest(shapes: Sequence[ArrayShape]) -> tuple[ArrayShape, ...]:
+    """Return the shapes without those that others cover: an item that is counted need not be passed over as well."""
+    found: list[ArrayShape] = []
+    for shape in shapes:
+        if not any(other.covers(shape) for other in found):
+            found = [*(other for other in found if not shape.covers(other)), shape]
+    return tuple(found)
 
 
 @final

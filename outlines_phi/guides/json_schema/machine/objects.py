@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, final
 
+from ....errors import UnsupportedError
 from ..shapes import ObjectShape
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
@@ -16,6 +17,9 @@ from .maker import Maker
 from .scalars import Spelled, begun
 from .sizes import NEVER
 from .states import BLANK, WHITE, Edge, State
+
+MOST_CELLS = 128
+"""Sets of names that are told apart by patterns; each pattern may double them."""
 
 
 class Members(NamedTuple):
@@ -295,6 +299,11 @@ def _told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[Strin
     cells = [~StringSet.of_values(taken)]
     for strings in asked:
         cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        if len(cells) > MOST_CELLS:
+            raise UnsupportedError(
+                "Anchor the patternProperties of the JSON schema by ^ and $, or write fewer for one object. They tell more "
+                f"than {MOST_CELLS} sets of names apart."
+            )
     return cells
 
 

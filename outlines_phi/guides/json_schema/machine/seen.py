@@ -9,7 +9,9 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, final
 
+from ....errors import UnsupportedError
 from ..formula import TRUE, Formula, Items, Length, Member, Required, Size, both, either, equal_to, kind, negated
+from ..numbers.sets import MAX_DIGITS
 from ..values import KINDS, identity, kind_of
 
 
@@ -44,7 +46,7 @@ class Seen:
     @property
     def like(self) -> Formula:
         """That a value is one of these."""
-        return either(*(equal_to([_value(one)]) for one in sorted(self.identities, key=repr)))
+        return equal_to(map(_value, sorted(self.identities, key=repr)))
 
     @cached_property
     def unlike(self) -> Formula:
@@ -99,7 +101,16 @@ NOTHING = Seen()
 
 def value_of(text: bytes) -> Any:
     """Return the value that a text spells, its numbers as decimals; what stands before the value may be a comma."""
-    return json.loads(text.removeprefix(b",").decode(), parse_float=Decimal, parse_int=Decimal)
+    return json.loads(text.removeprefix(b",").decode(), parse_float=_number, parse_int=_number)
+
+
+def _number(text: str) -> Decimal:
+    if len(text) > MAX_DIGITS:
+        raise UnsupportedError(
+            f"Give bounds to the numbers beneath uniqueItems of the JSON schema, or fewer tokens to the text. One of {len(text):,} "
+            f"digits was written, and at most {MAX_DIGITS:,} are compared."
+        )
+    return Decimal(text)
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -167,7 +167,7 @@ class Sizes:
 
     def _smallest(self, shape: ArrayShape, formula: Formula, count: int, *, nested: bool) -> list[tuple[int, Any]]:
         """Return the sizes and values of the smallest different items; with arrays and objects where these are ``nested``."""
-        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)]
+        found = [(len(text), value_of(text)) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)]
         numbers = ((len(text), value_of(text)) for text in self._kinds.spellings(formula).members())
         strings = ((size + 1, text) for text, size in members(self._kinds.strings(formula), ascii=self._ascii))
         for sized in (numbers, strings):
@@ -229,7 +229,7 @@ class Sizes:
         return self._known[key]
 
     def _value(self, formula: Formula) -> int:
-        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.literal(kind, formula)), default=NEVER)
+        least = min((len(text) for kind, text in LITERALS.items() if self._kinds.may_be(kind, formula)), default=NEVER)
         if least > 1:
             least = min(least, self._kinds.shortest_number(formula) or NEVER)
         if least > 2:
@@ -283,7 +283,9 @@ class Sizes:
                 else min(NEVER, items + shape.least + begun)
             )
         values = self.contested(shape, seen, onward=True)
-        regions: list[tuple[Formula, Hashable | None]] = [(Seen(frozenset([value])).like, value) for value in values]
+        regions: list[tuple[Formula, Hashable | None]] = [
+            (Seen(frozenset([value])).like, value) for value in sorted(values, key=repr)
+        ]
         regions.append((seen.with_all(values).unlike if shape.unique else TRUE, None))
         least = NEVER
         for item, left in shape.steps(onward=True):
@@ -313,7 +315,7 @@ class Sizes:
             shape.most is not None and shape.most < max(shape.least, len(shape.required))
         ):
             return NEVER
-        chosen = {name: shape.value(name) for name in shape.required}
+        chosen = {name: shape.value(name) for name in sorted(shape.required)}
         fresh = set(taken)
         total = 0
         for one in shape.some:

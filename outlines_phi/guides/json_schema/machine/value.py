@@ -69,7 +69,7 @@ class Value(BeforeValue):
             case 0x74 | 0x66 | 0x6E:
                 kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
                 for place, goal in enumerate(self._goals):
-                    if kinds.literal(kind, goal):
+                    if kinds.may_be(kind, goal):
                         return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
         return self._number.edge(byte) if byte in NUMBERS else None

@@ -30,6 +30,9 @@ MAX_STATES = 6_000
 LISTED = 2_000
 """The most multiples that are listed one by one, where they are few but their remainders many."""
 
+MANY_VALUES = 100
+"""From how many numbers on the texts of a list are written one by one, in one automaton that is not the least."""
+
 MANY_REMAINDERS = 256
 """From how many remainders on multiples are rather listed."""
 
@@ -81,10 +84,33 @@ def spell(cuts: Sequence[Fraction], at: Sequence[bool], between: Sequence[Multip
     UnsupportedError
         If more than :data:`MAX_STATES` states are needed.
     """
+    if len(cuts) > MANY_VALUES and all(at) and all(piece == NO_NUMBER for piece in between):
+        return _spell_values(cuts)
     cuts, at, between = _listed(cuts, at, between)
     if any(_remainders(piece) > MAX_STATES for piece in between):
         raise _too_many()
     return _Texts([Side.above(cuts, at, between), Side.below(cuts, at, between)], between).automaton()
+
+
+def _spell_values(values: Sequence[Fraction]) -> ByteAutomaton:
+    """Return the automaton of the texts without exponents of some numbers: the trie of these."""
+    start = DEAD + 1
+    ways: dict[tuple[int, int], int] = {}
+    ends = set[int]()
+    for x in values:
+        places = decimals(x)
+        digits = str(abs(x.numerator) * 10**places // x.denominator).rjust(places + 1, "0")
+        text = f"{digits[:-places]}.{digits[-places:]}" if places else digits
+        for sign in ("", "-") if not x else ("-" if x < 0 else "",):
+            for spelled in (text,) if places else (text, f"{text}.0"):
+                state = start
+                for byte in f"{sign}{spelled}".encode():
+                    state = ways.setdefault((state, byte), start + len(ways) + 1)
+                ends.add(state)
+    source, byte = np.array(list(ways)).T
+    accepting = np.zeros(start + len(ways) + 1, dtype=bool)
+    accepting[list(ends)] = True
+    return ByteAutomaton.from_edges(source, byte, np.array(list(ways.values())), start=start, accepting=accepting)
 
 
 @final

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, final
 
 from ..formula import (
@@ -72,11 +72,15 @@ def _type(place: Place) -> Formula:
     for name in names:
         if name not in TYPES:
             raise place.malformed("type", f"one of {', '.join(TYPES)}, or a list of these")
-    plain = kind(found for name in names if name != "integer" for found in TYPES[name])
-    written_plain = place.reading.plain or place.specification.name == "draft-04"
-    integers = Plain() if written_plain else Numeric(NumberSet.integers())
-    whole = both(kind(TYPES["integer"]), integers)
-    return either(plain, whole) if "integer" in names and "number" not in names else plain
+    return _of_types(tuple(names), place.reading.plain or place.specification.name == "draft-04")
+
+
+@lru_cache(maxsize=256)
+def _of_types(names: tuple[str, ...], plain: bool) -> Formula:
+    """Return that a value is of one of these types, integers being written ``plain`` or in any way."""
+    whole = both(kind(TYPES["integer"]), Plain() if plain else Numeric(NumberSet.integers()))
+    others = kind(found for name in names if name != "integer" for found in TYPES[name])
+    return either(others, whole) if "integer" in names and "number" not in names else others
 
 
 def _const(place: Place) -> Formula:

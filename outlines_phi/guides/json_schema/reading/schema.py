@@ -108,7 +108,6 @@ class _Reader:
             registry = registry.with_resource(resource.id() or "", resource)
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
         self.definitions: dict[str, Formula] = {}
-        self._pointers = dict(_pointers(document, "#"))
         self._formulas: dict[int, Formula] = {}
         self._waiting: dict[str, Place] = {}
 
@@ -214,6 +213,11 @@ class _Reader:
         yield from says(place)
 
     @cached_property
+    def _pointers(self) -> dict[int, str]:
+        """Where each part of the document stands, by its identity."""
+        return dict(_pointers(self.root.contents, "#"))
+
+    @cached_property
     def _dynamic(self) -> list[str]:
         found = list[str]()
         stack = [self.root.contents]
@@ -254,14 +258,13 @@ class _Reader:
 
 def _references(formula: Formula) -> Iterator[str]:
     """Yield the keys of what a formula refers to of the same value."""
-    match formula:
-        case Reference():
-            yield formula.key
-        case Not():
-            yield from _references(formula.formula)
-        case And() | Or():
-            for part in formula.formulas:
-                yield from _references(part)
+    found = {formula: None}
+    for part in (waiting := [formula]):
+        if isinstance(part, Reference):
+            yield part.key
+        inner = part.formulas if isinstance(part, (And, Or)) else (part.formula,) if isinstance(part, Not) else ()
+        waiting += (one for one in inner if one not in found)
+        found.update(dict.fromkeys(inner))
 
 
 def _pointers(part: Any, pointer: str) -> Iterator[tuple[int, str]]:

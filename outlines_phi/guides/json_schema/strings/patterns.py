@@ -45,10 +45,14 @@ def matching(pattern: str) -> StringSet:
 
 
 class Table(NamedTuple):
-    """The least complete automaton of a look-around, over classes of characters; the start is state 0."""
+    """The least complete automaton of a look-around, over classes of characters; the start is state 0.
+
+    What follows a ``constant`` state changes nothing.
+    """
 
     targets: list[list[int]]
     accepting: list[bool]
+    constant: list[bool]
 
     @classmethod
     def least(cls, targets: list[list[int]], accepting: list[bool]) -> Table:
@@ -56,11 +60,8 @@ class Table(NamedTuple):
         columns = np.arange(len(targets[0]), dtype=np.int32)
         found = CodeAutomaton.of(columns, columns, np.array(targets, dtype=np.int32), np.array(accepting))
         column = found.classes[np.searchsorted(found.bounds, columns, side="right") - 1]
-        return cls(found.targets[:, column].tolist(), found.accepting.tolist())
-
-    def is_constant(self, state: int) -> bool:
-        """Return whether what follows changes nothing."""
-        return all(target == state for target in self.targets[state])
+        table = found.targets[:, column].tolist()
+        return cls(table, found.accepting.tolist(), [set(row) == {state} for state, row in enumerate(table)])
 
 
 class Place(NamedTuple):
@@ -282,7 +283,7 @@ class _Builder:
 
     def kept(self, duties: set[tuple[int, int]]) -> Duties | None:
         """Return those of ``duties`` that are still open; ``None`` if one fails whatever follows."""
-        constant = {(number, state) for number, state in duties if self.aheads[number].is_constant(state)}
+        constant = {(number, state) for number, state in duties if self.aheads[number].constant[state]}
         if not all(self.aheads[number].accepting[state] for number, state in constant):
             return None
         return frozenset(duties - constant)
