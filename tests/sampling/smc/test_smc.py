@@ -344,7 +344,7 @@ def test_particles_wait_at_boundaries_however_they_are_spelled() -> None:
     [
         (lambda: SMC(particles=0), r"particles=0\) was given; expected a whole number of at least 1"),
         (lambda: SMC(particles=True), "particles=True"),
-        (lambda: SMC(particles=1, resample="ess"), "nobody to be replaced by"),
+        (lambda: SMC(particles=1, resample="ess"), "cannot be replaced by"),
         (lambda: SMC(resample="always"), "expected 'never', 'ess' or 'boundary'"),  # type: ignore[arg-type]
         (lambda: SMC(resample="ess", scheme="multinomial"), "'systematic', 'stratified', 'residual'"),  # type: ignore[arg-type]
         (lambda: SMC(resample="ess", threshold=1.5), r"number in \(0, 1\]"),
