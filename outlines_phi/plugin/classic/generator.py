@@ -191,7 +191,9 @@ class ClassicGenerator(Corrected):
         """Return the keywords of the model's own call."""
         particles = settings.get("sampler", getattr(self.sampler, "sampler", None))
         phi = correction.estimator(particles, free=self.output_type is None)
-        own = {"constraint": self.constraint, "banned_phrases": correction.ban, "draft": self.draft}
+        own: dict[str, Any] = {"constraint": self.constraint, "draft": self.draft}
+        if correction.ban is not self.model.banned_phrases:  # whose level would stand beside phi
+            own["banned_phrases"] = correction.ban
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
         if max_tokens is not None:
