@@ -86,7 +86,7 @@ def test_an_interrupted_search_leaves_no_tree_behind(monkeypatch: pytest.MonkeyP
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ranking, "grow", interrupted)
+    monkeypatch.setattr(ranking, "grow_trees", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ranked(LARGE, 1, store)
     assert len(store) == 0
