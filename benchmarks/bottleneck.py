@@ -41,11 +41,10 @@ from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTrajectories, doubling
-from outlines_phi.sampling.rejection.exact_sampler import prepare
+from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite.brackets import of_canonical
@@ -101,12 +100,14 @@ def small(model: Any, names: int, ages: int) -> Table:
 def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
     with TreeStore().lend(*request.law, request.prompts, request.budgets, None, frontier) as trees:
-        evaluator = prepare(request, trees, frontier)
+        call = TreeCall.begin(request, trees, 2**30, frontier=frontier)
         found = AdaptiveTrajectories(trees[0], doubling(total), partial(request.stream, 0), max_bytes=2**30)
-        grow_trees([found], evaluator)
+        call.grow([found])
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
         log_w = np.array([walk.log_w for walk, _ in walks])
-        return Adaptive(log_w, np.array([log_p - walk.log_q[MASK] for walk, log_p in walks]), evaluator.counts.tokens)
+        return Adaptive(
+            log_w, np.array([log_p - walk.log_q[MASK] for walk, log_p in walks]), call.evaluator.counts.tokens
+        )
 
 
 def at_equal_tokens(phi: ProposalPhi, request: Request, tokens: int, most: int) -> outlines_phi.Draws:

@@ -51,7 +51,7 @@ from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals, verify
 from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.step import Pen
+from outlines_phi.sampling.speculative.step import DraftState
 from outlines_phi.settings import SamplingSettings
 
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")
@@ -244,13 +244,13 @@ def one_record(
 def rounds_noted() -> Iterator[list[tuple[int, int, int]]]:
     """Yield a list that gets, of every round of a walk, the tokens that were drafted, kept, and written."""
     rounds: list[tuple[int, int, int]] = []
-    note = Pen.take_note
+    note = DraftState.take_note
 
-    def noting(pen: Pen, drafted: int, followed: int, written: int) -> None:
+    def noting(state: DraftState, drafted: int, followed: int, written: int) -> None:
         rounds.append((drafted, followed, written))
-        note(pen, drafted, followed, written)
+        note(state, drafted, followed, written)
 
-    with mock.patch.object(Pen, "take_note", noting):
+    with mock.patch.object(DraftState, "take_note", noting):
         yield rounds
 
 

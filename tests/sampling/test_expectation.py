@@ -41,5 +41,5 @@ def test_errors_of_the_function_are_the_callers() -> None:
 def test_a_certificate_is_of_a_whole_number_of_draws(n: Any) -> None:
     certificate = Certificate(total_variation=0.1)
     assert certificate.for_draws(0) == 0 and certificate.for_draws(2) == pytest.approx(0.19)
-    with pytest.raises(UnsupportedError, match="expected a whole number of draws"):
+    with pytest.raises(UnsupportedError, match="expected a whole number of at least 0"):
         certificate.for_draws(n)
