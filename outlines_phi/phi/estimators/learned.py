@@ -45,7 +45,7 @@ class LearnedPhi(StepPhi):
         what ``phi="learned"`` means; in a logits processor, those of this object.
     floor
         ``h`` of a live token is at least this share of the largest among its siblings, so that ``h`` is positive wherever ``Phi``
-        is; no choice multiplies a weight by more than its inverse.
+        is. Where no token ends the text, no choice multiplies a weight by more than its inverse (theory.md, section 3.1).
     """
 
     values: StateValues | KeptValues | None = None
