@@ -153,3 +153,9 @@ def test_a_bound_of_a_later_draft_and_draft_3_are_refused() -> None:
         Schema.read(of_draft("draft-04", {"exclusiveMinimum": 1}))
     with pytest.raises(UnsupportedError, match=r"draft 4 or a later one.*#/\$schema"):
         Schema.read({"$schema": "http://json-schema.org/draft-03/schema#", "divisibleBy": 2})
+
+
+def test_a_keyword_of_openapi_is_named() -> None:
+    (left,) = Schema.read({"properties": {"a": {"type": "string", "nullable": True}}}).left_out
+    assert left.pointer == "#/properties/a/nullable" and "add null to the types" in left.why
+    assert not Schema.read({"properties": {"a": {"type": "string", "nullable": False}}}).left_out

@@ -298,9 +298,14 @@ ANNOTATIONS: Mapping[str, str] = {
     "`$defs`, `definitions`": "hold what is referred to",
     "`title`, `description`, `default`, `examples`, `deprecated`, `readOnly`, `writeOnly`, `$comment`": "an annotation",
     "`contentEncoding`, `contentMediaType`, `contentSchema`": "an annotation",
+    "`nullable`": "no keyword of the standard: named in a warning",
     "`$vocabulary`": "an annotation, which says nothing of the schema that it stands in",
 }
 """The other keywords of the standard, and what becomes of them, for the documentation."""
+
+
+OPENAPI = {"nullable": "it is a keyword of OpenAPI 3.0, not of JSON Schema; add null to the types that may stand there"}
+"""Names that another dialect gives a meaning which widens a schema, and what to write instead."""
 
 
 def is_keyword(name: str, draft: str) -> bool:
@@ -316,5 +321,7 @@ def says(place: Place) -> Iterator[Formula]:
             place.leave_out(
                 keyword, f"it is no keyword of draft {DRAFTS[draft]}; name the draft that is meant as $schema"
             )
+        elif keyword in OPENAPI and place.schema[keyword]:
+            place.leave_out(keyword, OPENAPI[keyword])
         elif keyword in KEYWORDS and (reading := KEYWORDS[keyword].says) is not None:
             yield reading(place)
