@@ -23,6 +23,7 @@ from ...sampling.resolve import SamplerOptions
 from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC
 from ..call import Call
+from ..choices import MEANT, refuse_unknown
 from ..correction import Ban, Correction
 from ..drafts import Drafts, check_draft, resolve_draft
 from ..mistakes import no_model
@@ -229,7 +230,9 @@ def _generator(
     banned_phrases: Ban | Unset | None = Unset.UNSET,
     draft: Drafts | None = None,
     draft_length: int | None = None,
+    **unknown: Any,
 ) -> ClassicGenerator:
+    refuse_unknown(unknown, list(Options.__annotations__), MEANT)
     options = resolve_draft(draft, draft_length)
     correction = model.correction.replaced_by(phi, banned_phrases)
     # Finds what is wrong with the type and the phrases now, and keeps them compiled.

@@ -458,6 +458,11 @@ def test_a_model_has_to_be_wrapped(function: str, stock: outlines.models.Transfo
         getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
 
 
+def test_an_unknown_option_is_refused(model: PhiTransformers) -> None:
+    with pytest.raises(UnsupportedError, match="phy"):
+        generate.json(model, {"type": "null"}, phy="exact")  # type: ignore[call-arg]
+
+
 def test_no_prompts_no_values(model: PhiTransformers) -> None:
     assert generate.choice(model, WORDS)([]) == generate.text(model)([]) == []
 

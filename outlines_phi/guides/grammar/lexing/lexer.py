@@ -181,11 +181,6 @@ class Lexer:
         }
         return steps | ({(self.words[self.ends[state]], START)} if self.can_end[state] else set())
 
-    @property
-    def shadowed(self) -> tuple[int, ...]:
-        """The terminals that no text ever has, because others that come first match all that they match."""
-        return tuple(np.flatnonzero(~self.reaches[START]).tolist())
-
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``."""
         names = [self.terminals[t].name for t in np.flatnonzero(self.reaches[state])]

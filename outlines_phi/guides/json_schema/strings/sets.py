@@ -9,9 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ....automata.automaton import ByteAutomaton
 from .code_automaton import CodeAutomaton
-from .spelled import spelled, utf8
 
 Interval = tuple[int, int | None]
 """The least and the greatest length, both included; ``None`` is no bound."""
@@ -107,11 +105,6 @@ class StringSet:
             return CodeAutomaton.of_lengths(self.lengths or ())
         automaton = CodeAutomaton.of_values(self.values)
         return ~automaton if self.without else automaton
-
-    @cached_property
-    def byte_automaton(self) -> ByteAutomaton:
-        """The automaton over the bytes of the strings in UTF-8."""
-        return spelled(self.code_automaton, utf8)
 
     @property
     def is_empty(self) -> bool:

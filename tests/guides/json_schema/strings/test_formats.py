@@ -18,6 +18,7 @@ from outlines_phi.guides.json_schema.strings import formats
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
 from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.sets import StringSet
+from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
 from outlines_phi.numerics.on_disk import CACHE_VARIABLE
 
 CASES = {
@@ -107,7 +108,9 @@ def test_jsonschema_accepts_what_is_accepted(name: str) -> None:
     strings = format_strings(name)
     assert strings is not None
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-    assert [text for text in samples(strings.byte_automaton, 300, 0) if not checker.conforms(text, name)] == []
+    assert [
+        text for text in samples(spelled(strings.code_automaton, utf8), 300, 0) if not checker.conforms(text, name)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +126,7 @@ def test_jsonschema_accepts_what_is_accepted(name: str) -> None:
 def test_pydantic_accepts_what_is_accepted(name: str, kind: type) -> None:
     strings = format_strings(name)
     assert strings is not None
-    for text in samples(strings.byte_automaton, 500, 1):
+    for text in samples(spelled(strings.code_automaton, utf8), 500, 1):
         TypeAdapter(kind).validate_python(text)
 
 
