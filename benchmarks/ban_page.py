@@ -1,4 +1,4 @@
-"""Write the tables and the figure of ``docs/banned-phrases.md`` from the kept results of ``benchmarks.ban_laws``.
+"""Write the tables and the figure of ``docs/banned-phrases.md`` from the kept results of ``benchmarks.ban_distances``.
 
 python -m benchmarks.ban_page
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.ban_laws import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
+from benchmarks.ban_distances import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
 from outlines_phi.fidelity.render.plots import COLORS, FAINT, INK, figure_class, png
 from outlines_phi.fidelity.render.text_table import TextTable
 
@@ -55,12 +55,12 @@ def distances(named: Rows, random: Rows) -> list[str]:
         ]
         lines.append([method, *found, *over_random(method, random)])
     return TextTable(
-        ["TV to `mu*`", *by_case, f"{len(random)} random laws: median, worst", "farther than the mask"], lines
+        ["TV to `mu*`", *by_case, f"{len(random)} random distributions: median, worst", "farther than the mask"], lines
     ).markdown() + [""]
 
 
 def over_random(method: str, random: Rows) -> list[str]:
-    """Return what the random laws say of a method."""
+    """Return what the random distributions say of a method."""
     if method == EXACT:
         return ["0, 0", "0"]
     away = [1 - row["Phi"] if method == NOTHING else row[method] for row in random]
@@ -91,7 +91,7 @@ def checks(named: Rows) -> list[str]:
 
 
 def figure(named: Rows, random: Rows) -> Any:
-    """Return the picture: TV of each method, a dot per random law, a mark per named case."""
+    """Return the picture: TV of each method, a dot per random distribution, a mark per named case."""
     picture = figure_class()(figsize=(9.6, 4.4), layout="constrained", facecolor="white")
     axis = picture.subplots()
     for place, method in enumerate(COMPARED):
@@ -111,9 +111,13 @@ def figure(named: Rows, random: Rows) -> Any:
     axis.set_yticks(range(len(COMPARED)), COMPARED, fontsize=9, color=INK)
     axis.set_ylim(len(COMPARED) - 0.5, -0.6)
     axis.set_title(
-        "Distance from the model's law without the phrases (TV)", loc="left", fontsize=11, fontweight="bold", color=INK
+        "Distance from the model's distribution without the phrases (TV)",
+        loc="left",
+        fontsize=11,
+        fontweight="bold",
+        color=INK,
     )
-    axis.set_xlabel(f"dots: {len(random)} random laws, with their median; 0 is exact", fontsize=9, color=INK)
+    axis.set_xlabel(f"dots: {len(random)} random distributions, with their median; 0 is exact", fontsize=9, color=INK)
     axis.grid(axis="x", color=FAINT, linewidth=1.2)
     axis.set_axisbelow(True)
     axis.tick_params(length=0, colors=INK)
@@ -124,13 +128,20 @@ def figure(named: Rows, random: Rows) -> Any:
 
 def main() -> None:
     """Replace what stands between the markers, and the picture."""
-    laws, random = kept("ban_laws"), kept("ban_random_laws")
-    versions = ", ".join(f"{name} {version}" for name, version in laws["versions"].items())
-    measured = f"{laws['settings']['n']} draws in the last table. {versions}, {laws['machine']['date']}."
-    parts = distances(laws["rows"], random["rows"]) + innocents(laws["rows"]) + checks(laws["rows"]) + [measured]
+    distributions, random = kept("ban_distances"), kept("ban_random_distances")
+    versions = ", ".join(f"{name} {version}" for name, version in distributions["versions"].items())
+    measured = (
+        f"{distributions['settings']['n']} draws in the last table. {versions}, {distributions['machine']['date']}."
+    )
+    parts = (
+        distances(distributions["rows"], random["rows"])
+        + innocents(distributions["rows"])
+        + checks(distributions["rows"])
+        + [measured]
+    )
     before, rest = PAGE.read_text().split(START)
     PAGE.write_text(f"{before}{START}\n\n" + "\n".join(parts) + f"\n\n{END}{rest.split(END)[1]}")
-    PICTURE.write_bytes(png(figure(laws["rows"], random["rows"])))
+    PICTURE.write_bytes(png(figure(distributions["rows"], random["rows"])))
 
 
 if __name__ == "__main__":

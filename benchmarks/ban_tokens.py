@@ -49,7 +49,7 @@ RULES = {
 
 
 def shares(sequence: Sequence[int], among: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return a random law ``among`` some tokens, which depends on the last three."""
+    """Return a random distribution ``among`` some tokens, which depends on the last three."""
     drawn = np.random.default_rng((9, *sequence[-3:])).exponential(size=len(among)) * among
     return drawn / drawn.sum()
 
@@ -60,7 +60,7 @@ def wanting(phrase: str, most: int, wanted: Wanted) -> TableModel:
     vocabulary = Vocabulary.from_tokens(["<eos>", *OTHERS, *sorted(pieces)], 0)
     others = np.array([token.decode() in OTHERS for token in vocabulary.tokens])
 
-    def law(sequence: tuple[int, ...]) -> NDArray[np.float64]:
+    def distribution(sequence: tuple[int, ...]) -> NDArray[np.float64]:
         text = vocabulary.decode(sequence[1:]).decode()
         begun = next(k for k in range(len(phrase) - 1, -1, -1) if text.endswith(phrase[:k]))
         p = shares(sequence, others)
@@ -73,7 +73,7 @@ def wanting(phrase: str, most: int, wanted: Wanted) -> TableModel:
         with np.errstate(divide="ignore"):
             return np.log(p)
 
-    return TableModel(vocabulary, law)
+    return TableModel(vocabulary, distribution)
 
 
 def harmless(letters: Sequence[str]) -> TableModel:
@@ -81,11 +81,11 @@ def harmless(letters: Sequence[str]) -> TableModel:
     vocabulary = Vocabulary.from_tokens(["<eos>", *letters], 0)
     live = np.array([bool(token) for token in vocabulary.tokens])
 
-    def law(sequence: tuple[int, ...]) -> NDArray[np.float64]:
+    def distribution(sequence: tuple[int, ...]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):
             return np.log(shares(sequence, live))
 
-    return TableModel(vocabulary, law)
+    return TableModel(vocabulary, distribution)
 
 
 def cost(lm: TableModel, phrases: Sequence[str], length: int, draws: int, phi: LookaheadPhi) -> list[int]:

@@ -1,4 +1,4 @@
-"""How interesting the bundled model's law is: Phi and the bias of plain masking on the cases of its card.
+"""How interesting the bundled model's distribution is: Phi and the bias of plain masking on the cases of its card.
 
 python -m benchmarks.bundled
 """
@@ -85,7 +85,7 @@ def main(
         truth = frequencies(values)
         distance = total_variation(frequencies(map(read, masked.texts)), truth)
         between = total_variation(first, second)
-        # Two independent sets of n differ as one set of n / 2 differs from its law.
+        # Two independent sets of n differ as one set of n / 2 differs from its distribution.
         report.add(name, prompt, float(np.exp(exact.log_z)), distance, between, noise_floor(truth, n // 2))
     report.write(n=n)
 

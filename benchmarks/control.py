@@ -6,25 +6,25 @@
 Both sides draw from the same small languages after the same prompts of the bundled model, at temperature 1 and with the same
 budget, which no member of a language reaches. What is aimed at is ``mu*`` over texts, computed by enumeration to within 1e-6.
 The model is counted by one hook on it, the same code for both sides; the prompt's tokens, which both evaluate once, are taken
-off. The peer keeps keys and values of the prompt alone and evaluates a text anew from there: *laws* are the prefixes that it
-evaluates, what it would pay in tokens if it kept them all. Seconds do not include the building of guides and conditions.
+off. The peer keeps keys and values of the prompt alone and evaluates a text anew from there: *distributions* are the prefixes
+that it evaluates, what it would pay in tokens if it kept them all. Seconds do not include the building of guides and
+conditions.
 
-``control_draw.json``: **one draw of a prompt**, from empty caches. The law of a draw (of the peer: of one particle picked by
-weight from N; the mean of the normalised populations of many runs, which has less noise than as many picks) against ``mu*``,
-and what a draw costs. The peer *reaches* ``mu*`` where its distance is one that as many exact draws stay under in 95 % of all
-cases. Ratios: of ours to it.
+``control_draw.json``: **one draw of a prompt**, from empty caches. The distribution of a draw (of the peer: of one particle
+picked by weight from N; the mean of the normalised populations of many runs, which has less noise than as many picks) against
+``mu*``, and what a draw costs. The peer *reaches* ``mu*`` where its distance is one that as many exact draws stay under in 95 %
+of all cases. Ratios: of ours to it.
 
 ``control_many.json``: **many draws of one prompt**, caches kept between the peer's runs. After 1, 2, 4, ... runs its estimate
-of ``mu*`` is read from all of them in the better of two ways: the mean of the populations, and all particles by their
-weights, which also weighs runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate
-is their weighted frequency. *law* is the package's own way to an estimate of ``mu*``, which draws nothing: ``probabilities``
-to a tolerance of 1/2, 1/4, 1/8, ..., each from an empty tree. Total variations hold the noise that a user would see; curves are
-means over repeats. A row
-compares them where the peer reaches a total variation: the *best* of its curve (taken where the curve first comes within 5 %
-of it, so that it does not pay for a flat tail), 0.1, and 0.05. Of ours the first point counts that is at most what the peer
-*has* there; nothing is interpolated in our favour. *Least* is the number of texts that hold all of ``mu*`` but that total
-variation: whether a text ends where it does is told by the law after it and by nothing else, so whoever reads fewer laws has
-more than that to guess.
+of ``mu*`` is read from all of them in the better of two ways: the mean of the populations, and all particles by their weights,
+which also weighs runs by their evidence. Ours makes 1, 2, 4, ... draws in one call with an empty tree; the estimate is their
+weighted frequency. *distribution* is the package's own way to an estimate of ``mu*``, which draws nothing: ``probabilities`` to
+a tolerance of 1/2, 1/4, 1/8, ..., each from an empty tree. Total variations hold the noise that a user would see; curves are
+means over repeats. A row compares them where the peer reaches a total variation: the *best* of its curve (taken where the curve
+first comes within 5 % of it, so that it does not pay for a flat tail), 0.1, and 0.05. Of ours the first point counts that is at
+most what the peer *has* there; nothing is interpolated in our favour. *Least* is the number of texts that hold all of ``mu*``
+but that total variation: whether a text ends where it does is told by the distribution after it and by nothing else, so whoever
+reads fewer distributions has more than that to guess.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_var
 from outlines_phi.lm import bundled
 
 PHIS = ("exact", "auto")
-LAW = "law"
+LAW = "distribution"
 WAYS = (*PHIS, LAW)
 TOLERANCES = [2.0**-k for k in range(1, 11)]
 LEVELS = {"best": 0.0, "0.1": 0.1, "0.05": 0.05}
 
-Law = Mapping[str, float]
+Distribution = Mapping[str, float]
 
 
 class Point(NamedTuple):
@@ -78,7 +78,7 @@ class Ours:
         results, costs = self._measured(language, generator.sample, seeds, n=n)
         return [[(draw.text, draw.log_w) for draw in draws] for draws in results], costs
 
-    def law(self, language: Language, mu: Law, repeats: int) -> list[Point]:
+    def distribution(self, language: Language, mu: Distribution, repeats: int) -> list[Point]:
         """Return how far from ``mu*`` the probabilities at each tolerance are, and what they cost."""
         generator, points = language.generator(self.model), []
         for tolerance in TOLERANCES:
@@ -105,7 +105,9 @@ class Ours:
         """Return the prompt's token ids."""
         return self.model.hf_tokenizer.encode(language.prompt)
 
-    def curve(self, language: Language, mu: Law, phi: str, checkpoints: Sequence[int], repeats: int) -> list[Point]:
+    def curve(
+        self, language: Language, mu: Distribution, phi: str, checkpoints: Sequence[int], repeats: int
+    ) -> list[Point]:
         """Return what 1, 2, 4, ... draws reach, and their cost."""
         points = []
         for n in checkpoints:
@@ -152,14 +154,14 @@ def levels(curve: Sequence[Point]) -> Iterator[tuple[str, Point | None]]:
         yield name, first(curve, level or best)
 
 
-def least(mu: Law, tv: float) -> int:
+def least(mu: Distribution, tv: float) -> int:
     """Return how many texts hold all of ``mu`` but ``tv``."""
     held = itertools.accumulate(sorted(mu.values(), reverse=True))
     return min(len(mu), 1 + sum(mass < 1 - tv for mass in held))
 
 
 def ratios(ours: Cost, theirs: Cost) -> tuple[float, float, float, float]:
-    """Return our calls, tokens (to tokens and to laws) and time, each divided by the peer's."""
+    """Return our calls, tokens (to tokens and to distributions) and time, each divided by the peer's."""
     return (
         ours.calls / theirs.calls,
         ours.tokens / theirs.tokens,
@@ -176,7 +178,7 @@ class Comparison:
     ours, peer
         The two sides.
     runs
-        Runs of the peer, and cold draws of ours, that the law of one draw is read from.
+        Runs of the peer, and cold draws of ours, that the distribution of one draw is read from.
     most
         Particles of all kept runs together at most, where that leaves 16 runs, and a quarter of our draws.
     repeats
@@ -185,27 +187,36 @@ class Comparison:
 
     def __init__(self, ours: Ours, peer: GenLM, *, runs: int, most: int, repeats: int) -> None:
         self._ours, self._peer, self._runs, self._most, self._repeats = ours, peer, runs, most, repeats
-        columns = ["language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "laws", "ms"]
+        columns = ["language", "Phi", "sampler", "TV of a draw", "reached", "calls", "tokens", "distributions", "ms"]
         self.draw = Report("control_draw", "One draw of a prompt, against genlm-control", columns)
-        self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its laws", "time / its"]
-        columns = ["language", "N", "level", "TV of genlm-control", "least", "its tokens", "its laws", "its ms"]
+        self.draw.columns += ["ours, calls / its", "tokens / its", "tokens / its distributions", "time / its"]
+        columns = [
+            "language",
+            "N",
+            "level",
+            "TV of genlm-control",
+            "least",
+            "its tokens",
+            "its distributions",
+            "its ms",
+        ]
         columns += [
             f"{way}, {what}"
             for way in WAYS
-            for what in ("TV", "calls / its", "tokens / its", "tokens / its laws", "time / its")
+            for what in ("TV", "calls / its", "tokens / its", "tokens / its distributions", "time / its")
         ]
         self.many = Report("control_many", "Many draws of one prompt to equal TV, against genlm-control", columns)
 
     def add(self, language: Language, particles: Sequence[int]) -> None:
         """Measure one language."""
-        phi, mu = language.law(self._ours.model)
+        phi, mu = language.distribution(self._ours.model)
         limit, costs = noise_limit(mu, self._runs), {}
         for name in PHIS:
             runs, spent = self._ours.draw(language, name, 1, range(self._runs))
             costs[name] = mean(spent)
             self._add_draw(language, phi, name, runs, mu, limit, costs[name], ["", "", "", ""])
         curves = {name: self._ours.curve(language, mu, name, doubling(4 * self._most), self._repeats) for name in PHIS}
-        curves[LAW] = self._ours.law(language, mu, self._repeats)
+        curves[LAW] = self._ours.distribution(language, mu, self._repeats)
         prompt = self._ours.prompt(language)
         for n in track(particles, description=language.name):
             request = (prompt, language.pattern, language.budget, n)
@@ -228,13 +239,19 @@ class Comparison:
                 self._add_many(language, n, level, point, curves, mu)
 
     @staticmethod
-    def _point(repeats: Sequence[Sequence[Population]], mu: Law, costs: Sequence[Cost]) -> Point:
+    def _point(repeats: Sequence[Sequence[Population]], mu: Distribution, costs: Sequence[Cost]) -> Point:
         """Return a point of the peer's curve, by the better of its two readings."""
         readings = (
             [estimate(runs) for runs in repeats],
             [estimate([[particle for run in runs for particle in run]]) for runs in repeats],
         )
-        return Point(min(statistics.mean(total_variation(law, mu) for law in laws) for laws in readings), mean(costs))
+        return Point(
+            min(
+                statistics.mean(total_variation(distribution, mu) for distribution in distributions)
+                for distributions in readings
+            ),
+            mean(costs),
+        )
 
     def _add_draw(
         self,
@@ -242,14 +259,14 @@ class Comparison:
         phi: float,
         name: str,
         runs: Sequence[Population],
-        mu: Law,
+        mu: Distribution,
         limit: float,
         cost: Cost,
         compared: list[Any],
     ) -> None:
         tv = total_variation(estimate(runs), mu)
-        laws = cost.tokens if name in PHIS else cost.sequences
-        row = (cost.calls, cost.tokens, laws, 1e3 * cost.seconds)
+        distributions = cost.tokens if name in PHIS else cost.sequences
+        row = (cost.calls, cost.tokens, distributions, 1e3 * cost.seconds)
         self.draw.add(language.name, phi, name, tv, "yes" if tv <= limit else f"no (> {limit:.2g})", *row, *compared)
 
     def _add_many(
@@ -259,7 +276,7 @@ class Comparison:
         level: str,
         point: Point | None,
         curves: Mapping[str, Sequence[Point]],
-        mu: Law,
+        mu: Distribution,
     ) -> None:
         if point is None:
             self.many.add(language.name, n, level, "not reached", *[""] * (4 + 5 * len(WAYS)))
@@ -280,7 +297,7 @@ class Comparison:
 def main(
     python: Annotated[str, typer.Option(help="Interpreter of the environment that has genlm-control.")],
     particles: Annotated[str, typer.Option(help="Particles of a run, one table row for each.")] = "1 5 10 50",
-    runs: Annotated[int, typer.Option(help="Runs that the law of one draw is read from.")] = 512,
+    runs: Annotated[int, typer.Option(help="Runs that the distribution of one draw is read from.")] = 512,
     most: Annotated[int, typer.Option(help="Particles of all kept runs of a curve together, at most.")] = 1024,
     repeats: Annotated[int, typer.Option(help="Repeats of a curve, from empty caches.")] = 4,
     languages: Annotated[str, typer.Option(help="Only languages whose name contains this.")] = "",

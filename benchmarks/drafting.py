@@ -14,8 +14,8 @@ tokens. Each test of a drafted token is kept with probability ``a``, the accepta
 drafts is expected to write ``(1 - a^(k+1)) / (1 - a)`` tokens (Leviathan et al., arXiv 2211.17192, equation 1); this is averaged
 over the drafts that were made. Those that end with the text have no token after them, for which theory does not allow.
 
-*Verification*: reading the laws of 8 rows with 5 drafts each over 131,072 tokens, deciding and drawing, against the forward pass
-of half a billion parameters that evaluated those tokens, in processor time of the one thread that works.
+*Verification*: reading the distributions of 8 rows with 5 drafts each over 131,072 tokens, deciding and drawing, against the
+forward pass of half a billion parameters that evaluated those tokens, in processor time of the one thread that works.
 """
 
 from __future__ import annotations

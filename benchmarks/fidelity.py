@@ -60,7 +60,7 @@ def main(
         grid = run(Suite(model=model, languages=SUITE, methods=chosen, settings=settings, n=n, seed=seed), None, {})
         if only:
             grid = kept_with(grid)
-        title = "The distance of every estimator and sampler from the conditioned law, and its cost"
+        title = "The distance of every estimator and sampler from the conditioned distribution, and its cost"
         RESULT.write_text(grid.json(title=title, settings={"n": n, "seed": seed}, **surroundings()))
     publish(json.loads(RESULT.read_text()))
 
@@ -84,7 +84,7 @@ def publish(kept: dict[str, Any]) -> None:
     )
     parts = [
         "### Distances", "", "TV of one draw, and in brackets its change against masking.", "", grid.matrix(DISTANCES, distance),
-        "", "### Effective sizes", "", "How many draws of the true law a weighted draw is worth.", "", grid.matrix(SIZES, worth),
+        "", "### Effective sizes", "", "How many exact draws a weighted draw is worth.", "", grid.matrix(SIZES, worth),
         "", LEGEND, "", measured, "", grid.markdown(),
     ]  # fmt: skip
     before, rest = PAGE.read_text().split(START)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.smc
 
-A *step* takes all particles one token further: one model call, then the plain step that masked draws have too (the law of
+A *step* takes all particles one token further: one model call, then the plain step that masked draws have too (the distribution of
 each prefix, ``log p + log h``, one choice per particle). *Bookkeeping* is all the rest of a call: launching particles,
 weights, when and whom to resample, copies, giving back the memory of prefixes that nobody stands on, and the populations at
 the end. It is measured as the processor time of the call less that of its steps, within the same run.

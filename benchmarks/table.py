@@ -14,7 +14,7 @@ from outlines_phi.fidelity.render.text_table import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
-ELSEWHERE = {"auto_calls", "ban_laws", "ban_random_laws", "fidelity"}
+ELSEWHERE = {"auto_calls", "ban_distances", "ban_random_distances", "fidelity"}
 """Results that have a page of their own."""
 
 

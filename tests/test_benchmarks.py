@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import auto_calls, ban_laws, ban_page, control, maskbench, report, table
+from benchmarks import auto_calls, ban_distances, ban_page, control, maskbench, report, table
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
@@ -29,7 +29,7 @@ GENLM = os.environ.get("OUTLINES_PHI_GENLM_PYTHON", "")
 RUNS: tuple[Any, ...] = (
     ("auto", {"seeds": 1, "draws": "1"}, ["auto"]),
     ("auto_calls", {"seeds": 1, "only": "answer,int"}, ["auto_calls"]),
-    ("ban_laws", {"n": 20, "laws": 2, "top_k": 2}, ["ban_laws", "ban_random_laws"]),
+    ("ban_distances", {"n": 20, "distributions": 2, "top_k": 2}, ["ban_distances", "ban_random_distances"]),
     ("ban_tokens", {"draws": 1, "length": 20, "phrases": 5}, ["ban_tokens"]),
     ("bottleneck", {"n": 1, "seeds": 1, "names": 1, "ages": 3, "languages": "small"}, ["bottleneck"]),
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
@@ -88,7 +88,7 @@ def test_the_page_of_auto_shows_what_was_kept(results: Path) -> None:
 
 
 def test_the_page_of_bans_shows_what_was_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ban_laws.main(n=20, laws=3, top_k=2)
+    ban_distances.main(n=20, distributions=3, top_k=2)
     page, picture = results / "page.md", results / "bans.png"
     page.write_text(f"before\n{ban_page.START}\nold\n{ban_page.END}\nafter\n")
     monkeypatch.setattr(ban_page, "PAGE", page)
@@ -163,7 +163,7 @@ def test_a_schema_that_takes_too_long_or_too_much_is_cut_off() -> None:
 
 def test_our_side_of_the_comparison_with_genlm_control() -> None:
     ours, language = control.Ours(), LANGUAGES[3]
-    phi, mu = language.law(ours.model)
+    phi, mu = language.distribution(ours.model)
     assert 0 < phi < 1 and math.isclose(sum(mu.values()), 1, abs_tol=1e-6)
     few, many = ours.curve(language, mu, "exact", [1, 256], repeats=1)
     assert many.tv < 0.1 < few.tv, "the curve goes down to the noise of 256 draws"
@@ -174,10 +174,10 @@ def test_our_side_of_the_comparison_with_genlm_control() -> None:
     assert (cost.calls, cost.tokens) == (counts.calls, counts.tokens), "the hook counts what the package counts"
 
 
-def test_a_law_that_is_read_needs_no_draws() -> None:
+def test_a_distribution_that_is_read_needs_no_draws() -> None:
     ours, language = control.Ours(), LANGUAGES[1]
-    _, mu = language.law(ours.model)
-    points = ours.law(language, mu, repeats=2)
+    _, mu = language.distribution(ours.model)
+    points = ours.distribution(language, mu, repeats=2)
     for tolerance, point in zip(control.TOLERANCES, points, strict=True):
         assert point.tv <= tolerance and point.cost.tokens >= control.least(mu, point.tv)
     tokens = [point.cost.tokens for point in points]

@@ -1,4 +1,4 @@
-"""The laws and phrases that methods of banning are compared on."""
+"""The distributions and phrases that methods of banning are compared on."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def tactics(odds: float) -> Case:
 
 
 def random_case(seed: int) -> Case:
-    """Return a random law over a few letters, and one or two random phrases of two to four letters."""
+    """Return a random distribution over a few letters, and one or two random phrases of two to four letters."""
     rng = np.random.default_rng((20, seed))
     count = int(rng.integers(1, 3))
     phrases = tuple({bytes(rng.choice(list(b"abc"), size=rng.integers(2, 5)).tolist()) for _ in range(count)})

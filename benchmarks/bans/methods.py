@@ -1,6 +1,6 @@
-"""What ways to ban phrases do to a model's law: each law summed over every text, nothing sampled.
+"""What ways to ban phrases do to a model's distribution: each distribution summed over every text, nothing sampled.
 
-A law may sum to less than 1: what is missing is the probability of coming to a place where every token is ruled out.
+A distribution may sum to less than 1: what is missing is the probability of coming to a place where every token is ruled out.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ from outlines_phi.phi.tree.window import LEAST_SURVIVAL
 
 from .texts import Ids, Text
 
-Law: TypeAlias = dict[Ids, float]
+Distribution: TypeAlias = dict[Ids, float]
 Ends: TypeAlias = Callable[[Text, Text, float], bool]
 """Whether the window that began at the first text ends at the second; the number is the product of the probabilities that its
 tokens before the last, each at its turn, completed no phrase."""
 
 
-def unconstrained(root: Text) -> Law:
-    """Return the law of the model itself."""
+def unconstrained(root: Text) -> Distribution:
+    """Return the distribution of the model itself."""
     return stepwise(root, lambda text: True)
 
 
-def conditioned(root: Text) -> Law:
-    """Return ``mu*``: the law of the model, given that no phrase occurs."""
-    law = {text.ids: p for text, p in _ends(root, lambda text: True) if not text.banned}
-    phi = math.fsum(law.values())
-    return {ids: p / phi for ids, p in law.items()}
+def conditioned(root: Text) -> Distribution:
+    """Return ``mu*``: the distribution of the model, given that no phrase occurs."""
+    distribution = {text.ids: p for text, p in _ends(root, lambda text: True) if not text.banned}
+    phi = math.fsum(distribution.values())
+    return {ids: p / phi for ids, p in distribution.items()}
 
 
-def masked(root: Text) -> Law:
-    """Return the law of masking each token that completes a phrase."""
+def masked(root: Text) -> Distribution:
+    """Return the distribution of masking each token that completes a phrase."""
     return stepwise(root, lambda text: not text.banned)
 
 
-def bad_words(root: Text, spellings: Sequence[Ids], prompt: Ids, size: int) -> Law:
-    """Return the law under the logits processor of ``bad_words_ids=``, run as it is: ``size`` ids, phrases as ``spellings``."""
+def bad_words(root: Text, spellings: Sequence[Ids], prompt: Ids, size: int) -> Distribution:
+    """Return the distribution under the logits processor of ``bad_words_ids=``, run as it is: ``size`` ids, phrases as
+    ``spellings``.
+    """
     processor = NoBadWordsLogitsProcessor([list(ids) for ids in spellings])
     allowed: set[Text] = set()
     level = [root]
@@ -53,8 +55,8 @@ def bad_words(root: Text, spellings: Sequence[Ids], prompt: Ids, size: int) -> L
     return stepwise(root, allowed.__contains__)
 
 
-def stepwise(root: Text, allowed: Callable[[Text], bool]) -> Law:
-    """Return the law of drawing each token by its probability among those that are allowed."""
+def stepwise(root: Text, allowed: Callable[[Text], bool]) -> Distribution:
+    """Return the distribution of drawing each token by its probability among those that are allowed."""
     return {text.ids: q for text, q in _ends(root, allowed)}
 
 
@@ -68,9 +70,9 @@ def released(begun: Text, text: Text, survival: float) -> bool:
     return text.waits <= sum(map(len, text.spelled[len(begun.ids) + 1 :]))
 
 
-def windows(root: Text) -> tuple[Law, Law]:
-    """Return the law of the look-ahead that commits windows, and the weight ``prod_j Psi(r_j)`` of each text."""
-    law, weight = {}, {}
+def windows(root: Text) -> tuple[Distribution, Distribution]:
+    """Return the distribution of the look-ahead that commits windows, and the weight ``prod_j Psi(r_j)`` of each text."""
+    distribution, weight = {}, {}
     stack = [(root, root, 1.0, 1.0, reach(renewed, root, root))]
     while stack:
         text, begun, survival, p, w = stack.pop()
@@ -78,27 +80,27 @@ def windows(root: Text) -> tuple[Law, Law]:
             if longer.banned:
                 continue
             if longer.over:
-                law[longer.ids], weight[longer.ids] = p * longer.p / w, w
+                distribution[longer.ids], weight[longer.ids] = p * longer.p / w, w
             elif not renewed(begun, longer, survival):
                 stack.append((longer, begun, survival * live(text), p * longer.p, w))
             elif (psi := reach(renewed, longer, longer)) > 0:
                 stack.append((longer, longer, 1.0, p * longer.p, w * psi))
-    return law, weight
+    return distribution, weight
 
 
-def early(root: Text) -> Law:
-    """Return the law of the look-ahead that releases each token as soon as nothing of it waits."""
-    law, stack = {}, [(root, 1.0)]
+def early(root: Text) -> Distribution:
+    """Return the distribution of the look-ahead that releases each token as soon as nothing of it waits."""
+    distribution, stack = {}, [(root, 1.0)]
     while stack:
         text, q = stack.pop()
         ahead = [(longer, longer.p * onward(released, text, longer, 1.0, live(text))) for longer in text.longer]
         total = math.fsum(p for _, p in ahead)
         for longer, p in ahead:
             if longer.over and p > 0:
-                law[longer.ids] = q * p / total
+                distribution[longer.ids] = q * p / total
             elif p > 0:
                 stack.append((longer, q * p / total))
-    return law
+    return distribution
 
 
 def live(text: Text) -> float:
@@ -122,31 +124,34 @@ def onward(ends: Ends, begun: Text, text: Text, survival: float, below: float) -
     return 1.0 if text.over or ends(begun, text, survival) else reach(ends, begun, text, below)
 
 
-def resampled(law: Law, weight: Law, draws: int, *, repeats: int = 4_000, seed: int = 0) -> Law:
-    """Return the law of one of ``draws`` weighted draws, picked by the weights: what self-normalised means are means of.
+def resampled(
+    distribution: Distribution, weight: Distribution, draws: int, *, repeats: int = 4_000, seed: int = 0
+) -> Distribution:
+    """Return the distribution of one of ``draws`` weighted draws, picked by the weights: what self-normalised means are means of.
 
     That is ``draws * q(y) w(y) E[1 / (w(y) + W)]`` with ``W`` the sum of the other weights, of which ``repeats`` are drawn.
     """
-    q, w = np.array(list(law.values())), np.array([weight[ids] for ids in law])
+    q, w = np.array(list(distribution.values())), np.array([weight[ids] for ids in distribution])
     levels, place = np.unique(w, return_inverse=True)
     shares = np.bincount(place, q)
     others = np.random.default_rng(seed).multinomial(draws - 1, shares / shares.sum(), size=repeats) @ levels
     inverse = np.array([np.mean(1 / (level + others)) for level in levels])
     picked = q * w * inverse[place]
-    return dict(zip(law, (picked / picked.sum()).tolist(), strict=True))
+    return dict(zip(distribution, (picked / picked.sum()).tolist(), strict=True))
 
 
-def rewound(root: Text, phrases: Collection[bytes]) -> Law:
-    """Return the law of rewinding: at a phrase, go back to the token in which it begins, ban that one there, and go on from there.
+def rewound(root: Text, phrases: Collection[bytes]) -> Distribution:
+    """Return the distribution of rewinding: go back to the token in which a phrase begins, ban it there and go on.
 
     A ban holds as long as the text before it stands. With ``a(v)`` the expected number of times that ``v`` is drawn at a place
-    while it stands, the law of what follows is ``sum_v a(v) law_v``, and ``law_v`` also says how often ``v`` comes to be banned.
+    while it stands, the distribution of what follows is ``sum_v a(v) distribution_v``, and ``distribution_v`` also says how
+    often ``v`` comes to be banned.
     """
     ends, _ = _rewound(root, phrases)
     return ends
 
 
-def _rewound(text: Text, phrases: Collection[bytes]) -> tuple[Law, dict[int, float]]:
+def _rewound(text: Text, phrases: Collection[bytes]) -> tuple[Distribution, dict[int, float]]:
     """Return the probabilities of the texts that come out from ``text`` on, and of going back to each place before it."""
     if text.over:
         return {text.ids: 1.0}, {}
@@ -154,7 +159,7 @@ def _rewound(text: Text, phrases: Collection[bytes]) -> tuple[Law, dict[int, flo
     for longer in text.longer:
         below[longer] = ({}, {_beginning(longer, phrases): 1.0}) if longer.banned else _rewound(longer, phrases)
     again = {longer: back.get(place, 0.0) for longer, (_, back) in below.items()}
-    ends: Law = {}
+    ends: Distribution = {}
     backs: dict[int, float] = {}
     for longer, visits in _visits(text.longer, again).items():
         for ids, q in below[longer][0].items():

@@ -1,4 +1,4 @@
-"""Every text that a model may write within a budget, one by one: what the laws of banning methods are summed over."""
+"""Every text that a model may write within a budget, one by one: what the distributions of banning methods are summed over."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def every_text(
     while level:
         contexts = ([*prompt, *text.ids] for text in level)
         log_p = settings.log_p(logits, lm.vocabulary, contexts).double().cpu().numpy()
-        for text, law in zip(level, log_p, strict=True):
-            _grow(text, law, lm, budget, phrases)
+        for text, distribution in zip(level, log_p, strict=True):
+            _grow(text, distribution, lm, budget, phrases)
         wanted = [
             (node, longer) for node, text in zip(nodes, level, strict=True) for longer in text.longer if not longer.over
         ]

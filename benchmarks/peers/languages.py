@@ -1,4 +1,4 @@
-"""The small languages of the comparison with peers, each with its exact law over texts."""
+"""The small languages of the comparison with peers, each with its exact distribution over texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Language:
         """Return this package's generator."""
         return outlines_phi.Generator(model, outlines.regex(self.pattern), **options)
 
-    def law(self, model: Any) -> tuple[float, Mapping[str, float]]:
+    def distribution(self, model: Any) -> tuple[float, Mapping[str, float]]:
         """Return ``Phi``, and ``mu*`` over texts to within a total variation of 1e-6, by enumeration."""
         found = self.generator(model).probabilities(self.prompt, tolerance=TOLERANCE, max_new_tokens=self.budget)
         return math.exp(found.log_z_bounds[0]), found.distribution

@@ -2,11 +2,11 @@
 
     genlm/bin/python benchmarks/peers/runner.py MODEL_FOLDER < requests > answers
 
-One JSON object per line in and out. A request names a prompt (token ids), a regular expression, a budget, the particles of a run,
-after how many runs the meters are read, and a seed; the answer has the population of every run and the meters. Both caches of
-genlm-control are on: keys and values of the prompt, and the laws after all prefixes asked for. They are empty at the beginning of a
-request and, where it is ``cold``, of each run; the meters then tell of each run alone.
-Batches are as large as the population and wait for late-comers for a millisecond (its default is twenty).
+One JSON object per line in and out. A request names a prompt (token ids), a regular expression, a budget, the particles of a
+run, after how many runs the meters are read, and a seed; the answer has the population of every run and the meters. Both caches
+of genlm-control are on: keys and values of the prompt, and the distributions after all prefixes asked for. They are empty at
+the beginning of a request and, where it is ``cold``, of each run; the meters then tell of each run alone. Batches are as large
+as the population and wait for late-comers for a millisecond (its default is twenty).
 """
 
 from __future__ import annotations
