@@ -27,6 +27,7 @@ import typer
 from benchmarks.compile import forget_peak, peak_megabytes
 from benchmarks.documents import DOCUMENTS, many_rules, spelled
 from benchmarks.report import Report
+from benchmarks.schema_engines import llguidance_tokenizer, xgrammar_tokenizer
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.library import grammar_text
@@ -100,9 +101,7 @@ class LLGuidance(Engine):
         super().__init__(vocabulary)
         import llguidance.numpy
 
-        from outlines_phi.guides.engines.llguidance import LLGuidance as Wrapped
-
-        self.package, self.tokenizer = llguidance, Wrapped(vocabulary)._tokenizer
+        self.package, self.tokenizer = llguidance, llguidance_tokenizer(vocabulary)
         self.mask = llguidance.numpy.allocate_token_bitmask(1, len(vocabulary))
 
     def compile(self, name: str, text: str) -> None:
@@ -129,9 +128,7 @@ class XGrammar(Engine):
         super().__init__(vocabulary)
         import xgrammar
 
-        from outlines_phi.guides.engines.xgrammar import XGrammar as Wrapped
-
-        self.package, self.compiler = xgrammar, Wrapped(vocabulary)._compiler
+        self.package, self.compiler = xgrammar, xgrammar.GrammarCompiler(xgrammar_tokenizer(vocabulary))
         self.mask = xgrammar.allocate_token_bitmask(1, len(vocabulary))
 
     def compile(self, name: str, text: str) -> None:

@@ -137,7 +137,7 @@ class LLGuidance(SchemaEngine):
         import llguidance.numpy
 
         self.package = llguidance
-        self.tokenizer = llguidance.LLTokenizer(_Tokens(vocabulary))
+        self.tokenizer = llguidance_tokenizer(vocabulary)
         self.bits = llguidance.numpy.allocate_token_bitmask(1, len(vocabulary))
 
     def compile(self, schema: Any) -> None:
@@ -180,14 +180,7 @@ class XGrammar(SchemaEngine):
         import xgrammar
 
         self.package = xgrammar
-        info = xgrammar.TokenizerInfo(
-            list(vocabulary.tokens),
-            vocab_type=xgrammar.VocabType.RAW,
-            vocab_size=len(vocabulary),
-            stop_token_ids=[self.eos],
-            add_prefix_space=False,
-        )
-        self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+        self.compiler = xgrammar.GrammarCompiler(xgrammar_tokenizer(vocabulary), max_threads=1, cache_enabled=False)
         self.bits = xgrammar.allocate_token_bitmask(1, len(vocabulary))
 
     def compile(self, schema: Any) -> None:
@@ -241,6 +234,26 @@ class _Tokens:
 
     def __call__(self, text: str) -> list[int]:
         return [self.ids[bytes([byte])] for byte in text.encode()]
+
+
+def llguidance_tokenizer(vocabulary: Vocabulary) -> Any:
+    """Return a vocabulary as llguidance reads it."""
+    import llguidance
+
+    return llguidance.LLTokenizer(_Tokens(vocabulary))
+
+
+def xgrammar_tokenizer(vocabulary: Vocabulary) -> Any:
+    """Return a vocabulary as xgrammar reads it."""
+    import xgrammar
+
+    return xgrammar.TokenizerInfo(
+        list(vocabulary.tokens),
+        vocab_type=xgrammar.VocabType.RAW,
+        vocab_size=len(vocabulary),
+        stop_token_ids=[vocabulary.eos_ids[0]],
+        add_prefix_space=False,
+    )
 
 
 def _unpacked(bits: NDArray[np.int32], size: int) -> NDArray[np.bool_]:

@@ -53,10 +53,6 @@ class Guide(ABC):
     start: int
     open: bool = False
     """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
-    shortest: bool = True
-    """Whether ``min_tokens`` is the least number of tokens; else it is that of some way to the end: a token always lowers it."""
-    merging: bool = True
-    """Whether prefixes that go on alike share states, so that an induction over states is worth its cost."""
     phrases: BannedPhrases | None = None
     """What was kept out of the language; ``None`` for nothing."""
 
@@ -66,7 +62,10 @@ class Guide(ABC):
 
     @abstractmethod
     def min_tokens(self, state: int) -> int:
-        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE` (see :attr:`shortest`)."""
+        """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`.
+
+        An upper bound of it will do (grammars and JSON have one) if some token always lowers it.
+        """
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return ``min_tokens`` of every entry of ``states``."""

@@ -19,8 +19,8 @@ def assert_guide(guide: Guide, *, limit: int = 10_000) -> None:
     - DEAD and DONE lead nowhere; DEAD cannot be finished and DONE is finished.
     - DONE is reached by the end of sequence and by nothing else.
     - Ids that write nothing are never allowed, except the first end-of-sequence id.
-    - ``min_tokens`` is one more than the least of a state's targets, so no allowed token leads into a dead end, or no less where
-      the guide says that it is not the shortest; where the text may end, it is 0 for an open guide.
+    - ``min_tokens`` is one more than the least of a state's targets, so no allowed token leads into a dead end; where the text may
+      end, it is 0 for an open guide.
     """
     assert guide.min_tokens(DONE) == 0
     for state in (DEAD, DONE):
@@ -42,8 +42,7 @@ def assert_guide(guide: Guide, *, limit: int = 10_000) -> None:
         distances = [guide.min_tokens(target) for target in targets]
         assert max(distances) < UNREACHABLE, f"an allowed token leads into a dead end: {here}"
         ended = guide.open and row.targets[EOS] == DONE
-        least = 0 if ended else 1 + min(distances)
-        assert guide.min_tokens(state) == least or (not guide.shortest and least < guide.min_tokens(state)), here
+        assert guide.min_tokens(state) == (0 if ended else 1 + min(distances)), here
 
 
 def assert_spells(guide: Guide, automaton: ByteAutomaton, *, limit: int = 10_000) -> None:

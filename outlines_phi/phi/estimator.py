@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UnsupportedError
-from ..guides.guide import Guide
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
 from ..settings import SamplingSettings
@@ -238,12 +236,3 @@ def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:
     inner = log_h.masked_fill(ends | dead, -torch.inf)
     least = (inner.amax(-1, keepdim=True) + math.log(floor)).nan_to_num(neginf=0.0)
     return torch.maximum(inner, least).masked_fill_(ends, 0.0).masked_fill_(dead, -torch.inf)
-
-
-def check_merging(name: str, guide: Guide) -> None:
-    """Raise :class:`UnsupportedError` for a guide in which each prefix has a state of its own, from an estimator of that name."""
-    if not guide.merging:
-        raise UnsupportedError(
-            f"phi={name!r} was given with a {type(guide).__name__}, in which each prefix has a state of its own, and it looks at "
-            "states that prefixes share. Use backend=None, or another phi: 'exact', 'auto', 'local', 'rollout' or 'lookahead1'."
-        )

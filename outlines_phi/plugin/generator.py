@@ -277,8 +277,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend
-        What says which tokens may follow: ``"llguidance"`` or ``"xgrammar"``, grammar engines of other packages, or a guide of this
-        package, ``None`` or ``"outlines_core"``.
+        Who reads a JSON schema: this package, ``None``, or ``"outlines_core"``. Outlines' other backends are refused.
 
     Raises
     ------

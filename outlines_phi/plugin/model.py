@@ -26,7 +26,7 @@ from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickle
 from .options import Unset, resolve_phi
 from .session import MAX_TREE_BYTES, PhiModel
 from .streaming import Pieces, check_stream, hosted, pieces, stoppable
-from .types.backends import engine_name
+from .types.backends import masks_only
 from .types.output_types import left_to_outlines
 
 
@@ -168,11 +168,11 @@ class PhiTransformers(PhiModel, Transformers):
 
     def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
         """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        engine, correction = engine_name(backend), self._correction(keywords)
+        stock, correction = masks_only(backend), self._correction(keywords)
         if output_type is None:
             return self._under(None, correction, keywords)
         plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if plain and (engine is not None or left_to_outlines(output_type, at_hand="lm" in vars(self))):
+        if plain and (stock or left_to_outlines(output_type, at_hand="lm" in vars(self))):
             return Call(None, SteerableGenerator(self, output_type, backend).logits_processor, None, keywords)
         return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
 

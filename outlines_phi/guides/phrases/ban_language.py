@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import EmptyLanguageError
 from ...vocabulary.vocabulary import Vocabulary
-from ..engines.guide import EngineGuide
 from ..fsm import FSMGuide
 from ..guide import DONE, UNREACHABLE, Guide
 from ..product import ProductGuide
@@ -59,7 +58,7 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     The machine of the phrases is multiplied in byte by byte where ``left`` is lifted from a byte automaton and the product stays
     small. Dead ends are trimmed then and a step costs nothing more. That is all where no prompt can have begun a phrase that a text
     of ``left`` goes on with. Else, and where the product is large, the guide is a :class:`ProductGuide`, which makes its rows as
-    they are asked for. What an engine of another package allows is read together with the phrases, prefix by prefix.
+    they are asked for.
 
     Raises
     ------
@@ -83,9 +82,6 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
 
 def _without(left: Guide, phrases: BannedPhrases) -> Guide | None:
     """Return the guide of what is left; ``None`` for nothing."""
-    if isinstance(left, EngineGuide):
-        guide = left.without(phrases)
-        return guide if guide.min_tokens(guide.start) < UNREACHABLE else None
     automaton = left.automaton if isinstance(left, FSMGuide) else None
     if automaton is not None:
         origin = least_context(phrases)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE, Guide
 from ...numerics.checks import check_counts, check_shares
 from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, check_merging, floored
+from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, floored
 from .dp import Layers, explore, log_product
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
@@ -60,7 +60,6 @@ class BigramDPPhi(ProposalPhi):
 
     def begin(self, run: SampledRun) -> Estimate:
         """See :meth:`ProposalPhi.begin`."""
-        check_merging(self.name, run.table.guide)
         return BigramEstimate(self, run)
 
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from ...guides.guide import DEAD, DONE, UNREACHABLE
 from ...guides.table import Table
 from ...numerics.checks import check_counts, check_shares
-from ...settings import SamplingSettings
 from ...vocabulary.classes import Partition
-from ..estimator import Need, StepPhi, check_merging, floored
+from ..estimator import Need, StepPhi, floored
 from .dp import SETTLED, Reachable, explore
 
 BLOCK = 32
@@ -151,10 +150,6 @@ class FrozenDPPhi(StepPhi):
         given = {name: value for name, value in bounds.items() if value is not None}
         check_counts("FrozenDPPhi", ", or None for no bound", **given)
         check_shares("FrozenDPPhi", floor=self.floor)
-
-    def check(self, table: Table, settings: SamplingSettings) -> None:
-        """See :meth:`StepPhi.check`: prefixes have to share states."""
-        check_merging(self.name, table.guide)
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`. One segmented sum, and a product with a small matrix for each step of the horizon.

@@ -13,7 +13,7 @@ from ...guides.phrases.banning import BanningGuide
 from ...guides.table import Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
-from ..estimator import Need, StepPhi, check_merging, floored
+from ..estimator import Need, StepPhi, floored
 
 
 @final
@@ -41,7 +41,6 @@ class OneStepPhi(StepPhi):
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         """See :meth:`StepPhi.check`: the classes of a state have to be those of the next one, too."""
-        check_merging(self.name, table.guide)
         if isinstance(table.guide, BanningGuide):
             raise UnsupportedError(
                 f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "

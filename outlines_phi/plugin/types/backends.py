@@ -1,25 +1,21 @@
-"""The backends of Outlines: whose languages can be read, and what each of them compiles."""
+"""The backends of Outlines: which of them has languages that can be read."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from outlines.types.dsl import CFG, JsonSchema
-
 from ...errors import UnsupportedError
-from ...guides.engines.engine import Kind, Source
-from ...guides.engines.guide import ENGINES
-from .output_types import to_pattern, to_term
 
 OWN = "outlines_core"
 """The backend that is read as an automaton; the default of Outlines for regex and JSON."""
 
-BACKENDS = (OWN, *ENGINES)
+MASKING = ("llguidance", "xgrammar")
+"""The backends that say which token may follow, and no more: left to Outlines, for calls without ``phi=`` and banned phrases."""
+
+BACKENDS = (OWN, *MASKING)
 """The backends that Outlines has."""
 
 
-def engine_name(backend: str | None) -> str | None:
-    """Return the engine that ``backend`` stands for, ``None`` where guides of this package are meant.
+def masks_only(backend: str | None) -> bool:
+    """Return whether ``backend`` is one of :data:`MASKING`.
 
     Raises
     ------
@@ -28,24 +24,14 @@ def engine_name(backend: str | None) -> str | None:
     """
     if backend not in (None, *BACKENDS):
         raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
-    return None if backend == OWN else backend
+    return backend in MASKING
 
 
-def to_source(output_type: Any, engine: str) -> Source:
-    """Return what ``engine`` compiles for an output type: what Outlines gives it.
-
-    Raises
-    ------
-    UnsupportedError, GrammarError, EmptyLanguageError
-        As :func:`outlines_phi.plugin.types.output_types.to_pattern`; or a whitespace pattern, which engines do not have.
-    """
-    match term := to_term(output_type):
-        case CFG():
-            return Source(Kind.GRAMMAR, term.definition)
-        case JsonSchema():
-            if term.whitespace_pattern is not None:
-                raise UnsupportedError(
-                    f"backend={engine!r} has no whitespace_pattern; leave it out, or use backend={OWN!r} (the default for JSON)."
-                )
-            return Source(Kind.JSON_SCHEMA, term.schema)
-    return Source(Kind.REGEX, to_pattern(output_type))
+def check_readable(backend: str | None) -> None:
+    """Raise :class:`UnsupportedError` for a backend whose language cannot be read."""
+    if masks_only(backend):
+        raise UnsupportedError(
+            f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars in Lark's dialect "
+            f"by itself. {backend} says which token may follow and no more, so only plain masking can use it: "
+            "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
+        )

@@ -1,4 +1,4 @@
-"""JSON schemas that outlines_core reads as they are meant: what ``backend="outlines_core"`` and other engines' patterns take."""
+"""JSON schemas that outlines_core reads as they are meant: what ``backend="outlines_core"`` takes."""
 
 from __future__ import annotations
 

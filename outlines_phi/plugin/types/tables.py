@@ -16,8 +16,6 @@ from outlines_core import Index
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
 from ...guides.engine import Stopped
-from ...guides.engines.engine import Engine, Source
-from ...guides.engines.guide import ENGINES, EngineGuide
 from ...guides.fsm import FSMGuide
 from ...guides.grammar.guide import CFGGuide
 from ...guides.grammar.notation.reader import read_grammar
@@ -33,7 +31,7 @@ from ...guides.table import Table
 from ...numerics.cache import Cache
 from ...vocabulary.vocabulary import Vocabulary
 from ..hosts.processor import TableLogitsProcessor
-from .backends import OWN, engine_name, to_source
+from .backends import OWN, check_readable
 from .json_text import JSONText
 from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 
@@ -68,8 +66,6 @@ class CompiledTypes:
         self._by_language: Cache[Language, Table] = Cache(KEPT)
         self._by_content: Cache[bytes, Table] = Cache(KEPT)
         self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
-        self._by_source: Cache[tuple[str, Source], Table] = Cache(KEPT)
-        self._engines: dict[str, Engine] = {}
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
@@ -131,12 +127,10 @@ class CompiledTypes:
         output_type
             What is allowed.
         backend
-            What says so: an engine of another package, or guides of this one.
+            Who reads a JSON schema: this package, or ``"outlines_core"``.
         """
-        engine = engine_name(backend)
+        check_readable(backend)
         with self._compiling:
-            if engine is not None:
-                return self._of_engine(engine, to_source(output_type, engine), output_type)
             language = self._language(output_type, backend)
             return self._by_language.of(language, lambda: self._table(language, output_type))
 
@@ -162,9 +156,8 @@ class CompiledTypes:
                     "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
                 )
         raise UnsupportedError(
-            f"phi= cannot read the language of a {type(processor).__name__}. Give the output type and the backend to "
-            "outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' (the default for regex and JSON), or "
-            "phi=None."
+            f"phi= cannot read the language of a {type(processor).__name__}. Give the output type to "
+            "outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and JSON), or phi=None."
         )
 
     def clear(self) -> None:
@@ -174,19 +167,7 @@ class CompiledTypes:
             self._by_language.clear()
             self._by_content.clear()
             self._by_ban.clear()
-            self._by_source.clear()
             self._by_processor.clear()
-
-    def _of_engine(self, name: str, source: Source, output_type: Any) -> Table:
-        if name not in self._engines:
-            if not any(self._vocabulary.tokens):
-                raise UnsupportedError(
-                    f"backend={name!r} was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
-                )
-            self._engines[name] = ENGINES[name](self._vocabulary)
-        return self._by_source.of(
-            (name, source), lambda: Table(EngineGuide(self._engines[name], source, self._vocabulary))
-        )
 
     def _readable(self, language: Any) -> Table:
         match language:
@@ -195,8 +176,8 @@ class CompiledTypes:
             case OutlinesLogitsProcessor():
                 raise UnsupportedError(
                     f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Give the "
-                    "output type and the backend to outlines_phi.Generator(model, T, backend=...), use backend='outlines_core' "
-                    "(the default for regex and JSON), or leave the phrases out (banned_phrases=None)."
+                    "output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
+                    "JSON), or leave the phrases out (banned_phrases=None)."
                 )
         return self.of(language)
 
