@@ -1,4 +1,4 @@
-"""The enumerated laws of ways to ban phrases, against plain simulations of the same methods."""
+"""The enumerated distributions of ways to ban phrases, against plain simulations of the same methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.bans import methods
 from benchmarks.bans.cases import Case, random_case, spelled, tactics
-from benchmarks.bans.methods import Law
+from benchmarks.bans.methods import Distribution
 from benchmarks.bans.texts import Ids, Text
 
 from .languages import ALPHA, p_value
@@ -20,7 +20,7 @@ from .sampling.banning import VOCABULARY, Banned, renewed
 
 DRAWS = 4000
 CASES = ("tactics", "60", "130")
-"""The first has several spellings of a phrase; the others are random laws where rewinding or looking ahead is not good."""
+"""The first has several spellings of a phrase; the others are random distributions where rewinding or looking ahead is not good."""
 
 
 @cache
@@ -59,9 +59,9 @@ def rewind(name: str, rng: random.Random) -> Ids:
 def test_the_law_of_rewinding_is_that_of_a_simulation(name: str) -> None:
     rng = random.Random(1)
     outcomes = [rewind(name, rng) for _ in range(DRAWS)]
-    law = methods.rewound(case_of(name).texts, case_of(name).phrases)
-    assert math.isclose(math.fsum(law.values()), 1, abs_tol=1e-9)
-    assert p_value(outcomes, law) > ALPHA
+    distribution = methods.rewound(case_of(name).texts, case_of(name).phrases)
+    assert math.isclose(math.fsum(distribution.values()), 1, abs_tol=1e-9)
+    assert p_value(outcomes, distribution) > ALPHA
     assert p_value(outcomes, methods.masked(case_of(name).texts)) < ALPHA, "the test tells methods apart"
 
 
@@ -75,38 +75,38 @@ def test_the_laws_of_masks_and_windows_are_those_of_the_tests_of_the_samplers(ba
     settings = banned.request(1, 0).settings
     texts = Case("", banned.lm, settings, banned.prompt, banned.phrases, spellings).texts
 
-    def same(left: Law, right: Law) -> bool:
+    def same(left: Distribution, right: Distribution) -> bool:
         return left.keys() == right.keys() and all(math.isclose(left[ids], right[ids], rel_tol=1e-9) for ids in left)
 
-    law, weight = methods.windows(texts)
+    distribution, weight = methods.windows(texts)
     expected = banned.windows(renewed(16))
-    assert same(law, expected[0]) and same(weight, expected[1])
+    assert same(distribution, expected[0]) and same(weight, expected[1])
     assert same(methods.early(texts), banned.early())
     assert same(methods.masked(texts), banned.mask())
     assert same(methods.conditioned(texts), banned.mu())
-    assert not same(law, banned.mu())
+    assert not same(distribution, banned.mu())
     if banned is SHORTENED:
-        assert not same(law, banned.windows(lambda written, waits, survival: waits == 0)[0])
+        assert not same(distribution, banned.windows(lambda written, waits, survival: waits == 0)[0])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_of_a_weighted_pick_is_that_of_a_simulation(name: str) -> None:
-    law, weight = methods.windows(case_of(name).texts)
-    ids, few = list(law), 3
-    q, w = np.array(list(law.values())), np.array([weight[one] for one in law])
+    distribution, weight = methods.windows(case_of(name).texts)
+    ids, few = list(distribution), 3
+    q, w = np.array(list(distribution.values())), np.array([weight[one] for one in distribution])
     rng = np.random.default_rng(2)
     candidates = rng.choice(len(q), p=q / q.sum(), size=(20_000, few))
     shares = w[candidates] / w[candidates].sum(axis=1, keepdims=True)
     picked = candidates[np.arange(len(shares)), (shares.cumsum(axis=1) < rng.random((len(shares), 1))).sum(axis=1)]
     outcomes = [ids[i] for i in picked]
-    assert p_value(outcomes, methods.resampled(law, weight, few)) > ALPHA
-    assert p_value(outcomes, law) < ALPHA, "weights matter here"
+    assert p_value(outcomes, methods.resampled(distribution, weight, few)) > ALPHA
+    assert p_value(outcomes, distribution) < ALPHA, "weights matter here"
 
 
 def test_spellings_that_are_not_listed_leak() -> None:
     case = case_of("tactics")
-    law = methods.bad_words(case.texts, case.spellings, case.prompt, len(case.lm.vocabulary))
-    leaks = {ids: p for ids, p in law.items() if nodes("tactics")[ids].banned}
+    distribution = methods.bad_words(case.texts, case.spellings, case.prompt, len(case.lm.vocabulary))
+    leaks = {ids: p for ids, p in distribution.items() if nodes("tactics")[ids].banned}
     assert sum(leaks.values()) > 0.1
     assert not any(
         spelling == ids[i : i + len(spelling)] for ids in leaks for i in range(8) for spelling in case.spellings
