@@ -32,7 +32,7 @@ from typing_extensions import TypedDict
 import outlines_phi
 from benchmarks import report
 from outlines_phi.errors import BudgetError, FidelityWarning
-from outlines_phi.fidelity.render.text_table import TextTable
+from outlines_phi.fidelity.report_text import TextTable
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi

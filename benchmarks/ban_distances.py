@@ -22,7 +22,7 @@ from benchmarks.bans import methods
 from benchmarks.bans.cases import Case, random_case, roles, tactics
 from benchmarks.bans.methods import Distribution
 from benchmarks.report import Report
-from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_limit, total_variation
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi

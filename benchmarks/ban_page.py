@@ -12,8 +12,8 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.ban_distances import COMPARED, EXACT, LEAKY, MASK, NOTHING, OURS, WEIGHTED
-from outlines_phi.fidelity.render.plots import COLORS, FAINT, INK, figure_class, png
-from outlines_phi.fidelity.render.text_table import TextTable
+from outlines_phi.fidelity.plots import COLORS, FAINT, INK, figure_class, png
+from outlines_phi.fidelity.report_text import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "banned-phrases.md"
 PICTURE = PAGE.parent / "images" / "banned-phrases.png"

@@ -46,7 +46,7 @@ from benchmarks.peers.client import Cost, GenLM, Population
 from benchmarks.peers.languages import LANGUAGES, Language
 from benchmarks.peers.meter import Meter
 from benchmarks.report import Report
-from outlines_phi.fidelity.divergence import frequencies, noise_limit, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_limit, total_variation
 from outlines_phi.lm import bundled
 
 PHIS = ("exact", "auto")

@@ -18,7 +18,7 @@ import typer
 import outlines_phi
 from benchmarks.report import RESULTS, surroundings
 from outlines_phi.cli.fidelity import run
-from outlines_phi.fidelity.render.plots import png
+from outlines_phi.fidelity.plots import png
 from outlines_phi.lm import bundled
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite.cells import Cell

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS
-from outlines_phi.fidelity.render.text_table import TextTable
+from outlines_phi.fidelity.report_text import TextTable
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"

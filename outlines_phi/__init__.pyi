@@ -25,7 +25,7 @@ from .errors import SchemaWarning as SchemaWarning
 from .errors import UnsupportedError as UnsupportedError
 from .errors import ValueReadError as ValueReadError
 from .errors import VocabularyError as VocabularyError
-from .fidelity.audit import AuditReport as AuditReport
+from .fidelity.audit_report import AuditReport as AuditReport
 from .fidelity.probabilities import Probabilities as Probabilities
 from .fidelity.probabilities import Probability as Probability
 from .guides.fsm import FSMGuide as FSMGuide

@@ -10,7 +10,7 @@ from outlines.generator import SteerableGenerator
 from rich.console import Console
 
 from ..errors import OutlinesPhiError, UnsupportedError
-from ..fidelity.audit import AuditReport
+from ..fidelity.audit_report import AuditReport
 from ..plugin.audit import audit as measure
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.model import PhiTransformers

@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from ..fidelity.comparison import Report, Sample, compare
+from ..fidelity.page import write_page
+from ..fidelity.plots import draw_reports
 from ..fidelity.probabilities import Probabilities, probabilities
-from ..fidelity.render.page import write_page
-from ..fidelity.render.plots import draw_reports
-from ..fidelity.report import Report, Sample, compare
 from ..lm import bundled
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from .. import __version__
 from ..errors import UnsupportedError
-from ..fidelity.render.files import write_atomically
-from ..fidelity.render.plots import png
+from ..fidelity.page import write_atomically
+from ..fidelity.plots import png
 from ..plugin.options import CallOptions
 from ..suite.cells import Cell
 from ..suite.grid import COLUMNS, LEGEND, Grid, Heading

@@ -9,10 +9,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..fidelity.audit import AuditReport
-from ..fidelity.render.summary import certainty, cost_table, distance_table, number, sections, verdict
-from ..fidelity.render.text_table import TextTable
-from ..fidelity.report import WHOLE, Report, View, label
+from ..fidelity.audit_report import AuditReport
+from ..fidelity.comparison import WHOLE, Report, View, label
+from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number, sections, verdict
 
 ROWS = 12
 """Values of a field that are listed."""

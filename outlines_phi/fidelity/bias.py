@@ -1,4 +1,4 @@
-"""How far plain masking is from the conditioned law, from its own draws (theory.md, sections 4.4 and 10)."""
+"""How far plain masking is from the conditioned distribution, from its own draws (theory.md, sections 4.4 and 10)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,82 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..numerics.weights import effective_size, log_mean, scaled
 from ..phi.tree.evidence import Evidence
-from .intervals import Interval, lower_limit, unit_interval
+
+STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
+"""Shares of the capital that are bet, on a logit scale: large for narrow laws, small for heavy tails."""
+
+HALVINGS = 60
+"""Of the bracket of a limit, on a logarithmic scale."""
+
+
+class Interval(NamedTuple):
+    """``low <= high``, both included."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """``high - low``."""
+        return self.high - self.low
+
+
+def lower_limit(x: ArrayLike, alpha: float) -> float:
+    """Return a number that the mean of nonnegative variables is under with probability at most ``alpha``.
+
+    The variables are independent and their laws may differ (the mean is then that of their means). If the mean is at most
+    ``m``, then for any share ``c``
+
+    ``prod_i (1 - c + c x_i / m)`` and ``mean(x) / m``
+
+    have expectation at most 1 (the product by the inequality of arithmetic and geometric means), so by Markov's inequality a
+    fixed mixture of them exceeds ``1 / alpha`` with probability at most ``alpha``. The limit is the least ``m`` at which it
+    does not. It is monotone in every ``x_i``, scales with ``x``, and is at least half of Markov's own ``alpha mean(x)``.
+    The method is betting: Waudby-Smith and Ramdas, arXiv 2010.09686.
+
+    Parameters
+    ----------
+    x
+        ``[n]``, nonnegative, at least one.
+    alpha
+        In (0, 1).
+    """
+    values, counts = np.unique(np.asarray(x, dtype=np.float64), return_counts=True)
+    mean = float((values * counts).sum() / counts.sum())
+    if mean <= 0:
+        return 0.0
+    goal = -math.log(alpha)
+    # The mixture falls as m grows: it is over 1 / alpha at the lower end, and at most 1 at the mean.
+    low, high = math.log(mean) + math.log(alpha / 2), math.log(mean)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _log_capital(values, counts, mean, middle) >= goal else (low, middle)
+    return math.exp(low)
+
+
+def unit_interval(x: ArrayLike, alpha: float) -> Interval:
+    """Return an interval that holds the mean of variables in [0, 1] with probability at least ``1 - alpha``.
+
+    :func:`lower_limit` from both sides, ``alpha / 2`` each. Where the variables hardly vary it is far narrower than
+    Hoeffding's ``mean -+ sqrt(log(2 / alpha) / 2n)``; it does not know how rare a value may be that no draw has shown, so its
+    upper limit is never under about ``log(1 / alpha) / n``.
+    """
+    values = np.clip(np.asarray(x, dtype=np.float64), 0.0, 1.0)
+    return Interval(lower_limit(values, alpha / 2), 1.0 - lower_limit(1.0 - values, alpha / 2))
+
+
+def _log_capital(values: NDArray[np.float64], counts: NDArray[np.int64], mean: float, log_m: float) -> float:
+    """Return the log of the mixture of bets against a mean of at most ``exp(log_m)``."""
+    ratio = values * math.exp(-log_m)
+    with np.errstate(divide="ignore"):
+        won = np.log1p(STAKES[:, None] * (ratio - 1.0)) @ counts  # a whole stake is lost at the first 0
+    mixed = float(np.logaddexp.reduce(won)) - math.log(len(STAKES))
+    return float(np.logaddexp(mixed, math.log(mean) - log_m)) - math.log(2)
+
 
 Limit: TypeAlias = Callable[[float], float]
 """An upper limit, by the probability at which it may fail."""
@@ -21,7 +92,7 @@ RESAMPLES = 400
 """Of a bootstrap interval."""
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A point estimate, ``nan`` where there is none, and an interval."""
 
     value: float
@@ -46,7 +117,7 @@ class Bias:
     log_phi
         Future validity, the probability that the model meets the format by itself, in nats: ``log mean_w`` (biased low), brought
         inside ``certain`` and ``residual``. Its interval assumes nothing about tails
-        (:func:`outlines_phi.fidelity.intervals.lower_limit`).
+        (:func:`outlines_phi.fidelity.bias.lower_limit`).
     certain
         ``(Lo, U)``, between which Phi lies for certain: the tree of what the draws have visited, or an enumeration.
     attempts, residual
@@ -68,18 +139,18 @@ class Bias:
     failures: int
     ess: float
     mean_w: float
-    log_phi: Estimate
+    log_phi: IntervalEstimate
     certain: Interval
-    tv: Estimate
-    kl: Estimate
-    failed: Estimate
+    tv: IntervalEstimate
+    kl: IntervalEstimate
+    failed: IntervalEstimate
     attempts: int = 0
     residual: Interval | None = None
 
     @property
-    def phi(self) -> Estimate:
+    def phi(self) -> IntervalEstimate:
         value, (low, high) = self.log_phi
-        return Estimate(math.exp(value), Interval(math.exp(low), math.exp(high)))
+        return IntervalEstimate(math.exp(value), Interval(math.exp(low), math.exp(high)))
 
 
 def measure(
@@ -140,14 +211,16 @@ def measure(
         failures=int(failed.sum()),
         ess=sum(effective_size(scaled(weights)) for weights in log_w),
         mean_w=math.exp(log_mean(every)),
-        log_phi=Estimate(
+        log_phi=IntervalEstimate(
             log_mean(np.array(log_phi)),
             log_phi_interval(every, Interval(_log(mean_bounds.low), _log(mean_bounds.high)), alpha, pooled),
         ),
         certain=mean_bounds,
-        tv=Estimate(1.0 - float(_overlaps(log_w, log_phi).mean()), Interval(1.0 - overlap_high, 1.0 - overlap_low)),
+        tv=IntervalEstimate(
+            1.0 - float(_overlaps(log_w, log_phi).mean()), Interval(1.0 - overlap_high, 1.0 - overlap_low)
+        ),
         kl=_divergence(log_w, bounds, alpha),
-        failed=Estimate(float(failed.mean()), unit_interval(failed, alpha)),
+        failed=IntervalEstimate(float(failed.mean()), unit_interval(failed, alpha)),
         attempts=sum(one.attempts for one in evidence),
         residual=Interval(mean_bounds.low, max(mean_bounds.low, pooled(alpha))) if pooled else None,
     )
@@ -177,17 +250,17 @@ def _overlaps(log_w: Sequence[NDArray[np.float64]], log_phi: Sequence[float]) ->
     return np.concatenate(parts)
 
 
-def _divergence(log_w: Sequence[NDArray[np.float64]], bounds: Sequence[Interval], alpha: float) -> Estimate:
+def _divergence(log_w: Sequence[NDArray[np.float64]], bounds: Sequence[Interval], alpha: float) -> IntervalEstimate:
     value = float(np.mean([_kl(weights, known) for weights, known in zip(log_w, bounds, strict=True)]))
     if math.isnan(value):
-        return Estimate(value, Interval(0.0, math.inf))
+        return IntervalEstimate(value, Interval(0.0, math.inf))
     rng = np.random.default_rng(0)
     resampled = [
         np.mean([_kl(rng.choice(weights, weights.size), known) for weights, known in zip(log_w, bounds, strict=True)])
         for _ in range(RESAMPLES)
     ]
     low, high = np.nanquantile(resampled, [alpha / 2, 1 - alpha / 2]).tolist()
-    return Estimate(value, Interval(min(low, value), max(high, value)))
+    return IntervalEstimate(value, Interval(min(low, value), max(high, value)))
 
 
 def _kl(log_w: NDArray[np.float64], certain: Interval) -> float:

@@ -9,7 +9,7 @@ from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
-from ..fidelity.audit import AuditReport, audit_traces, check
+from ..fidelity.audit_report import AuditReport, audit_traces, check
 from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
@@ -52,7 +52,7 @@ def audit(
     """Return how biased plain masking is in an application, from ``n`` of its own draws after each prompt.
 
     The draws are those of ``phi="local"``: Outlines' law, with a weight. They are all the model calls there are, unless
-    ``bounds_tokens`` asks for more. See :class:`outlines_phi.fidelity.audit.AuditReport` and mathematics in ``docs/audit.md``.
+    ``bounds_tokens`` asks for more. Mathematics in ``docs/audit.md``.
 
     Parameters
     ----------

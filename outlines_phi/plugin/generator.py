@@ -10,7 +10,7 @@ from typing import Any, final
 from outlines.generator import SteerableGenerator
 
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
-from ..fidelity.audit import AuditReport
+from ..fidelity.audit_report import AuditReport
 from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.constraint import Predicate, TextConstraint

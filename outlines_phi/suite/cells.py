@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..fidelity.divergence import frequencies, noise_floor, total_variation
+from ..fidelity.comparison import frequencies, noise_floor, total_variation
 from ..fidelity.reference import Ids, Reference
 
 How = Literal["computed", "draws", "groups", "weights", "theorem", ""]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-from ..fidelity.render.text_table import TextTable
+from ..fidelity.report_text import TextTable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")

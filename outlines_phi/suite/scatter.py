@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..fidelity.render.plots import INK, figure_class
+from ..fidelity.plots import INK, figure_class
 from .cells import Cell
 from .grid import Grid
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from outlines_phi.cli.app import app
 from outlines_phi.cli.cases import ANSWER, CHARACTER, Case
 from outlines_phi.cli.demo import EXACT, PLAIN, run_case
-from outlines_phi.fidelity.report import WHOLE, Report
+from outlines_phi.fidelity.comparison import WHOLE, Report
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.loading import from_transformers
 from outlines_phi.plugin.model import PhiTransformers

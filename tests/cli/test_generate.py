@@ -20,7 +20,7 @@ from outlines_phi.cli.inputs.model import weights_fingerprint
 from outlines_phi.cli.results import journal
 from outlines_phi.cli.results.batches import Batches
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, total_variation
+from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi
 from tests.chi_square import ChiSquare

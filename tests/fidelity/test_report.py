@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from outlines_phi.fidelity.comparison import OUTSIDE, WHOLE, Report, Sample, compare, label
+from outlines_phi.fidelity.page import page, write_page
+from outlines_phi.fidelity.plots import draw_reports
 from outlines_phi.fidelity.probabilities import Probabilities, Probability
-from outlines_phi.fidelity.render.page import page, write_page
-from outlines_phi.fidelity.render.plots import draw_reports
-from outlines_phi.fidelity.report import OUTSIDE, WHOLE, Report, Sample, compare, label
 from outlines_phi.lm.model import ModelCounts
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from outlines_phi.errors import BudgetError, EmptyLanguageError
 from outlines_phi.fidelity import probabilities
-from outlines_phi.fidelity.divergence import total_variation
+from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.probabilities import Probabilities
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.settings import SamplingSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlines_phi.fidelity.render.text_table import TextTable
+from outlines_phi.fidelity.report_text import TextTable
 
 TABLE = TextTable(("name", "p"), [("a|b", "0.5"), ("long name", "12.25"), ("x", "")], "Title", "A remark.")
 

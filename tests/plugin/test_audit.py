@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import outlines_phi
 from outlines_phi import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.audit import AuditReport
+from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.fidelity.reference import enumerate_language
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 import outlines_phi
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.exact import ExactPhi

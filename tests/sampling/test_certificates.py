@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi

@@ -13,7 +13,7 @@ import pytest
 
 import outlines_phi
 from outlines_phi.errors import EmptyLanguageError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel

@@ -11,7 +11,7 @@ from scipy import stats
 from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.errors import BudgetError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draw import Guarantee

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi

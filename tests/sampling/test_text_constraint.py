@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from outlines_phi.errors import BudgetError, ConstraintError, EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimator import ProposalPhi

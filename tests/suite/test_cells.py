@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.divergence import total_variation
+from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import Ids, Reference
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.suite.cells import computed, drawn, ordered_groups, text_law, weighed

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from outlines_phi.fidelity.render.plots import png
+from outlines_phi.fidelity.plots import png
 from outlines_phi.suite.cells import Cell
 from outlines_phi.suite.grid import COLUMNS, Grid, Heading, distance, number, row, worth
 from outlines_phi.suite.scatter import draw_grid

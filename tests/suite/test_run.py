@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.divergence import total_variation
+from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ...errors import EmptyLanguageError, UnsupportedError
-from ...fidelity.audit import check
+from ...fidelity.audit_report import check
 from ...fidelity.bias import Bias, measure
-from ...fidelity.render.summary import bias_section
+from ...fidelity.report_text import bias_section
 from ...numerics.checks import counted
 from ...phi.estimators.local import LocalPhi
 from ..tables import print_table

@@ -15,6 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.fidelity.test_audit_report import draw as traced
+from tests.fidelity.test_audit_report import true_tv
 
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -22,8 +24,8 @@ from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.fidelity.bias import measure
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
-from outlines_phi.fidelity.losses import log_weights
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.probabilities import frozen
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.fidelity.traces import tree_bounds
@@ -49,8 +51,6 @@ from outlines_phi.sampling.smc.pimh import PIMH
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.fidelity.test_audit import draw as traced
-from tests.fidelity.test_audit import true_tv
 from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
 from tests.phi.tree.test_mode import best, greedy, search

@@ -23,7 +23,7 @@ from outlines_phi import (
     PhiTransformers,
     UnsupportedError,
 )
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import BudgetError, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.guide import PhraseGuide
 from outlines_phi.guides.product import ProductGuide

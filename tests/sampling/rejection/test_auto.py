@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 import outlines_phi
 from outlines_phi.errors import BudgetError, EmptyLanguageError, FidelityWarning, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.regex import compile_regex

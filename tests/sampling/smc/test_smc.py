@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.weights import log_mean

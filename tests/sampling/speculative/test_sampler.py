@@ -23,7 +23,7 @@ from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.guide import PhraseGuide

@@ -15,9 +15,10 @@ from ..numerics.checks import check_fits, counted
 from ..phi.tree.evidence import Evidence
 from ..settings import SamplingSettings
 from .bias import measure
-from .findings import Finding, Findings
-from .losses import (
+from .findings import (
     ENOUGH,
+    Findings,
+    PromptFinding,
     distortions,
     field_places,
     is_json,
@@ -25,10 +26,9 @@ from .losses import (
     losses,
     step_places,
 )
-from .render import summary
-from .render.files import write_atomically
-from .render.page import audit_page
-from .render.plots import audit_figure, png
+from .page import audit_page, write_atomically
+from .plots import audit_figure, png
+from .report_text import markdown, plain
 from .traces import Trace, tree_bounds
 
 WIDE = 0.5
@@ -44,7 +44,7 @@ class AuditReport(Findings):
     """
 
     def __str__(self) -> str:
-        return summary.plain(self)
+        return plain(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON: ``None`` where there is none, or where it is infinite. Traces are left out."""
@@ -56,7 +56,7 @@ class AuditReport(Findings):
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
-        return summary.markdown(self)
+        return markdown(self)
 
     def to_html(self) -> str:
         """Return the report as one self-contained page."""
@@ -150,10 +150,10 @@ def audit_traces(
     ]
     by_field = is_json([trace for drawn in traces for trace in drawn])
 
-    def find(name: str, rows: Sequence[int]) -> Finding:
+    def find(name: str, rows: Sequence[int]) -> PromptFinding:
         chosen = [traces[row] for row in rows]
         by_step = losses(chosen, step_places)
-        return Finding(
+        return PromptFinding(
             name=name,
             bias=measure(
                 [log_weights(drawn) for drawn in chosen],
@@ -199,7 +199,7 @@ def _both(left: tuple[float, float], right: tuple[float, float]) -> tuple[float,
     return min(low, high), high
 
 
-def _warnings(findings: Sequence[Finding], settings: SamplingSettings) -> list[str]:
+def _warnings(findings: Sequence[PromptFinding], settings: SamplingSettings) -> list[str]:
     failures = sum(finding.bias.failures for finding in findings)
     few = [finding for finding in findings if finding.bias.ess < ENOUGH]
     wide = [finding for finding in findings if finding.bias.tv.interval.width > WIDE]

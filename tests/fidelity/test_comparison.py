@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.divergence import frequencies, noise_floor, noise_limit, total_variation
+from outlines_phi.fidelity.comparison import frequencies, noise_floor, noise_limit, total_variation
 from tests.chi_square import ChiSquare
 
 LAW = {"a": 0.5, "b": 0.3, "c": 0.2}

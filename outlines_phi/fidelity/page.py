@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..findings import Findings
-from ..report import WHOLE, Report, label
-from .files import write_atomically
-from .panels import audit_panels
-from .summary import TITLE, certainty, cost_table, distance_table, sections, verdict
+from ..errors import UnsupportedError
+from .comparison import WHOLE, Report, label
+from .findings import Findings
+from .plots import audit_panels
+from .report_text import TITLE, certainty, cost_table, distance_table, sections, verdict
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` by way of a temporary file in the same folder; what stood there stays until it is done.
+
+    Raises
+    ------
+    UnsupportedError
+        The file cannot be written; says why.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UnsupportedError(
+            f"{path} cannot be written: {error.strerror}. Give the path of a file in a folder that exists."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
 
 ROWS = 16
 """Values of a field that are drawn."""

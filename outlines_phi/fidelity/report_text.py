@@ -6,13 +6,41 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import NamedTuple
 
-from ...numerics.checks import counted
-from ..bias import Bias, Estimate
-from ..findings import Findings
-from ..losses import Loss
-from ..report import Report, label
-from .text_table import TextTable
+from ..numerics.checks import counted
+from .bias import Bias, IntervalEstimate
+from .comparison import Report, label
+from .findings import Findings, Loss
+
+
+class TextTable(NamedTuple):
+    """A titled table with a remark under it; the first column has the names of the rows, the others are aligned to the right."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    remark: str = ""
+
+    def plain(self) -> list[str]:
+        """Return the lines of a plain text, without title and remark; none where there are no rows."""
+        if not self.rows:
+            return []
+        lines = [self.head, *self.rows]
+        first, *rest = (max(map(len, column)) for column in zip(*lines, strict=True))
+        return ["  ".join([name.ljust(first), *map(str.rjust, cells, rest)]).rstrip() for name, *cells in lines]
+
+    def markdown(self) -> list[str]:
+        """Return the lines in Markdown, without title and remark; none where there are no rows."""
+        if not self.rows:
+            return []
+        lines = [f"| {' | '.join(line)} |" for line in (self.head, *(map(_escaped, row) for row in self.rows))]
+        return [lines[0], "|---" + "|---:" * (len(self.head) - 1) + "|", *lines[1:]]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+
 
 TITLE = "Audit of plain masking"
 
@@ -224,7 +252,7 @@ def _cost(report: Findings) -> TextTable:
     return TextTable(("", "value"), rows, "Settings and cost")
 
 
-def _both(estimate: Estimate, form: str) -> tuple[str, str]:
+def _both(estimate: IntervalEstimate, form: str) -> tuple[str, str]:
     return number(estimate.value, form), interval(*estimate.interval, form)
 
 

@@ -15,15 +15,12 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.fidelity import bias
-from outlines_phi.fidelity.audit import AuditReport, audit_traces
-from outlines_phi.fidelity.bias import Estimate, measure
-from outlines_phi.fidelity.fields import END, ROOT
-from outlines_phi.fidelity.intervals import Interval
-from outlines_phi.fidelity.losses import log_weights
+from outlines_phi.fidelity import bias, plots
+from outlines_phi.fidelity.audit_report import AuditReport, audit_traces
+from outlines_phi.fidelity.bias import Interval, IntervalEstimate, measure
+from outlines_phi.fidelity.findings import log_weights
 from outlines_phi.fidelity.reference import Reference
-from outlines_phi.fidelity.render import panels, plots
-from outlines_phi.fidelity.traces import Trace, TraceRecorder, tree_bounds
+from outlines_phi.fidelity.traces import END, ROOT, Trace, TraceRecorder, tree_bounds
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
@@ -436,8 +433,8 @@ def test_no_zero_has_a_sign() -> None:
         ),
         bias=replace(
             report.pooled.bias,
-            tv=Estimate(-1e-17, Interval(-1e-17, 0.0)),
-            log_phi=Estimate(-1e-9, Interval(-1.0, -0.0)),
+            tv=IntervalEstimate(-1e-17, Interval(-1e-17, 0.0)),
+            log_phi=IntervalEstimate(-1e-9, Interval(-1.0, -0.0)),
         ),
     )
     shown = replace(report, pooled=hostile, findings=(hostile,))
@@ -472,7 +469,7 @@ def test_the_page_has_charts_of_its_numbers() -> None:
         f">a: {one.value}<" in html.unescape(values) and f">{one.masked:.3f}<" in values for one in report.distortions
     )
     several = audited([many(LANGUAGES[0])[:50]] * 20, [f"prompt {i}" for i in range(20)]).to_html()
-    assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == panels.ROWS
+    assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == plots.PANEL_ROWS
     fair = records(None, constant=True).to_html()
     assert fair.count("<svg") == 2 and "matplotlib" not in fair
 
@@ -543,7 +540,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("outlines_phi.fidelity.render.files.os.replace", interrupted)
+    monkeypatch.setattr("outlines_phi.fidelity.page.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         records("a").save(path)
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1

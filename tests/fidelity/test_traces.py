@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_phi.fidelity.fields import END, ROOT, JsonScanner, field_values
+from outlines_phi.fidelity.traces import END, ROOT, JsonScanner, field_values
 
 KEYS = st.text(alphabet='ab" \\.é', max_size=4)
 SCALARS = (

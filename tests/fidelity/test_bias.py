@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.intervals import lower_limit, unit_interval
+from outlines_phi.fidelity.bias import lower_limit, unit_interval
 
 SAMPLES, DRAWS = 400, 60
 LAWS = {
