@@ -15,8 +15,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.fidelity.test_audit_report import draw as traced
-from tests.fidelity.test_audit_report import true_tv
 
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -51,6 +49,8 @@ from outlines_phi.sampling.smc.pimh import PIMH
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.speculative.prefetch import Prefetch
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.fidelity.test_audit_report import draw as traced
+from tests.fidelity.test_audit_report import true_tv
 from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
 from tests.phi.tree.test_mode import best, greedy, search
