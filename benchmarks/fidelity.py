@@ -34,10 +34,10 @@ RESULT = RESULTS / "fidelity.json"
 START, END = "<!-- fidelity:start -->", "<!-- fidelity:end -->"
 
 DISTANCES = (
-    "local", "onestep", "lookahead1", "dp-frozen", "dp-bigram", "learned", "rollout", "exact-0.1", "auto", "local + smc-50"
+    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "exact-0.1", "auto", "local + smc-50"
 )  # fmt: skip
 SIZES = (
-    "local", "onestep", "lookahead1", "dp-frozen", "dp-bigram", "learned", "rollout", "auto", "local + smc-5", "local + smc-50",
+    "local", "onestep", "dp-frozen", "dp-bigram", "learned", "auto", "local + smc-5", "local + smc-50",
     "dp-bigram + smc-50",
 )  # fmt: skip
 """Columns of the two tables of all languages."""

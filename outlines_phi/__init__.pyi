@@ -48,9 +48,7 @@ from .phi.estimators.exact import ExactPhi as ExactPhi
 from .phi.estimators.learned import LearnedPhi as LearnedPhi
 from .phi.estimators.local import LocalPhi as LocalPhi
 from .phi.estimators.lookahead import LookaheadPhi as LookaheadPhi
-from .phi.estimators.lookahead1 import Lookahead1Phi as Lookahead1Phi
 from .phi.estimators.onestep import OneStepPhi as OneStepPhi
-from .phi.estimators.rollout import RolloutPhi as RolloutPhi
 from .phi.state_values import StateValues as StateValues
 from .plugin.audit import audit as audit
 from .plugin.classic import generate as generate

@@ -24,9 +24,7 @@ from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.learned import LearnedPhi
 from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.estimators.lookahead1 import Lookahead1Phi
 from ..phi.estimators.onestep import OneStepPhi
-from ..phi.estimators.rollout import RolloutPhi
 from ..phi.state_values import StateValues
 from ..sampling.resolve import SamplerOptions
 from ..sampling.sampler import Request
@@ -39,11 +37,14 @@ from .hosts.generation_config import check_config, held, said
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {
-    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, Lookahead1Phi, FrozenDPPhi, BigramDPPhi)},
+    **{phi.name: phi for phi in (AutoPhi, ExactPhi, LocalPhi, OneStepPhi, FrozenDPPhi, BigramDPPhi)},
     "dp": BigramDPPhi,
-    **{phi.name: phi for phi in (LearnedPhi, RolloutPhi, LookaheadPhi)},
+    **{phi.name: phi for phi in (LearnedPhi, LookaheadPhi)},
 }
 """What ``phi="..."`` may name."""
+
+GONE = {"rollout": "learned", "lookahead1": "learned"}
+"""Names of earlier versions, and what to give instead."""
 
 USED = (
     "temperature",
@@ -101,6 +102,8 @@ def resolve_phi(phi: object) -> Phi | None:
 def _meant(phi: object) -> str:
     """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
     match phi:
+        case str() if phi in GONE:
+            return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"
         case str():
             near = get_close_matches(phi.lower().replace("_", "-"), ESTIMATORS, n=1)
             return f" (did you mean {near[0]!r}?)" if near else ""

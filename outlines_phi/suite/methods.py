@@ -32,9 +32,6 @@ DRAW = "draw"
 PRACTICE = 64
 """Draws that ``learned`` has learned from when it is measured."""
 
-RANDOM = frozenset({"rollout"})
-"""Estimators whose ``h`` is random: no law is computed, and draws of one call share what they have in common."""
-
 
 @final
 class PractisedPhi(ProposalPhi):
@@ -207,7 +204,7 @@ def _method(estimator: str, phi: Phi, sampler: str) -> Method:
             pass
         case ExactPhi(confidence=None):
             law = CertifiedWalk(phi)
-        case ProposalPhi() if estimator not in RANDOM:
+        case ProposalPhi():
             law = phi
     independent = isinstance(phi, ExactPhi) or law is not None
     return Method(estimator, sampler, phi, SAMPLERS[sampler], law if sampler == DRAW else None, independent)

@@ -18,13 +18,12 @@ from outlines_phi.phi.estimator import Need, ProposalPhi, StepPhi
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 
-PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), Lookahead1Phi(), FrozenDPPhi(), BigramDPPhi())
+PROPOSALS: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi(), BigramDPPhi())
 
 SMALL = (Language("two", "(ab|ba|c){1,2}", 4, seed=4), Language("ends", "a*b?", 4, seed=9))
 small = pytest.mark.parametrize("language", SMALL, ids=str)

@@ -19,7 +19,6 @@ from outlines_phi import (
     LookaheadPhi,
     OneStepPhi,
     PhiTransformers,
-    RolloutPhi,
     SamplingSettings,
     Table,
     TableModel,
@@ -113,7 +112,6 @@ COUNTS: dict[str, Callable[[int], object]] = {
     "candidates": lambda n: AutoPhi(candidates=n),
     "width": lambda n: ExactPhi(width=n),
     "normalizers": lambda n: ExactPhi(normalizers=n),
-    "k": lambda n: RolloutPhi(k=n),
     "attempts at once": lambda n: LookaheadPhi(width=n),
     "size": lambda n: Vocabulary.from_tokenizer(bundled.load()[1], size=n),
 }
@@ -129,7 +127,7 @@ def test_counts_have_a_bound_by_memory(name: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", HUGE, ids=["2**63", "10**5000"])
-@pytest.mark.parametrize("phi", ["exact", "auto", "local", "rollout", "lookahead"])
+@pytest.mark.parametrize("phi", ["exact", "auto", "local", "lookahead"])
 def test_draws_have_a_bound_by_memory(phi: str, n: int, model: PhiTransformers) -> None:
     ban = {"banned_phrases": ["a"]} if phi == "lookahead" else {}
     expected = (

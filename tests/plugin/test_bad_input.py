@@ -250,7 +250,13 @@ class Foreign(Phi):
 CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'auto'"),
     ("phi misspelt", {"phi": "DP_frozen"}, UnsupportedError, r"given \(did you mean 'dp-frozen'\?\); expected 'auto'"),
-    ("phi as a class", {"phi": outlines_phi.RolloutPhi}, UnsupportedError, r"did you mean RolloutPhi\(\)\?"),
+    (
+        "phi that is gone",
+        {"phi": "rollout"},
+        UnsupportedError,
+        r"not here any more \(give 'learned', or 'exact'\); expected",
+    ),
+    ("phi as a class", {"phi": outlines_phi.BigramDPPhi}, UnsupportedError, r"did you mean BigramDPPhi\(\)\?"),
     ("values as phi", {"phi": outlines_phi.StateValues()}, UnsupportedError, r"did you mean LearnedPhi\(values\)\?"),
     ("option of a sampler", {"phi": "local", "particles": 5}, UnsupportedError, r"give sampler=SMC\(particles="),
     ("option of an estimator", {"phi": "exact", "tolerance": 0.1}, UnsupportedError, r"give phi=ExactPhi\(tolerance="),

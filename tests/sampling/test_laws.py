@@ -18,9 +18,7 @@ from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.estimators.rollout import RolloutPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
@@ -41,6 +39,7 @@ from tests.languages import (
     power,
     z,
 )
+from tests.phi.looking import LookingPhi
 
 # At the least budgets "auto" may fall back to weights, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -58,13 +57,12 @@ WEIGHTED = {
     "onestep, high floor": lambda: AncestralSampler(OneStepPhi(floor=0.5)),
     "dp-frozen": lambda: AncestralSampler(FrozenDPPhi()),
     "dp-bigram": lambda: AncestralSampler(BigramDPPhi()),
-    "lookahead1": lambda: AncestralSampler(Lookahead1Phi()),
-    "rollout": lambda: AncestralSampler(RolloutPhi()),
+    "looking": lambda: AncestralSampler(LookingPhi()),
     "learned": lambda: AncestralSampler(LearnedPhi()),
     "adaptive": lambda: AutoSampler(AutoPhi(share=0, candidates=1)),
     "adaptive, onestep frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=OneStepPhi())),
     "adaptive, learned frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=LearnedPhi())),
-    "adaptive, lookahead1 frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=Lookahead1Phi())),
+    "adaptive, looking frontier": lambda: AutoSampler(AutoPhi(share=0, candidates=1, frontier=LookingPhi())),
 }
 
 SAMPLERS = EXACT | WEIGHTED

@@ -77,7 +77,7 @@ class TestRollback:
         seed=st.integers(0, 2**20),
         length=st.integers(1, 6),
         rounds=st.integers(0, 5),
-        phi=st.sampled_from(["local", "onestep", "dp-frozen", "lookahead1"]),
+        phi=st.sampled_from(["local", "onestep", "dp-frozen", "looking"]),
         sampled=st.booleans(),
     )
     @settings(max_examples=40, deadline=None)

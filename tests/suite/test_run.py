@@ -52,7 +52,7 @@ def test_names_are_those_of_the_package_and_none_is_forgotten() -> None:
     assert all(names is None or names <= set(known_estimators()) for names in SHOWN.values())
     names = [method.name for method in methods()]
     assert len(set(names)) == len(names) and names[0] == "local"
-    assert {"local + smc-50", "exact", "auto", "rollout", "learned", "exact-0.1"} <= set(names)
+    assert {"local + smc-50", "exact", "auto", "learned", "exact-0.1"} <= set(names)
 
 
 def test_the_figures_are_those_of_the_enumerated_laws(model: PhiTransformers) -> None:

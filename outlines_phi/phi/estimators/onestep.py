@@ -44,7 +44,7 @@ class OneStepPhi(StepPhi):
         if isinstance(table.guide, BanningGuide):
             raise UnsupportedError(
                 f"phi={self.name!r} was given with banned phrases, beside which each state has vocabulary classes of its own, and "
-                "one step cannot be looked ahead by classes. Give phi='local', 'lookahead1' or another proposal, or 'lookahead'."
+                "one step cannot be looked ahead by classes. Give phi='local', 'learned' or another proposal, or 'lookahead'."
             )
 
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:

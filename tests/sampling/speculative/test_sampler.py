@@ -35,9 +35,7 @@ from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.learned import LearnedPhi
 from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.lookahead1 import Lookahead1Phi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.phi.estimators.rollout import RolloutPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
@@ -57,6 +55,7 @@ from tests.languages import (
     p_value,
     pooled_p_value,
 )
+from tests.phi.looking import LookingPhi
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
 
 ESTIMATORS = {
@@ -64,8 +63,7 @@ ESTIMATORS = {
     "onestep": OneStepPhi,
     "dp-frozen": FrozenDPPhi,
     "dp-bigram": BigramDPPhi,
-    "lookahead1": Lookahead1Phi,
-    "rollout": RolloutPhi,
+    "looking": LookingPhi,
     "learned": LearnedPhi,
 }
 OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
@@ -260,7 +258,7 @@ class TestDrawnDrafts:
             assert draws.counts.drafted or name == "always dead"
         assert pooled_p_value(samples) > ALPHA
 
-    @pytest.mark.parametrize("phi", ["onestep", "dp-frozen", "dp-bigram", "lookahead1"])
+    @pytest.mark.parametrize("phi", ["onestep", "dp-frozen", "dp-bigram", "looking"])
     def test_every_estimator_has_its_own_law(self, phi: str) -> None:
         language = LANGUAGES[0]
         own = ESTIMATORS[phi]()
