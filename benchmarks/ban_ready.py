@@ -25,7 +25,7 @@ from benchmarks.report import Report
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary.trie import Trie
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -23,7 +23,7 @@ from benchmarks.step import per_step, stock_processor, texts
 from benchmarks.tekken import tekken_vocabulary
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor

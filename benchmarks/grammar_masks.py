@@ -29,9 +29,8 @@ from benchmarks.documents import DOCUMENTS, many_rules, spelled
 from benchmarks.report import Report
 from benchmarks.schema_engines import llguidance_tokenizer, xgrammar_tokenizer
 from benchmarks.tekken import tekken_vocabulary
-from outlines_phi.guides.grammar.guide import CFGGuide
-from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
+from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.guide import DEAD, UNREACHABLE
 from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary.trie import Trie

@@ -29,7 +29,7 @@ from .fidelity.audit_report import AuditReport as AuditReport
 from .fidelity.probabilities import Probabilities as Probabilities
 from .fidelity.probabilities import Probability as Probability
 from .guides.fsm import FSMGuide as FSMGuide
-from .guides.grammar.guide import CFGGuide as CFGGuide
+from .guides.grammar.cfg_guide import CFGGuide as CFGGuide
 from .guides.grammar.notation.reader import read_grammar as read_grammar
 from .guides.guide import Guide as Guide
 from .guides.json_schema.guide import JSONGuide as JSONGuide

@@ -12,7 +12,7 @@ from scipy import stats
 
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.fsm import FSMGuide
-from outlines_phi.guides.grammar.guide import CFGGuide
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table

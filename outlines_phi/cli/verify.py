@@ -17,8 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import UnsupportedError
-from ..guides.grammar.library import NAMES
-from ..guides.grammar.notation.reader import read_grammar
+from ..guides.grammar.notation.reader import NAMES, read_grammar
 from ..lm import bundled
 from ..numerics.checks import counted
 from ..plugin.types.json_text import JSONText

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, final
 
 from ..errors import BudgetError, ValueReadError
-from ..guides.texts import list_texts
+from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, current, follow
 from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards

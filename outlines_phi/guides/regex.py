@@ -16,9 +16,9 @@ import numpy as np
 from ..automata.automaton import ByteAutomaton
 from ..automata.reachability import UNREACHABLE
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
-from . import engine
-from .engine import Transitions
+from . import regex_build
 from .pattern import Pattern
+from .regex_build import Transitions
 
 SMALL = 100_000
 """An automaton that is expected to have no more states than this is built in this process,"""
@@ -88,10 +88,10 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
 
         def build(before: Callable[[str], str] = str) -> Transitions:
             if not apart:
-                return engine.build(before(pattern))
+                return regex_build.build(before(pattern))
             versions = [(cap, before(shape.with_repeats_at_most(cap))) for cap in _caps(shape.largest_bound)]
             versions.append((shape.largest_bound, before(pattern)))
-            return engine.build_apart(versions, states=states, megabytes=megabytes)
+            return regex_build.build_apart(versions, states=states, megabytes=megabytes)
 
         if shape.must_be_read_alone:
             build()
@@ -105,7 +105,7 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
         return _automaton(built, guard.text.encode())
     except ValueError as error:
         raise _explain(str(error), shape) from None
-    except engine.Stopped as error:
+    except regex_build.Stopped as error:
         raise UnsupportedError(
             f"the automaton of the pattern {_short(pattern)} takes {error}; it grows quickly with the bounds of its repeats. Lower "
             "them, or make what follows a repeat differ from what it repeats"
@@ -142,11 +142,11 @@ def _guard(shape: Pattern) -> Guard:
     least, most = _GUARD_LENGTHS
     classes = sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == ".")
     # Flags may widen a class wherever they stand, so both readings count.
-    matched = [engine.first_ascii(f"{atom}|(?is:{atom})" if shape.has_flags else atom) for atom in classes]
+    matched = [regex_build.first_ascii(f"{atom}|(?is:{atom})" if shape.has_flags else atom) for atom in classes]
     if shape.problem or shape.verbose or None in matched:
         return Guard.literal(_PRIVATE[:least], firm=False)
     matches = Counter(chain.from_iterable(filter(None, matched)))
-    ordered = sorted(engine.ASCII, key=lambda character: (matches[character], character.isalpha()))
+    ordered = sorted(regex_build.ASCII, key=lambda character: (matches[character], character.isalpha()))
     # Where flags are set, case folding could bring letters back.
     free = [c for c in ordered if not matches[c] and c not in shape.atoms and not (shape.has_flags and c.isalpha())]
     if free:
@@ -180,7 +180,7 @@ def _may_explode(shape: Pattern, guard: Guard) -> bool:
         return True
     caps, sizes = (3, 6, 9), list[int]()
     for cap in caps:
-        sizes.append(engine.size(guard.before(shape.with_repeats_at_most(cap))))
+        sizes.append(regex_build.size(guard.before(shape.with_repeats_at_most(cap))))
         if sizes[-1] > SMALL // 4 or sizes[-1] > 11 * sizes[max(0, len(sizes) - 2)]:
             return True
     early, late = math.log2(sizes[1] / sizes[0]), math.log(sizes[2] / sizes[1], 1.5)
@@ -251,7 +251,7 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
             f"more than {MOST_NESTED} groups are inside each other here; leave out those without effect", text, deep
         )
     for token in shape.tokens:
-        if token.kind == "atom" and engine.first_ascii(text[token.start : token.end]) is None:
+        if token.kind == "atom" and regex_build.first_ascii(text[token.start : token.end]) is None:
             return GrammarError("this escape or character class is not known", text, token.start)
     try:
         with warnings.catch_warnings():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from ..guides.phrases.banned import BannedPhrases
-from ..guides.phrases.banning import BanningGuide
+from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..phi.estimators.lookahead import LookaheadPhi

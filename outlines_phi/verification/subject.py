@@ -12,8 +12,8 @@ import numpy as np
 from ..automata.automaton import DEAD
 from ..errors import UnsupportedError
 from ..guides.fsm import FSMGuide
+from ..guides.grammar.cfg_guide import CFGGuide
 from ..guides.grammar.grammar import Grammar
-from ..guides.grammar.guide import CFGGuide
 from ..guides.grammar.lexing.lexer import START, Lexer
 from ..guides.grammar.lexing.spanner import Spanner
 from ..guides.grammar.parsing.parser import Parser

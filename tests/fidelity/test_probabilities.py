@@ -16,7 +16,7 @@ import pytest
 from outlines_phi.errors import BudgetError, EmptyLanguageError, ValueReadError
 from outlines_phi.fidelity import probabilities as module
 from outlines_phi.fidelity.probabilities import Probabilities, frozen, probabilities
-from outlines_phi.guides.texts import list_texts
+from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.tree.enumerate import enumerate_together, live_prefixes
 from outlines_phi.phi.tree.evaluator import Evaluator

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.phrases.ban_language import free_text
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.blame import QUESTIONS, culprits
+from outlines_phi.guides.phrases.banned import QUESTIONS, BannedPhrases, culprits
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)

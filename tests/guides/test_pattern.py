@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides import engine
+from outlines_phi.guides import regex_build
 from outlines_phi.guides.pattern import Pattern
 from tests.guides.patterns import jumbles, patterns
 
@@ -14,7 +14,7 @@ fixed = settings(derandomize=True, deadline=None, max_examples=300)
 
 
 def is_read(pattern: str) -> bool:
-    return engine.first_ascii(pattern) is not None
+    return regex_build.first_ascii(pattern) is not None
 
 
 @fixed

@@ -14,18 +14,17 @@ import pytest
 import torch
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar import guide as cfg_guide
+from outlines_phi.guides.grammar import cfg_guide as cfg_guide
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.completion import Completion
-from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import START
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
-from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.notation.reader import read_grammar
-from outlines_phi.guides.grammar.parsing.lalr import LRTables
+from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
+from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
-from outlines_phi.guides.product import ProductGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.vocabulary.vocabulary import Vocabulary

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
-from outlines_phi.guides import engine, regex
+from outlines_phi.guides import regex, regex_build
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DONE
 from outlines_phi.guides.regex import compile_regex
@@ -26,7 +26,7 @@ fuzz = settings(derandomize=True, deadline=None, max_examples=150, suppress_heal
 
 def direct(pattern: str) -> ByteAutomaton:
     """Return what the engine makes of ``pattern`` itself: no guard, no end."""
-    return regex._automaton(engine.build(pattern)).trim()
+    return regex._automaton(regex_build.build(pattern)).trim()
 
 
 def is_prefix_free(automaton: ByteAutomaton) -> bool:
@@ -50,7 +50,7 @@ def test_up_to_the_end_of_the_text_the_engine_has_the_same_language(pattern: str
 @given(patterns(), st.sampled_from([("a.", True), (regex._PRIVATE[:70], False), ("", True)]))
 def test_the_language_does_not_depend_on_the_guard(pattern: str, literal: tuple[str, bool]) -> None:
     guard = regex.Guard.literal(*literal) if literal[0] else regex.Guard("(?s:.)", "a")
-    built = engine.build(guard.before(pattern))
+    built = regex_build.build(guard.before(pattern))
     assert compile_regex(pattern).witness(regex._automaton(built, guard.text.encode())) is None
 
 
@@ -171,7 +171,7 @@ def test_python_agrees(pattern: str, text: str) -> None:
 @given(jumbles())
 def test_a_pattern_is_refused_if_and_only_if_the_engine_refuses_it(pattern: str) -> None:
     try:
-        engine.build(pattern)
+        regex_build.build(pattern)
     except ValueError as error:
         # The one leniency: `$` where the empty text matches, which the engine cannot place.
         if "start state" in str(error) and not re.search(r"\^|\\b", pattern):
@@ -277,8 +277,8 @@ def test_no_clock_decides(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "timeout" not in options
         return subprocess_run(*arguments, **options)
 
-    subprocess_run = engine.subprocess.run
-    monkeypatch.setattr(engine.subprocess, "run", run)
+    subprocess_run = regex_build.subprocess.run
+    monkeypatch.setattr(regex_build.subprocess, "run", run)
     with pytest.raises(UnsupportedError, match="states"):
         compile_regex("(a|b)*a(a|b){20}", states=1_001)
 
@@ -291,20 +291,20 @@ def test_patterns_with_many_places_per_state_are_stopped() -> None:
 
 def test_what_was_built_apart_is_the_same() -> None:
     pattern = "(a|b)*a(a|b){3}"
-    here, apart = engine.build(pattern), engine.build_apart([(3, pattern)], states=99, megabytes=2048)
+    here, apart = regex_build.build(pattern), regex_build.build_apart([(3, pattern)], states=99, megabytes=2048)
     assert regex._automaton(here).witness(regex._automaton(apart)) is None
     with pytest.raises(ValueError, match="Failed to build DFA"):
-        engine.build_apart([(1, "a(")], states=99, megabytes=2048)
+        regex_build.build_apart([(1, "a(")], states=99, megabytes=2048)
 
 
 def test_only_suspicious_patterns_are_built_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     apart: list[str] = []
 
-    def record(versions: list[tuple[int, str]], **_: object) -> engine.Transitions:
+    def record(versions: list[tuple[int, str]], **_: object) -> regex_build.Transitions:
         apart.append(versions[-1][1])
-        return engine.build(versions[-1][1])
+        return regex_build.build(versions[-1][1])
 
-    monkeypatch.setattr(engine, "build_apart", record)
+    monkeypatch.setattr(regex_build, "build_apart", record)
     compile_regex.cache_clear()
     for pattern in [r"[a-z]{1,30}@[a-z]{1,30}", r"([a-z]{1,9} ){0,9}", '"[^"]{0,300}"', "(a|b){40}"]:
         compile_regex(pattern)

@@ -8,7 +8,7 @@ import pytest
 
 import outlines_phi
 from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, PhiTransformers, generate
-from outlines_phi.guides.phrases.banning import BanningGuide
+from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.plugin.call import Call

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Row
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.banning import BanningGuide
+from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.sampling.draws import Draws

@@ -12,8 +12,8 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import Guide
 from outlines_phi.guides.phrases.ban_language import banned, free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
-from outlines_phi.guides.product import ProductGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel

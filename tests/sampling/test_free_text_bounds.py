@@ -11,7 +11,7 @@ import pytest
 
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.exact import Effort

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.exact import ExactPhi

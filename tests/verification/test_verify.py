@@ -11,12 +11,11 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.fsm import FSMGuide
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.grammar.lexing.lexer import NOTHING, START, Lexer
 from outlines_phi.guides.grammar.lexing.spanner import Spanner
-from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled

@@ -13,7 +13,7 @@ from typing import Annotated, Any, final, get_args, get_type_hints
 import typer
 
 from ...errors import UnsupportedError
-from ...guides.grammar.library import NAMES
+from ...guides.grammar.notation.reader import NAMES
 from ...guides.phrases.banned import LEVELS, BannedPhrases
 from ...phi.estimators.auto import AutoPhi
 from ...phi.estimators.local import LocalPhi

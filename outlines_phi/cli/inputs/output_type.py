@@ -12,8 +12,7 @@ from typing import Any
 from outlines.types import CFG, Regex
 
 from ...errors import GrammarError, GrammarWarning, UnsupportedError
-from ...guides.grammar.library import NAMES, grammar_text
-from ...guides.grammar.notation.reader import read_grammar
+from ...guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ...plugin.types.output_types import to_json
 
 EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE.lark."

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guide import UNREACHABLE
-from .lexing.lexeme_distances import FAR, Distances, LexemeDistances, then
+from .lexing.lexeme_distances import FAR, Distances, LexemeDistances, LookaheadStates, then
 from .lexing.spanner import Spanner
-from .lexing.views import Views
 from .parsing.parser import ERROR, Parser
 
 Word: TypeAlias = tuple[int, ...]
@@ -94,7 +93,7 @@ class Completion:
 
     def __init__(self, spanner: Spanner, parser: Parser) -> None:
         self._parser, self._rules = parser, parser.tables.rules
-        self._views = Views.of(spanner)
+        self._views = LookaheadStates.of(spanner)
         self._states = len(self._views.emitted)
         lexemes = LexemeDistances.of(self._views)
         self._of_symbol = {symbol: lexemes.distances(symbol) for symbol in range(self._rules.terminals)}

@@ -1,10 +1,10 @@
-"""What must not be written: a list of phrases, and what counts as an occurrence of one."""
+"""What must not be written: a list of phrases, what counts as an occurrence of one, and which phrases are at fault."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +13,89 @@ from typing import Any, ClassVar, TypeAlias, cast, final
 import numpy as np
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from ...errors import EmptyLanguageError, UnsupportedError
+from ...errors import EmptyLanguageError, UnsupportedError, caret
+from ..pattern import Pattern, Token
 from ..regex import compile_regex
-from .bounded import BoundedLanguages
-from .lazy import LazyMatcher
-from .literals import LiteralMatcher
-from .matcher import PhraseMatcher
-from .read_literals import ReadLiterals
-from .unbannable import refuse_unbannable, unbounded
-from .union import SideBySide
+from .lazy_matcher import LazyMatcher, SideBySide
+from .machines import BoundedLanguages, FoldedLiterals
+from .matcher import LiteralMatcher, PhraseMatcher
+
+
+def refuse_unbannable(pattern: str) -> None:
+    """Refuse a part of a regular expression that has no meaning where matches are looked for anywhere in a text.
+
+    Raises
+    ------
+    UnsupportedError
+        An anchor, a word boundary, look-around, or another feature that is not offered; says what to write instead, and points.
+    """
+    shape = Pattern.read(pattern)
+    look = next((token for token in shape.tokens if token.kind == "look"), None)
+    if look is not None:
+        raise _refusal(pattern, look.start, _instead_of(shape, look))
+    if shape.problem is not None and shape.problem.alternative:
+        position, feature, alternative = shape.problem
+        for start, instead in _INSTEAD:
+            if start.match(pattern, position):
+                raise _refusal(pattern, position, instead)
+        raise _refusal(pattern, position, f"{feature}, which is not offered; {alternative}")
+
+
+def unbounded(pattern: str) -> UnsupportedError:
+    """Return the error for a regular expression whose matches can be of any length; it points at a repeat."""
+    shape = Pattern.read(pattern)
+    repeats = [token for token in shape.tokens if token.kind == "repeat"]
+    message = (
+        f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
+        "without end. Give its repeats a bound"
+    )
+    for repeat in repeats:
+        if endless := _ENDLESS.match(pattern, repeat.start):
+            least = int(endless["least"] or endless[0] == "+")
+            bounded = f"{{{least},{max(_BOUND, 2 * least)}}}"
+            return UnsupportedError(f"{message}, as in {bounded} for {endless[0]}\n{caret(pattern, repeat.start)}")
+    return UnsupportedError(f"{message}, as in {{1,{_BOUND}}}")
+
+
+_BOUND = 20
+"""What a message puts in place of no bound."""
+
+_ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
+
+_ANCHOR = "an anchor, and a phrase is banned wherever in a text it occurs; leave the anchor out"
+
+_INSTEAD = (
+    (
+        re.compile(r"\(\?<?[=!]"),
+        "look-around, which is not offered; make what it looks for part of the phrase: 'cats' for 'cat(?=s)', 'cat[^s]' for "
+        "'cat(?!s)'",
+    ),
+    (re.compile(r"\\[ZG]"), _ANCHOR),
+    (re.compile(r"\\K"), "a `\\K`, and a phrase is banned as a whole; leave it out"),
+)
+
+
+def _instead_of(shape: Pattern, look: Token) -> str:
+    """Return what is wrong with an assertion, and what does what is likely meant by it."""
+    text = shape.text[look.start : look.end]
+    if text in ("^", "$", r"\A", r"\z"):
+        return _ANCHOR
+    if text.startswith(r"\B"):
+        return "an assertion about the characters beside it; write those out, as part of the phrase"
+    looks = [token for token in shape.tokens if token.kind == "look"]
+    meant = "..."
+    if shape.problem is None and {shape.text[token.start : token.end] for token in looks} == {r"\b"}:
+        inner = "".join(shape.text[token.start : token.end] for token in shape.tokens if token.kind != "look")
+        plain = all(token.kind != "repeat" for token in shape.tokens) and re.escape(inner) == inner
+        meant = repr(inner) if plain else f"re.compile({inner!r})"
+    return (
+        f"a word boundary; give BannedPhrases([{meant}], whole_word=True), for which the characters on both sides count"
+    )
+
+
+def _refusal(pattern: str, position: int, what: str) -> UnsupportedError:
+    return UnsupportedError(f"the banned regular expression {pattern!r} has {what}\n{caret(pattern, position)}")
+
 
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
@@ -173,7 +247,7 @@ class BannedPhrases:
         literals, names = [str(self.phrases[i]) for i in which], [self.names[i] for i in which]
         if not (self.ignore_case or self.whole_word):
             return LiteralMatcher([text.encode() for text in literals], names)
-        return LazyMatcher(ReadLiterals(literals, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
+        return LazyMatcher(FoldedLiterals(literals, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
 
     def _patterns(self, which: Sequence[int]) -> PhraseMatcher:
         patterns, names = [cast("re.Pattern[str]", self.phrases[i]) for i in which], [self.names[i] for i in which]
@@ -272,3 +346,44 @@ def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
         states = np.unique(automaton.targets[states])
         states = states[states != DEAD]
     return length
+
+
+QUESTIONS = 100
+"""How often it is asked whether part of a list is at fault. That finds a few culprits among many thousand phrases."""
+
+
+def some_of(phrases: BannedPhrases, chosen: Iterable[Phrase]) -> BannedPhrases:
+    """Return the list of the ``chosen`` phrases alone, with the same options."""
+    options = ("ignore_case", "whole_word", "across_prompt", "level")
+    return BannedPhrases(chosen, **{name: getattr(phrases, name) for name in options})
+
+
+def culprits(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases], bool]) -> BannedPhrases:
+    """Return phrases of a list that are at fault together, none of which can be left out where they are few.
+
+    QuickXplain (Junker 2004): halves the list again and again, so ``k`` culprits among ``n`` phrases are found with about
+    ``2 k log2(n / k)`` questions. After :data:`QUESTIONS` what has not been asked about stays in.
+
+    Parameters
+    ----------
+    phrases
+        A list that is at fault.
+    at_fault
+        Whether part of the list is; a list at fault stays so with more phrases.
+    """
+    questions = iter(range(QUESTIONS))
+
+    def find(taken: tuple[Phrase, ...], rest: tuple[Phrase, ...], asked: bool) -> tuple[Phrase, ...]:
+        """Return what of ``rest`` is needed beside ``taken``; ``asked`` if ``taken`` alone is known not to do."""
+        if not asked and taken:
+            if next(questions, None) is None:
+                return rest
+            if at_fault(some_of(phrases, taken)):
+                return ()
+        if len(rest) == 1:
+            return rest
+        left, right = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        needed = find(taken + left, right, False)
+        return find(taken + needed, left, not needed) + needed
+
+    return some_of(phrases, find((), phrases.phrases, True))

@@ -33,7 +33,7 @@ _CONTINUATIONS = 64
 _INVALID = -1
 
 
-class Reading(NamedTuple):
+class CharacterReading(NamedTuple):
     """What a character is read as.
 
     Attributes
@@ -52,7 +52,7 @@ class Reading(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Reader:
+class CharacterReader:
     """A transducer from bytes to the readings of characters.
 
     A state is what of a character has been held back; state 0 is between characters. A byte that cannot continue the character
@@ -79,11 +79,11 @@ class Reader:
     breaks: NDArray[np.bool_]
     completes: NDArray[np.int32]
     byte_class: NDArray[np.uint8]
-    readings: tuple[Reading, ...]
+    readings: tuple[CharacterReading, ...]
     held: NDArray[np.int32]
 
     @classmethod
-    def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> Reader:
+    def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> CharacterReader:
         """Return the reader for phrases with the characters of ``alphabet``, which are folded already."""
         scribe = _Scribe(frozenset(alphabet), ignore_case, whole_word)
         reading_of = scribe.read_all()
@@ -119,7 +119,7 @@ class _Scribe:
     def __init__(self, alphabet: frozenset[str], ignore_case: bool, whole_word: bool) -> None:
         self._alphabet, self._whole_word = alphabet, whole_word
         self._foldings = foldings() if ignore_case else {}
-        self.readings = {Reading((), ()): NOTHING}
+        self.readings = {CharacterReading((), ()): NOTHING}
         assert self._index("\x00", foreign=True) == BROKEN
 
     def read_all(self) -> NDArray[np.int32]:
@@ -142,7 +142,7 @@ class _Scribe:
         # How long a foreign character is matters nowhere, so all of them are one.
         last = max((place for place, symbol in enumerate(symbols) if symbol < FOREIGN), default=None)
         sizes = tuple(len(character.encode()) if place == last else 0 for place in range(len(symbols)))
-        return self.readings.setdefault(Reading(tuple(symbols), sizes), len(self.readings))
+        return self.readings.setdefault(CharacterReading(tuple(symbols), sizes), len(self.readings))
 
 
 class _States:
@@ -153,7 +153,7 @@ class _States:
         self._number: dict[tuple[int, bool, bytes], int] = {}
         self._successors: dict[tuple[int, bytes], NDArray[np.int32]] = {}
 
-    def reader(self, readings: tuple[Reading, ...]) -> Reader:
+    def reader(self, readings: tuple[CharacterReading, ...]) -> CharacterReader:
         """Return the reader of these characters (the well-formed sequences of Unicode 15.0, table 3-7)."""
         after = np.zeros((1, 256), dtype=np.int32)
         completes = np.full((1, 256), BROKEN, dtype=np.int32)
@@ -179,7 +179,7 @@ class _States:
         columns = np.ascontiguousarray(np.concatenate([after, breaks, completes]).T)
         byte_class = [number.setdefault(column.tobytes(), len(number)) for column in columns]
         _, first = np.unique(byte_class, return_index=True)
-        return Reader(
+        return CharacterReader(
             after[:, first],
             breaks[:, first],
             completes[:, first],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UnsupportedError
-from ...guides.phrases.banning import BanningGuide
+from ...guides.phrases.phrase_guide import BanningGuide
 from ...guides.table import Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings

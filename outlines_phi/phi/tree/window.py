@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...guides.guide import DEAD, DONE
-from ...guides.phrases.banning import BanningGuide
+from ...guides.phrases.phrase_guide import BanningGuide
 from ...guides.table import Moves, Table
 from .tree import BoundsTree, Node
 

@@ -15,18 +15,17 @@ from outlines_core import Index
 
 from ...automata.automaton import ByteAutomaton
 from ...errors import EmptyLanguageError, GrammarError, UnsupportedError, VocabularyError
-from ...guides.engine import Stopped
 from ...guides.fsm import FSMGuide
-from ...guides.grammar.guide import CFGGuide
+from ...guides.grammar.cfg_guide import CFGGuide
 from ...guides.grammar.notation.reader import read_grammar
 from ...guides.guide import Guide
 from ...guides.index import from_index, is_byte_level
 from ...guides.phrases.ban_language import banned, free_text
 from ...guides.phrases.banned import BannedPhrases
-from ...guides.phrases.banning import BanningGuide
-from ...guides.phrases.guide import PhraseGuide
-from ...guides.product import ProductGuide
+from ...guides.phrases.phrase_guide import BanningGuide, PhraseGuide
+from ...guides.phrases.product import ProductGuide
 from ...guides.regex import compile_regex
+from ...guides.regex_build import Stopped
 from ...guides.table import Table
 from ...numerics.cache import Cache
 from ...vocabulary.vocabulary import Vocabulary

@@ -16,16 +16,16 @@ from lark.exceptions import LarkError
 from outlines import grammars
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.guides.grammar import library
+from outlines_phi.guides.grammar.notation import reader
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 
-ALL = (*library.NAMES, "dyck-1", "dyck-3", "dyck-10")
+ALL = (*reader.NAMES, "dyck-1", "dyck-3", "dyck-10")
 
 
 @lru_cache
 def oracle(name: str) -> Lark:
     """Lark's own parser, which refuses what is not LALR(1) and terminals that collide."""
-    return Lark(library.grammar_text(name), parser="lalr", lexer="basic", strict=True)
+    return Lark(reader.grammar_text(name), parser="lalr", lexer="basic", strict=True)
 
 
 def is_member(name: str, text: str) -> bool:
@@ -40,15 +40,15 @@ def is_member(name: str, text: str) -> bool:
 def test_a_grammar_is_lalr_and_has_nothing_useless(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        grammar = read_grammar(library.grammar_text(name))
+        grammar = read_grammar(reader.grammar_text(name))
     assert grammar.reduced() == grammar
     assert grammar.unit_cycle() is None
     assert oracle(name).rules
 
 
 def test_every_file_has_a_name() -> None:
-    folder = Path(library.__file__).parent / "library"
-    assert sorted(path.stem for path in folder.glob("*.lark")) == sorted(library.NAMES)
+    folder = Path(reader.__file__).parents[1] / "library"
+    assert sorted(path.stem for path in folder.glob("*.lark")) == sorted(reader.NAMES)
 
 
 MEMBERS = {
@@ -219,9 +219,9 @@ def test_json_and_arithmetic_have_the_rules_of_outlines() -> None:
         described = (grammar.describe(production).split(" ") for production in grammar.productions)
         return {" ".join(names.get(symbol, symbol) for symbol in symbols) for symbols in described}
 
-    assert productions(library.grammar_text("json")) == productions(grammars.json)
-    assert read_grammar(library.grammar_text("arithmetic")).terminals == read_grammar(grammars.arithmetic).terminals
-    assert productions(library.grammar_text("arithmetic")) == productions(grammars.arithmetic)
+    assert productions(reader.grammar_text("json")) == productions(grammars.json)
+    assert read_grammar(reader.grammar_text("arithmetic")).terminals == read_grammar(grammars.arithmetic).terminals
+    assert productions(reader.grammar_text("arithmetic")) == productions(grammars.arithmetic)
 
 
 def is_balanced(word: str, pairs: tuple[str, ...]) -> bool:
@@ -236,7 +236,7 @@ def is_balanced(word: str, pairs: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize(("kinds", "longest"), [(1, 10), (2, 6), (3, 4)])
 def test_dyck_words(kinds: int, longest: int) -> None:
-    pairs = library.BRACKETS[:kinds]
+    pairs = reader.BRACKETS[:kinds]
     for length in range(longest + 1):
         words = ["".join(word) for word in product("".join(pairs), repeat=length)]
         members = [word for word in words if is_member(f"dyck-{kinds}", word)]
@@ -252,4 +252,4 @@ def test_dyck_words(kinds: int, longest: int) -> None:
 )
 def test_a_grammar_that_is_not_there(name: str, words: str) -> None:
     with pytest.raises(UnsupportedError, match=words):
-        library.grammar_text(name)
+        reader.grammar_text(name)

@@ -10,17 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, VocabularyError
-from outlines_phi.guides import product as pairs
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
-from outlines_phi.guides.laws import assert_guide, assert_spells, reachable
 from outlines_phi.guides.phrases import ban_language as product
-from outlines_phi.guides.phrases.ban_language import banned
-from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.blame import culprits
-from outlines_phi.guides.phrases.guide import PhraseGuide
-from outlines_phi.guides.phrases.prompt_overlap import depends_on_prompt
-from outlines_phi.guides.product import ProductGuide
+from outlines_phi.guides.phrases import product as pairs
+from outlines_phi.guides.phrases.ban_language import banned, depends_on_prompt
+from outlines_phi.guides.phrases.banned import BannedPhrases, culprits
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -38,6 +35,7 @@ from tests.guides.banning import (
     phrase_texts,
     vocabularies,
 )
+from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
 PATTERNS = ("[ab]{1,4}", "(ab|bc|ca){1,2}", "a(b|c)?a?", "[a_ßé]{2,3}", r"[^a]{0,3}", "(s|ss|ab|a)b?s?", "(a|b ?){1,3}")

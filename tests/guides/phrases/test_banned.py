@@ -18,9 +18,8 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
 from outlines_phi.guides.phrases import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.lazy import LazyMatcher
-from outlines_phi.guides.phrases.literals import LiteralMatcher
-from outlines_phi.guides.phrases.matcher import PhraseMatcher
+from outlines_phi.guides.phrases.lazy_matcher import LazyMatcher
+from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
 from outlines_phi.guides.regex import compile_regex
 from tests.occurrences import Occurrences
 

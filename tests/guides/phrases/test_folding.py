@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides.phrases.folding import BROKEN, FOREIGN, LEAD, NOTHING, TRAIL, Reader, Reading
+from outlines_phi.guides.phrases.folding import BROKEN, FOREIGN, LEAD, NOTHING, TRAIL, CharacterReader, CharacterReading
 from outlines_phi.vocabulary.characters import CODE_POINTS, foldings, is_word, uneven_foldings, word_characters
 from tests.occurrences import characters, width
 
@@ -28,7 +28,7 @@ pieces = st.one_of(
 texts = st.lists(pieces, max_size=6).map(b"".join)
 
 
-def read(reader: Reader, text: bytes) -> tuple[list[Reading], int]:
+def read(reader: CharacterReader, text: bytes) -> tuple[list[CharacterReading], int]:
     """What a text reads as, and how many bytes are held back."""
     state, found = 0, []
     for byte in text:
@@ -63,7 +63,9 @@ options = pytest.mark.parametrize(
 
 @options
 def test_texts_read_as_their_characters(ignore_case: bool, whole_word: bool) -> None:
-    reader = Reader.of(ALPHABET.casefold() if ignore_case else ALPHABET, ignore_case=ignore_case, whole_word=whole_word)
+    reader = CharacterReader.of(
+        ALPHABET.casefold() if ignore_case else ALPHABET, ignore_case=ignore_case, whole_word=whole_word
+    )
 
     @fixed
     @given(texts)
@@ -79,7 +81,7 @@ def test_texts_read_as_their_characters(ignore_case: bool, whole_word: bool) -> 
 
 def test_every_character_is_read_alone() -> None:
     """All of Unicode, each as its own reading or as a foreign character; no byte of it is left over."""
-    reader = Reader.of("k日", ignore_case=True, whole_word=True)
+    reader = CharacterReader.of("k日", ignore_case=True, whole_word=True)
     every = [chr(c) for c in [*range(0xD800), *range(0xE000, CODE_POINTS)]]
     interesting = [c for c in every if set(c.casefold()) & set("k日")] + every[::1009]
     assert {"k", "K", "\u212a", "日"} <= set(interesting)
@@ -93,7 +95,7 @@ def test_every_character_is_read_alone() -> None:
 
 
 def test_what_is_held_may_complete_to_characters_of_phrases() -> None:
-    reader = Reader.of("k", ignore_case=True, whole_word=False)
+    reader = CharacterReader.of("k", ignore_case=True, whole_word=False)
 
     def choices(text: bytes) -> set[tuple[int, ...]]:
         state = 0

@@ -13,12 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.guides.phrases.bounded import BoundedLanguages
-from outlines_phi.guides.phrases.lazy import LazyMatcher, Machine
-from outlines_phi.guides.phrases.literals import LiteralMatcher
-from outlines_phi.guides.phrases.matcher import PhraseMatcher
-from outlines_phi.guides.phrases.read_literals import ReadLiterals
-from outlines_phi.guides.phrases.union import SideBySide
+from outlines_phi.guides.phrases.lazy_matcher import ByteMachine, LazyMatcher, SideBySide
+from outlines_phi.guides.phrases.machines import BoundedLanguages, FoldedLiterals
+from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
 from tests.occurrences import Occurrences
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
@@ -36,7 +33,7 @@ def language(*members: bytes) -> ByteAutomaton:
 
 
 def read_literals(ignore_case: bool, whole_word: bool) -> LazyMatcher:
-    return LazyMatcher(ReadLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
+    return LazyMatcher(FoldedLiterals(LITERALS, LITERALS, ignore_case=ignore_case, whole_word=whole_word))
 
 
 def languages(whole_word: bool) -> LazyMatcher:
@@ -46,7 +43,7 @@ def languages(whole_word: bool) -> LazyMatcher:
 
 def together() -> LazyMatcher:
     plain = LiteralMatcher([b"abc", b"ab"], ["abc", "ab"])
-    words = LazyMatcher(ReadLiterals(["bcb", "c a"], ["bcb", "c a"], ignore_case=True, whole_word=True))
+    words = LazyMatcher(FoldedLiterals(["bcb", "c a"], ["bcb", "c a"], ignore_case=True, whole_word=True))
     return LazyMatcher(SideBySide([plain, words], [(1, 0), (2, 3)], LITERALS))
 
 
@@ -196,7 +193,7 @@ def test_what_waits_at_the_end_of_a_prompt_is_not_completed_by_the_text(kind: st
 def test_an_occurrence_of_the_prompt_itself_does_not_count(prompt: str, text: str, phrase: str) -> None:
     """Against Python: whole words after a prompt that may end with one, or in the middle of a character."""
     phrases = [phrase, "cat", "ß"]
-    matcher = LazyMatcher(ReadLiterals(phrases, phrases, ignore_case=True, whole_word=True))
+    matcher = LazyMatcher(FoldedLiterals(phrases, phrases, ignore_case=True, whole_word=True))
     oracle = Occurrences(phrases, ignore_case=True, whole_word=True)
     for cut in range(2):
         before, after = prompt.encode()[: len(prompt.encode()) - cut], prompt.encode()[len(prompt.encode()) - cut :]
@@ -209,7 +206,7 @@ def test_an_occurrence_of_the_prompt_itself_does_not_count(prompt: str, text: st
             assert matcher.completed_at_end(state) == oracle.completed_after_at_end(before, read[:size])
 
 
-class Counting(Machine):
+class Counting(ByteMachine):
     """The bytes read so far, modulo four; counts what it is asked."""
 
     names, longest, start = ("four",), 4, 0

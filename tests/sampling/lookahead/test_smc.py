@@ -11,8 +11,8 @@ import pytest
 from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
-from outlines_phi.guides.product import ProductGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
+from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi

@@ -26,7 +26,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
+from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi import branches, knowledge

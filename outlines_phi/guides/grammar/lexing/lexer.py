@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD
 from ....automata.reachability import UNREACHABLE, distances
 from ..grammar import Terminal
-from .delays import START as START
-from .delays import Transducer
 from .lexeme_automaton import NOTHING as NOTHING
 from .lexeme_automaton import LexemeAutomaton, blocks
+from .transducer import START as START
+from .transducer import Transducer
 
 Word = tuple[int, ...]
 """A sequence of terminals."""

@@ -35,7 +35,7 @@ else:
     import sre_parse as sre_parser
 
 
-class Node(NamedTuple):
+class RegexNode(NamedTuple):
     """Operator and argument, as Python's own parser gives them, and the flags that hold where they stand."""
 
     operator: Any
@@ -134,7 +134,7 @@ class _Writer:
 
     shortest: bool = False
 
-    def sequence(self, nodes: Sequence[Node], *, at_end: bool, alone: bool = False) -> str:
+    def sequence(self, nodes: Sequence[RegexNode], *, at_end: bool, alone: bool = False) -> str:
         """Return the pattern of ``nodes`` one after another.
 
         ``at_end``: nothing that must follow comes after them; ``alone``: they are the whole pattern.
@@ -150,7 +150,7 @@ class _Writer:
             for place, node in enumerate(nodes)
         )
 
-    def _node(self, node: Node, *, at_end: bool, alone: bool) -> str:
+    def _node(self, node: RegexNode, *, at_end: bool, alone: bool) -> str:
         operator, argument, flags = node
         if operator in _CHARACTERS:
             return _one_character(node)
@@ -169,11 +169,11 @@ class _Writer:
         # Possessive repeats and atomic groups, of Python 3.11, have no name before.
         raise Untranslatable(_REFUSED.get(operator, _ATOMIC))
 
-    def _repeated(self, nodes: Sequence[Node], *, at_end: bool) -> str:
+    def _repeated(self, nodes: Sequence[RegexNode], *, at_end: bool) -> str:
         written = self.sequence(nodes, at_end=at_end)
         return written if len(nodes) == 1 and nodes[0].operator in _CHARACTERS else f"(?:{written})"
 
-    def _lazy(self, before: Sequence[Node], repeat: Node, after: Sequence[Node], alone: bool) -> str:
+    def _lazy(self, before: Sequence[RegexNode], repeat: RegexNode, after: Sequence[RegexNode], alone: bool) -> str:
         """Return the pattern of ``A R{least,most}? S`` up to its first end."""
         least, most, body = repeat.argument
         first, repeated = self.sequence(before, at_end=False), _nodes(body, repeat.flags)
@@ -193,14 +193,14 @@ class _Writer:
         return f"{first}{written}{_bounds(least, most)}{rest}"
 
 
-def _nodes(tree: Iterable[tuple[Any, Any]], flags: int) -> list[Node]:
+def _nodes(tree: Iterable[tuple[Any, Any]], flags: int) -> list[RegexNode]:
     """Return a sequence of Python's tree; groups that do not switch whether case is ignored are replaced by what is in them."""
-    flat: list[Node] = []
+    flat: list[RegexNode] = []
     for operator, argument in tree:
         if operator is sre.SUBPATTERN and not ((flags | argument[1]) & ~argument[2] ^ flags) & re.IGNORECASE:
             flat += _nodes(argument[3], (flags | argument[1]) & ~argument[2])
         else:
-            flat.append(Node(operator, argument, flags))
+            flat.append(RegexNode(operator, argument, flags))
     return flat
 
 
@@ -222,7 +222,7 @@ def _character(code: int) -> str:
     )
 
 
-def _one_character(node: Node) -> str:
+def _one_character(node: RegexNode) -> str:
     operator, argument, flags = node
     if operator is sre.LITERAL:
         return _character(argument)
@@ -263,7 +263,7 @@ def _without(inside: str, written: str) -> str:
     return f"{inside[:-1]}{written}]" if inside.startswith("[^") else f"[{inside}&&[^{written}]]"
 
 
-def _class(node: Node) -> str:
+def _class(node: RegexNode) -> str:
     """Return the class of the characters that ``node`` matches, empty if it does not match exactly one character."""
     operator, argument, flags = node
     if operator is sre.BRANCH:
@@ -279,7 +279,7 @@ def _class(node: Node) -> str:
     return _one_character(node) if operator in _CHARACTERS else ""
 
 
-def _matches(node: Node, character: str) -> bool:
+def _matches(node: RegexNode, character: str) -> bool:
     """Return whether a node that has a class matches ``character``, which has no case if case is ignored."""
     operator, argument, flags = node
     code = ord(character)
@@ -296,10 +296,10 @@ def _matches(node: Node, character: str) -> bool:
         found = re.fullmatch(_CATEGORIES[positive][1], character, flags & re.ASCII)
         return (found is not None) is (positive is argument)
     negated = argument[0][0] is sre.NEGATE
-    return any(_matches(Node(item[0], item[1], flags), character) for item in argument[negated:]) is not negated
+    return any(_matches(RegexNode(item[0], item[1], flags), character) for item in argument[negated:]) is not negated
 
 
-def _string(before: Sequence[Node], one: Node, after: Sequence[Node]) -> str | None:
+def _string(before: Sequence[RegexNode], one: RegexNode, after: Sequence[RegexNode]) -> str | None:
     r"""Return the pattern of a string's inside and end, if that is what ``R*?(?<!\\)(\\\\)*?"`` or ``R*?(?<!\\)"`` is.
 
     In the first form the string ends at the first quote behind an even number of backslashes, in the second at the first quote
@@ -330,7 +330,7 @@ _LONGEST_WORD = 4
 """The expression of the paths to the end of a word grows exponentially with its length."""
 
 
-def _up_to(one: Node, after: Sequence[Node]) -> str | None:
+def _up_to(one: RegexNode, after: Sequence[RegexNode]) -> str | None:
     """Return the pattern of ``R*S`` up to the first ``S``, if that is a short word."""
     if not after or len(after) > _LONGEST_WORD or any(node.operator is not sre.LITERAL for node in after):
         return None
@@ -372,7 +372,7 @@ def _prefix_free(pattern: str, flags: int) -> bool:
     return not np.any(automaton.targets[automaton.accepting])
 
 
-def _one_length(nodes: Sequence[Node]) -> bool:
+def _one_length(nodes: Sequence[RegexNode]) -> bool:
     tree = sre_parser.SubPattern(sre_parser.State(), [(node.operator, node.argument) for node in nodes])
     least, most = tree.getwidth()
     return bool(least == most)

@@ -1,18 +1,11 @@
-"""Grammars in Lark's dialect.
-
-Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules and ``%extend`` out as plain productions and
-terminals. Two things differ from a parser that Lark would build:
-
-- Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
-  expression. Lark would then look at the length of the pattern and at the name; here such terminals are refused when the lexer is
-  built. Priorities of rules choose between trees, not between texts, so they have no effect.
-- A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
-"""
+"""Grammars in Lark's dialect, and those that come with the package."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 from lark.exceptions import LarkError, UnexpectedInput, VisitError
@@ -21,7 +14,7 @@ from lark.lexer import PatternStr, TerminalDef
 from lark.load_grammar import GrammarBuilder
 from lark.tree import Tree
 
-from ....errors import GrammarError
+from ....errors import GrammarError, UnsupportedError
 from ..grammar import Grammar, Production, Terminal
 from .dialect import Untranslatable, literal, translate
 from .expansion import check_templates, check_terminals
@@ -206,3 +199,42 @@ def _repeated(count: int, least: int, most: int) -> int:
     if most >= 50 or count == 1:
         return max(most - least + 1, 1) if most < 50 else 1
     return min(sum(min(count, 1000) ** n for n in range(least, most + 1)), 10 * _MOST_ALTERNATIVES)
+
+
+_FOLDER = Path(__file__).parents[1] / "library"
+
+NAMES = ("arithmetic", "c", "json", "lean", "sql")
+"""The grammars that are files. There is also ``dyck-n``, for ``n`` kinds of brackets."""
+
+BRACKETS = ("()", "[]", "{}", "<>", "⟨⟩", "⟦⟧", "⌈⌉", "⌊⌋", "«»", "‹›")
+"""The kinds of brackets of :func:`dyck`, in the order in which they are used."""
+
+
+def grammar_text(name: str) -> str:
+    """Return the grammar that is called ``name``: one of :data:`NAMES`, or ``dyck-n``.
+
+    Raises
+    ------
+    UnsupportedError
+        There is no such grammar.
+    """
+    if found := re.fullmatch(r"dyck-([0-9]{1,3})", name):
+        return dyck(int(found[1]))
+    if name not in NAMES:
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        raise UnsupportedError(
+            f"there is no grammar {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}"
+            f"There are {', '.join(NAMES)} and dyck-n"
+        )
+    return (_FOLDER / f"{name}.lark").read_text(encoding="utf-8")
+
+
+def dyck(kinds: int) -> str:
+    """Return the grammar of the balanced words of ``kinds`` kinds of brackets, the empty word included.
+
+    Without blanks: of length ``2n`` there are ``kinds**n`` times the ``n``-th Catalan number.
+    """
+    if not 1 <= kinds <= len(BRACKETS):
+        raise UnsupportedError(f"Dyck words have 1 to {len(BRACKETS)} kinds of brackets, not {kinds}")
+    pairs = "\n    | ".join(f'"{brackets[0]}" pair* "{brackets[1]}"' for brackets in BRACKETS[:kinds])
+    return f"// Balanced brackets.\nstart: pair*\n\npair: {pairs}\n"

@@ -11,8 +11,8 @@ from lark import Lark
 from outlines import grammars
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
-from outlines_phi.guides.grammar import library
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
+from outlines_phi.guides.grammar.notation import reader
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.guides.regex import compile_regex
 
@@ -53,7 +53,7 @@ FEATURES = {
 REAL = {
     "outlines json": grammars.json,
     "outlines arithmetic": grammars.arithmetic,
-    **{name: library.grammar_text(name) for name in (*library.NAMES, "dyck-3")},
+    **{name: reader.grammar_text(name) for name in (*reader.NAMES, "dyck-3")},
 }
 
 

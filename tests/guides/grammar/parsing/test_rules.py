@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.grammar import Grammar
-from outlines_phi.guides.grammar.parsing.lalr import LRTables
+from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.grammar.parsing.parser import Parser
 from outlines_phi.guides.grammar.parsing.rules import END, MOST_OPTIONAL, Rules
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlines_phi.guides.grammar.parsing.stacks import UNKNOWN, Stacks
+from outlines_phi.guides.grammar.parsing.parser import UNKNOWN, Stacks
 
 
 def words(stacks: Stacks, stack: int) -> set[tuple[int, ...]]:

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, GrammarWarning
-from outlines_phi.guides.grammar import completion, splits
+from outlines_phi.guides.grammar import completion, suffix_distances
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.grammar import Grammar, Terminal
-from outlines_phi.guides.grammar.guide import CFGGuide
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
-from outlines_phi.guides.laws import assert_guide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.verification.oracle import GrammarOracle
 from outlines_phi.vocabulary.vocabulary import Vocabulary
+from tests.guides.conformance import assert_guide
 from tests.guides.grammar.fixtures import FIXTURES, Fixture, grammar, vocabulary
 from tests.guides.grammar.recognizer import grammars
 
@@ -84,7 +84,7 @@ def test_what_the_grammar_derives_and_nothing_else(fixture: Fixture) -> None:
     built = compiled(fixture.grammar, fixture.vocabulary)
     assert_language(built, fixture.grammar, depth=4)
     assert_rows(built, depth=4)
-    assert_guide(built, limit=300)
+    assert_guide(built, limit=300, shortest=False)
 
 
 @pytest.mark.parametrize("fixture", WRITABLE, ids=lambda fixture: fixture.id)
@@ -142,7 +142,7 @@ def test_any_grammar_over_any_vocabulary(rules: Grammar, letters: Vocabulary) ->
         return
     assert_language(built, built.grammar, depth=4)
     assert_rows(built)
-    assert_guide(built, limit=60)
+    assert_guide(built, limit=60, shortest=False)
 
 
 def test_a_longer_lexeme_that_fails_on_the_only_way_to_the_end() -> None:
@@ -164,8 +164,10 @@ def test_the_oracle_finds_dead_ends_that_are_left_open(monkeypatch: pytest.Monke
 
 def test_the_oracle_finds_words_that_are_parsed_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     calc = FIXTURES[0]
-    of = splits.Words.of
-    monkeypatch.setattr(splits.Words, "of", lambda words, number: of([word[:1] for word in words], number))
+    of = suffix_distances.TerminalWords.of
+    monkeypatch.setattr(
+        suffix_distances.TerminalWords, "of", lambda words, number: of([word[:1] for word in words], number)
+    )
     with pytest.raises(AssertionError):
         assert_rows(compiled(calc.grammar, calc.vocabulary))
 

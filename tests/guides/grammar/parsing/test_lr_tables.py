@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from outlines_phi.guides.grammar.grammar import Grammar, Production, Terminal
-from outlines_phi.guides.grammar.parsing.lalr import LRTables
+from outlines_phi.guides.grammar.parsing.lr_tables import LRTables
 from outlines_phi.guides.grammar.parsing.parser import Parser
 from outlines_phi.guides.grammar.parsing.rules import END, Rules
 

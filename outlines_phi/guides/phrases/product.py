@@ -10,13 +10,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.lift import FIRST
-from ..errors import UnsupportedError, VocabularyError
-from ..vocabulary.classes import EOS, NEVER, Partition, refine
-from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .phrases.banning import BanningGuide
-from .phrases.guide import PhraseGuide
-from .shortest import ShortestTexts
+from ...automata.lift import FIRST
+from ...errors import UnsupportedError, VocabularyError
+from ...vocabulary.classes import EOS, NEVER, Partition, refine
+from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ..guide_texts import ShortestTexts
+from .phrase_guide import BanningGuide, PhraseGuide
 
 SEARCHED = 5_000
 """How many pairs of states are looked at to find an end from one pair before that is given up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ UNKNOWN = -1
 """What has not been asked for yet."""
 
 
-class Machine(ABC):
+class ByteMachine(ABC):
     """What a :class:`LazyMatcher` runs: a machine over bytes with too many states to list, each a *key* that tells all of it.
 
     The attributes and the meaning of the methods are those of :class:`PhraseMatcher`.
@@ -63,7 +63,7 @@ class LazyMatcher(PhraseMatcher):
         What is run.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ByteMachine) -> None:
         self._machine = machine
         self.names, self.longest, self.byte_class = machine.names, machine.longest, machine.byte_class
         _, self._bytes = np.unique(self.byte_class, return_index=True)  # one of each class
@@ -196,3 +196,57 @@ def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
     grown = np.full((max(rows, 2 * len(table)), table.shape[1]), UNKNOWN, dtype=np.int32)
     grown[: len(table)] = table
     return grown
+
+
+JointKey: TypeAlias = tuple[int, ...]
+"""A state of :class:`SideBySide`: one of each matcher."""
+
+
+@final
+class SideBySide(ByteMachine):
+    """Matchers that read the same text; each finds its own phrases.
+
+    Parameters
+    ----------
+    matchers
+        The matchers.
+    phrases
+        For each, which of ``names`` its own phrases are.
+    names
+        How to call each phrase in a message.
+    """
+
+    def __init__(
+        self, matchers: Sequence[PhraseMatcher], phrases: Sequence[Sequence[int]], names: Sequence[str]
+    ) -> None:
+        self._matchers, self._phrases = tuple(matchers), tuple(phrases)
+        self.names = tuple(names)
+        self.longest = max(matcher.longest for matcher in matchers)
+        classes = np.stack([matcher.byte_class for matcher in matchers])
+        _, byte_class = np.unique(classes, axis=1, return_inverse=True)
+        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        self.start = tuple(matcher.start for matcher in matchers)
+
+    def follow(self, keys: Sequence[JointKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+        states = np.array(keys).T
+        after = [matcher.step(own, bytes).tolist() for matcher, own in zip(self._matchers, states, strict=True)]
+        return list(zip(*after, strict=True))
+
+    def completed(self, key: JointKey) -> tuple[int, ...]:
+        return self._of_all(key, lambda matcher, state: matcher.completed(state))
+
+    def completed_at_end(self, key: JointKey) -> tuple[int, ...]:
+        return self._of_all(key, lambda matcher, state: matcher.completed_at_end(state))
+
+    def pending(self, key: JointKey) -> int:
+        return max(int(matcher.pending(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
+
+    def future(self, key: JointKey) -> Hashable:
+        return tuple(int(matcher.futures(np.array(state))) for matcher, state in zip(self._matchers, key, strict=True))
+
+    def after_prompt(self, key: JointKey) -> Hashable:
+        return tuple(matcher.after_prompt(state) for matcher, state in zip(self._matchers, key, strict=True))
+
+    def _of_all(self, key: JointKey, completed: Callable[[PhraseMatcher, int], tuple[int, ...]]) -> tuple[int, ...]:
+        found = zip(self._matchers, key, self._phrases, strict=True)
+        return tuple(sorted(names[i] for matcher, state, names in found for i in completed(matcher, state)))

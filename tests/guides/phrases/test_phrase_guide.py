@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE
-from outlines_phi.guides.laws import assert_guide, assert_spells, reachable
 from outlines_phi.guides.phrases.ban_language import free_text
 from outlines_phi.guides.phrases.banned import BannedPhrases
-from outlines_phi.guides.phrases.guide import PhraseGuide
-from outlines_phi.guides.phrases.literals import LiteralMatcher
-from outlines_phi.guides.phrases.token_runs import Difference, TokenRuns
+from outlines_phi.guides.phrases.matcher import LiteralMatcher
+from outlines_phi.guides.phrases.phrase_guide import Difference, PhraseGuide, TokenRuns
 from outlines_phi.vocabulary.classes import EOS
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import (
@@ -35,6 +33,7 @@ from tests.guides.banning import (
     phrase_texts,
     vocabularies,
 )
+from tests.guides.conformance import assert_guide, assert_spells, reachable
 
 fixed = settings(derandomize=True, deadline=None, max_examples=60)
 DEPTH = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlines_phi.guides.texts import list_texts
+from outlines_phi.guides.guide_texts import list_texts
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 
 

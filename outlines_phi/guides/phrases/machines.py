@@ -1,4 +1,4 @@
-"""Literal phrases in what a text reads as: with case folded, as whole words, or both."""
+"""Machines with too many states to list: literals in what a text reads as, and members of finite languages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-from .folding import BROKEN, FOREIGN, LEAD, NOTHING, SYMBOLS, TRAIL, Reader, marked
-from .lazy import Machine
+from ...automata.automaton import DEAD, ByteAutomaton
+from .folding import BROKEN, FOREIGN, LEAD, NOTHING, SYMBOLS, TRAIL, CharacterReader, marked
+from .lazy_matcher import ByteMachine
 
 _WIDEST = 3
 """How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to ``k``."""
@@ -21,8 +22,8 @@ _CONTINUATION = range(0x80, 0xC0)
 _NO_SYMBOL = -1
 
 
-class Key(NamedTuple):
-    """A state of :class:`ReadLiterals`.
+class FoldedKey(NamedTuple):
+    """A state of :class:`FoldedLiterals`.
 
     Attributes
     ----------
@@ -46,8 +47,8 @@ class Key(NamedTuple):
 
 
 @final
-class ReadLiterals(Machine):
-    """The automaton of Aho and Corasick over the symbols of a :class:`Reader`.
+class FoldedLiterals(ByteMachine):
+    """The automaton of Aho and Corasick over the symbols of a :class:`CharacterReader`.
 
     A whole word is a word over symbols as well: a text is read as if a mark :data:`TRAIL` came before it and a mark :data:`LEAD`
     after it, both of no word character, so ``cat`` is that trail, its own characters between their marks, and that lead. So it
@@ -70,7 +71,7 @@ class ReadLiterals(Machine):
             phrases.setdefault(text, []).append(index)
         self.names = tuple(names)
         self._phrases = tuple(phrases.values())  # which each word stands for
-        self._reader = Reader.of(frozenset("".join(phrases)), ignore_case=ignore_case, whole_word=whole_word)
+        self._reader = CharacterReader.of(frozenset("".join(phrases)), ignore_case=ignore_case, whole_word=whole_word)
         self._words = AhoCorasick.build([_spelled(text, whole_word) for text in phrases], SYMBOLS)
         self._columns = _padded([self._words.symbol_class[list(reading.symbols)] for reading in self._reader.readings])
         # A character that is in no phrase can only end a word; all else before it is forgotten.
@@ -78,12 +79,12 @@ class ReadLiterals(Machine):
         self._only_ends = np.array([not choices for choices in self._reader.completions])
         self._only_ends[0] = False
         self.byte_class = self._reader.byte_class
-        self.start = Key(0, int(self._next(0, TRAIL[False])))
+        self.start = FoldedKey(0, int(self._next(0, TRAIL[False])))
         longest = max(len(text.encode()) for text in phrases)
         # Of the next character three bytes may be held; a whole word takes the characters before and after it.
         self.longest = longest * (_WIDEST if ignore_case else 1) + (8 if whole_word else 3)
 
-    def follow(self, keys: Sequence[Key], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+    def follow(self, keys: Sequence[FoldedKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
         before, column = np.array([key.held for key in keys]), self.byte_class[bytes]
         broken = np.where(self._reader.breaks[before, column], BROKEN, NOTHING)
         reading = self._reader.completes[before, column]
@@ -92,7 +93,7 @@ class ReadLiterals(Machine):
         node, matched_after = self._run(node, reading)
         node = self._words.open[node]
         node[self._only_ends[held] & ~self._waits[node]] = 0
-        found = list(map(Key, held.tolist(), node.tolist()))
+        found = list(map(FoldedKey, held.tolist(), node.tolist()))
         # Nearly all characters have as many bytes as their foldings and complete nothing.
         unusual = matched | matched_after | ~self._is_usual[reading]
         unusual |= np.array([bool(key.sizes) or not key.in_text for key in keys])
@@ -100,16 +101,16 @@ class ReadLiterals(Machine):
             found[place] = self._unusual(keys[place], (int(broken[place]), int(reading[place])), found[place])
         return found
 
-    def completed(self, key: Key) -> tuple[int, ...]:
+    def completed(self, key: FoldedKey) -> tuple[int, ...]:
         return key.completed
 
-    def completed_at_end(self, key: Key) -> tuple[int, ...]:
+    def completed_at_end(self, key: FoldedKey) -> tuple[int, ...]:
         if not key.in_text:
             return ()
         # Bytes that are held are no character then, so a word before them ends as well.
         return self._completed_by([int(self._next(key.node, LEAD[False]))])
 
-    def pending(self, key: Key) -> int:
+    def pending(self, key: FoldedKey) -> int:
         held = int(self._reader.held[key.held])
         if not held and key.in_text:
             return sum(key.sizes) if key.sizes else int(self._bytes[key.node])
@@ -121,10 +122,10 @@ class ReadLiterals(Machine):
             node = int(self._words.failure[node])
         return held if self._begins_in[key.held] else 0
 
-    def future(self, key: Key) -> Hashable:
+    def future(self, key: FoldedKey) -> Hashable:
         return key.held, key.node, key.in_text
 
-    def after_prompt(self, key: Key) -> Hashable:
+    def after_prompt(self, key: FoldedKey) -> Hashable:
         return key._replace(in_text=not self._waits[key.node])
 
     def _next(self, node: NDArray[np.integer] | int, symbol: int) -> NDArray[np.int32]:
@@ -143,7 +144,7 @@ class ReadLiterals(Machine):
             matched |= reads & (self._words.match[node] > 0)
         return node, matched
 
-    def _unusual(self, key: Key, readings: Sequence[int], usual: Key) -> Key:
+    def _unusual(self, key: FoldedKey, readings: Sequence[int], usual: FoldedKey) -> FoldedKey:
         """Return the key after ``readings``, of which ``usual`` is all but the sizes and what is completed."""
         node, visited = key.node, list[int]()
         for reading in readings:
@@ -190,7 +191,7 @@ class ReadLiterals(Machine):
         begins = matched | (self._bytes[self._words.open[node]] > 0)
         return np.array([begins[list(choices)].any() for choices in self._reader.completions])
 
-    def _sizes(self, key: Key) -> tuple[int, ...]:
+    def _sizes(self, key: FoldedKey) -> tuple[int, ...]:
         return key.sizes or self._usual_sizes(key.node)
 
     def _usual_sizes(self, node: int) -> tuple[int, ...]:
@@ -242,3 +243,127 @@ def _usual_sizes(symbols: Sequence[int]) -> tuple[int, ...]:
         if symbol < FOREIGN and (symbols[place + 1 : place + 2] or (FOREIGN,))[0] not in _CONTINUATION:
             sizes[place], count = count, 0
     return tuple(sizes)
+
+
+class BoundedKey(NamedTuple):
+    """A state of :class:`BoundedLanguages`; what has been begun is a pair of where it is and how many bytes it has.
+
+    Attributes
+    ----------
+    held
+        The state of the reader.
+    after_word
+        Whether the character before is part of a word, so that nothing begins here.
+    begun
+        The states of the languages' automata that members begun are in, ascending, each with the bytes of the longest one.
+    waiting
+        The languages with a member that ends a word unless the next character goes on with it, likewise.
+    completed
+        Which languages had a member completed by the last byte.
+    """
+
+    held: int
+    after_word: bool
+    begun: tuple[tuple[int, int], ...]
+    waiting: tuple[tuple[int, int], ...]
+    completed: tuple[int, ...]
+
+
+@final
+class BoundedLanguages(ByteMachine):
+    """Occurrences of members of finite languages, such as those of regular expressions without unbounded repeats.
+
+    At every character one more member may begin in each language; what has been begun moves on in the language's automaton, and
+    those that meet in a state go on as one. The states are sets of states, as many as come up.
+
+    Parameters
+    ----------
+    automata
+        The languages: trimmed, bounded, without the empty text, their members UTF-8.
+    names
+        How to call each in a message.
+    longest
+        How many bytes a member has at most.
+    whole_word
+        What counts as an occurrence, as in ``BannedPhrases``.
+    """
+
+    def __init__(
+        self, automata: Sequence[ByteAutomaton], names: Sequence[str], *, longest: int, whole_word: bool
+    ) -> None:
+        self.names = tuple(names)
+        self._whole_word = whole_word
+        self._reader = CharacterReader.of((), ignore_case=False, whole_word=whole_word)
+        readers = [self._reader.byte_class] if whole_word else []
+        classes = np.stack([*(automaton.byte_class for automaton in automata), *readers])
+        _, first, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+        self.byte_class = byte_class.reshape(-1).astype(np.uint8)
+        # The states of all languages in one table; they share the dead one.
+        offsets = np.cumsum([0] + [len(automaton) - 1 for automaton in automata])
+        tables = [a.targets[1:, a.byte_class] for a in automata]
+        moved = [np.where(table == DEAD, DEAD, table + offset) for table, offset in zip(tables, offsets, strict=False)]
+        self._targets = np.concatenate([np.full((1, 256), DEAD), *moved])[:, first].tolist()
+        self._starts = [automaton.start + int(offset) for automaton, offset in zip(automata, offsets, strict=False)]
+        self._accepting = np.concatenate([[False], *(automaton.accepting[1:] for automaton in automata)]).tolist()
+        self._goes_on = [any(row) for row in self._targets]
+        self._language = [0, *np.repeat(np.arange(len(automata)), np.diff(offsets)).tolist()]
+        self.longest = longest + (8 if whole_word else 0)
+        self.start = BoundedKey(0, False, (), (), ())
+
+    def follow(self, keys: Sequence[BoundedKey], bytes: NDArray[np.uint8]) -> Sequence[Hashable]:
+        read = self._read_word if self._whole_word else self._read
+        return [read(key, byte) for key, byte in zip(keys, bytes.tolist(), strict=True)]
+
+    def completed(self, key: BoundedKey) -> tuple[int, ...]:
+        return key.completed
+
+    def completed_at_end(self, key: BoundedKey) -> tuple[int, ...]:
+        return tuple(language for language, _ in key.waiting)
+
+    def pending(self, key: BoundedKey) -> int:
+        return max((size for _, size in (*key.begun, *key.waiting)), default=0)
+
+    def future(self, key: BoundedKey) -> Hashable:
+        begun, waiting = (tuple(which for which, _ in pairs) for pairs in (key.begun, key.waiting))
+        return key.held, key.after_word, begun, waiting
+
+    def after_prompt(self, key: BoundedKey) -> Hashable:
+        return key._replace(waiting=())
+
+    def _read(self, key: BoundedKey, byte: int) -> BoundedKey:
+        """Return the key after ``byte`` where every member counts."""
+        begun, ended = self._moved(key, byte, begins=True)
+        return BoundedKey(0, False, begun, (), tuple(language for language, _ in ended))
+
+    def _read_word(self, key: BoundedKey, byte: int) -> BoundedKey:
+        """Return the key after ``byte`` where members count that are whole words."""
+        column = self._reader.byte_class[byte]
+        held, breaks = int(self._reader.after[key.held, column]), self._reader.breaks[key.held, column]
+        read = self._reader.readings[self._reader.completes[key.held, column]]
+        completed: tuple[int, ...] = ()
+        waiting, after_word = tuple((language, size + 1) for language, size in key.waiting), key.after_word
+        if breaks:  # the bytes held are no part of a word
+            completed, waiting, after_word = self.completed_at_end(key), (), False
+        begins = not after_word and (breaks or key.held == 0)
+        begun, ended = self._moved(key, byte, begins=begins)
+        if read.symbols:
+            after_word = LEAD[True] in read.symbols
+            if not after_word:
+                completed = tuple(sorted({*completed, *(language for language, _ in waiting)}))
+            waiting = ended
+        return BoundedKey(held, after_word, begun, waiting, completed)
+
+    def _moved(
+        self, key: BoundedKey, byte: int, *, begins: bool
+    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+        """Return what has been begun after ``byte``, and the languages with a member that is complete."""
+        column = self.byte_class[byte]
+        begun, ended = dict[int, int](), dict[int, int]()
+        for state, size in (*key.begun, *((start, 0) for start in self._starts if begins)):
+            target = self._targets[state][column]
+            if self._goes_on[target]:
+                begun[target] = max(begun.get(target, 0), size + 1)
+            if self._accepting[target]:
+                language = self._language[target]
+                ended[language] = max(ended.get(language, 0), size + 1)
+        return tuple(sorted(begun.items())), tuple(sorted(ended.items()))

@@ -15,9 +15,8 @@ from ..guide import DEAD, UNREACHABLE
 from .completion import Completion
 from .lexing.lexer import Word
 from .lexing.spanner import Spanner
-from .parsing.parser import ERROR, Parser
+from .parsing.parser import ERROR, UNKNOWN, Parser
 from .parsing.rules import END
-from .parsing.stacks import UNKNOWN
 
 _TOP = 3
 """How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
@@ -30,7 +29,7 @@ _RECENT = 8
 """How many distances are kept: a mask asks twice, for what is allowed and for the budget beyond which more is not."""
 
 
-class Words(NamedTuple):
+class TerminalWords(NamedTuple):
     """The words of terminals of some vocabulary classes, each beginning of a word once.
 
     Attributes
@@ -45,7 +44,7 @@ class Words(NamedTuple):
     place: NDArray[np.int64]
 
     @classmethod
-    def of(cls, words: Sequence[Word], number: NDArray[np.integer]) -> Words:
+    def of(cls, words: Sequence[Word], number: NDArray[np.integer]) -> TerminalWords:
         """Return those of the words with these numbers."""
         used, which = np.unique(number, return_inverse=True)
         place: dict[Word, int] = {(): 0}
@@ -74,12 +73,12 @@ class _Task:
     Attributes
     ----------
     words
-        Words of terminals; the last terminal of that of the end of the text is END.
+        TerminalWords of terminals; the last terminal of that of the end of the text is END.
     targets
         ``int32[N]``: the state of the lexer after each; DEAD behind the end of the text.
     """
 
-    words: Words
+    words: TerminalWords
     targets: NDArray[np.int32]
 
 
@@ -119,7 +118,7 @@ class _Split(NamedTuple):
 
 
 @final
-class Splits:
+class SuffixDistances:
     """The distances to the end after each class of tokens (Alg. 5 and 6 of Park et al. 2025; grammar-theory.md, section 5.2).
 
     Beside a state of the lexer and the top entries of a stack most words of terminals are accepted whatever lies below, or by no
@@ -176,10 +175,10 @@ class Splits:
             number, targets = spans.word.copy(), spans.target.copy()
             number[EOS], targets[EOS] = len(words) - 1, DEAD
             live = np.flatnonzero(spans.target != DEAD)
-            self._whole[lexeme] = live, self._task(Words.of(words, number[live]), targets[live])
+            self._whole[lexeme] = live, self._task(TerminalWords.of(words, number[live]), targets[live])
         return self._whole[lexeme]
 
-    def _task(self, words: Words, targets: NDArray[np.int32]) -> _Task:
+    def _task(self, words: TerminalWords, targets: NDArray[np.int32]) -> _Task:
         """Return a task: equal ones are one."""
         key = (words.steps, words.place.tobytes(), targets.tobytes())
         return self._tasks.setdefault(key, _Task(words, targets))
@@ -224,7 +223,7 @@ class Splits:
         later = []
         for end in dict.fromkeys(filter(None, ended)):
             left = np.flatnonzero(np.array([each == end for each in ended])[place])
-            later.append(_Later(*end, left, self._task(Words.of(rest, place[left]), task.targets[left])))
+            later.append(_Later(*end, left, self._task(TerminalWords.of(rest, place[left]), task.targets[left])))
         return _Split(places, distances[places] - base, tuple(later))
 
     def _after(self, configurations: NDArray[np.int64], targets: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -1,13 +1,15 @@
-"""A text of a guide with as few tokens as can be."""
+"""Texts of a guide: a shortest one from each state, and all texts of a small finite language."""
 
 from __future__ import annotations
 
+import heapq
 from typing import final
 
 import numpy as np
 
 from ..vocabulary.classes import EOS
-from .guide import DEAD, UNREACHABLE, Guide
+from .guide import DEAD, DONE, UNREACHABLE, Guide
+from .table import Table
 
 
 @final
@@ -52,3 +54,38 @@ class ShortestTexts:
         nearest = int(least.argmin())
         token = int((row.partition.class_of == nearest).argmax())
         return self._guide.vocabulary.tokens[token], int(row.targets[nearest])
+
+
+def list_texts(table: Table, budget: int, limit: int) -> list[bytes] | None:
+    """Return every text that the guide allows in ``budget`` tokens, end of sequence included, in the order of their bytes.
+
+    All ways to write a text stand for one: prefixes are merged by what they have written and where they stand, so the work
+    grows with the texts and not with their spellings.
+
+    Returns
+    -------
+    list of bytes
+        ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
+    """
+    start = (b"", table.start)
+    # What may still be written after the prefix: the most over all of its spellings, which are all shorter and so done before.
+    remaining = {start: budget}
+    queue = [(0, *start)]
+    texts: set[bytes] = set()
+    while queue:
+        _, text, state = heapq.heappop(queue)
+        left = remaining[text, state]
+        moves = table.moves(state, left)
+        if len(remaining) + moves.tokens.size > 2 * limit:
+            return None
+        for token, target in zip(moves.tokens.tolist(), moves.targets.tolist(), strict=True):
+            if target == DONE:
+                texts.add(text)
+                continue
+            below = (text + table.vocabulary.tokens[token], target)
+            if below not in remaining:
+                if len(remaining) >= limit:
+                    return None
+                heapq.heappush(queue, (len(below[0]), *below))
+            remaining[below] = max(remaining.get(below, 0), left - 1)
+    return sorted(texts)

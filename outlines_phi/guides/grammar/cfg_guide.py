@@ -22,7 +22,7 @@ from .grammar import Grammar
 from .lexing.lexer import START, Lexer
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
-from .splits import Splits, Words
+from .suffix_distances import SuffixDistances, TerminalWords
 
 _FIRST = DONE + 1
 """The number of the first state that is a pair."""
@@ -58,8 +58,6 @@ class CFGGuide(Guide):
         The distances to the end; ``None`` to compute them.
     """
 
-    shortest = False
-
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion | None = None) -> None:
         instead = "use CFGGuide.of(read_grammar(text), vocabulary), which makes it"
         check_kind("CFGGuide", "spanner", spanner, Spanner, f"a Spanner; {instead}")
@@ -68,7 +66,7 @@ class CFGGuide(Guide):
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
         self.completion = completion or Completion(spanner, parser)
-        self._splits = Splits(spanner, parser, self.completion)
+        self._splits = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_step = lru_cache(_STEPS)(self._step)
@@ -171,7 +169,7 @@ class CFGGuide(Guide):
         configuration, lexeme = self._split(state)
         spans = self.spanner.of_state(lexeme)
         live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
-        words = Words.of(self.spanner.words, spans.word[live])
+        words = TerminalWords.of(self.spanner.words, spans.word[live])
         targets = np.full(spans.partition.size, DEAD, dtype=np.int32)
         targets[live] = _FIRST + words.read(self.parser, configuration) * len(self.lexer) + spans.target[live]
         targets[EOS] = DONE if EOS in live else DEAD

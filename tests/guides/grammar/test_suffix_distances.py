@@ -8,11 +8,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from outlines_phi.guides.grammar import splits
+from outlines_phi.guides.grammar import suffix_distances
+from outlines_phi.guides.grammar.cfg_guide import CFGGuide
 from outlines_phi.guides.grammar.completion import Completion
-from outlines_phi.guides.grammar.guide import CFGGuide
-from outlines_phi.guides.grammar.library import grammar_text
-from outlines_phi.guides.grammar.notation.reader import read_grammar
+from outlines_phi.guides.grammar.notation.reader import grammar_text, read_grammar
 from outlines_phi.guides.grammar.parsing.parser import Parser
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.vocabulary.vocabulary import Vocabulary
@@ -90,7 +89,7 @@ def assert_split(name: str) -> int:
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("top", [1, 2, 3, 6])
 def test_it_does_not_matter_how_much_is_looked_at(name: str, top: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "_TOP", top)
+    monkeypatch.setattr(suffix_distances, "_TOP", top)
     built.cache_clear()
     assert assert_split(name) > 50
 
@@ -107,7 +106,7 @@ def test_words_that_end_elsewhere_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("keep", [1, 3])
 def test_what_is_dropped_is_found_again(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "_SPLITS", keep)
+    monkeypatch.setattr(suffix_distances, "_SPLITS", keep)
     built.cache_clear()
     assert_split("json")
     assert len(built("json")._splits._splits) == keep

@@ -1,0 +1,281 @@
+"""LALR(1) tables that keep every action, so that they serve grammars that are not LALR(1) too."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar, final
+
+from .rules import END, Rules
+
+
+class LRItem(NamedTuple):
+    """A dotted rule: ``dot`` symbols of the body of a production have been read."""
+
+    production: int
+    dot: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LR0Automaton:
+    """Deterministic, over terminals and nonterminals; state 0 is the start.
+
+    If every symbol derives a word, the words that it reads are exactly the viable prefixes: what may lie on the stack of a
+    parser before text that completes it (Knuth, "On the translation of languages from left to right", 1965).
+
+    Attributes
+    ----------
+    rules
+        Whose automaton it is.
+    kernels
+        For each state the dotted rules that it was reached by; the rest of its rules begin with one of their next symbols.
+    transitions
+        For each state the next state by symbol.
+    complete
+        For each state the productions whose whole body has just been read.
+    """
+
+    rules: Rules
+    kernels: tuple[tuple[LRItem, ...], ...]
+    transitions: tuple[dict[int, int], ...]
+    complete: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, rules: Rules) -> LR0Automaton:
+        """Build it from the start, state by state."""
+        beginnings = _Beginnings(rules)
+        start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
+        number_of = {start: 0}
+        kernels, transitions, complete = [start], [], []
+        for kernel in kernels:  # it grows
+            begun, empty = beginnings.of_nonterminals(frozenset(_next_symbols(rules, kernel)))
+            moved = {symbol: list(items) for symbol, items in begun.items()}
+            done = list(empty)
+            for item in kernel:
+                body = rules.productions[item.production].body
+                if item.dot == len(body):
+                    done.append(item.production)
+                else:
+                    moved.setdefault(body[item.dot], []).append(LRItem(item.production, item.dot + 1))
+            row = {}
+            for symbol, items in moved.items():
+                key = tuple(sorted(set(items)))
+                row[symbol] = number_of.setdefault(key, len(number_of))
+                if row[symbol] == len(kernels):
+                    kernels.append(key)
+            transitions.append(row)
+            complete.append(tuple(done))
+        return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
+
+    @cached_property
+    def shortest(self) -> tuple[tuple[int, int], ...]:
+        """For each state but the start ``(previous state, symbol)`` on a shortest way to it; ``(0, 0)`` for the start."""
+        ways = {0: (0, 0)}
+        for state in (order := [0]):
+            for symbol, target in self.transitions[state].items():
+                if target not in ways:
+                    ways[target] = (state, symbol)
+                    order.append(target)
+        return tuple(ways[state] for state in range(len(self.kernels)))
+
+    def example(self, state: int) -> tuple[int, ...]:
+        """Return a shortest word of symbols that leads to ``state``."""
+        word = []
+        while state:
+            state, symbol = self.shortest[state]
+            word.append(symbol)
+        return tuple(reversed(word))
+
+
+def _next_symbols(rules: Rules, kernel: Iterable[LRItem]) -> Iterable[int]:
+    bodies = ((rules.productions[item.production].body, item.dot) for item in kernel)
+    return (body[dot] for body, dot in bodies if dot < len(body) and body[dot] >= rules.terminals)
+
+
+class _Beginnings:
+    """What the rules of nonterminals, and of those that they begin with, begin with; sets that recur are computed once."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._corners: dict[int, frozenset[int]] = {}
+        self._found: dict[frozenset[int], tuple[dict[int, list[LRItem]], list[int]]] = {}
+
+    def of_nonterminals(self, nonterminals: frozenset[int]) -> tuple[dict[int, list[LRItem]], list[int]]:
+        """Return, by first symbol, the items behind it, and the productions with an empty body."""
+        begun = frozenset[int]().union(*map(self._corner, nonterminals))
+        if begun not in self._found:
+            items: dict[int, list[LRItem]] = {}
+            empty = []
+            for head in sorted(begun):
+                for number in self._rules.by_head[head]:
+                    if body := self._rules.productions[number].body:
+                        items.setdefault(body[0], []).append(LRItem(number, 1))
+                    else:
+                        empty.append(number)
+            self._found[begun] = (items, empty)
+        return self._found[begun]
+
+    def _corner(self, nonterminal: int) -> frozenset[int]:
+        """Return the nonterminals that a derivation from ``nonterminal`` may begin with, itself included."""
+        if nonterminal not in self._corners:
+            found, pending = {nonterminal}, [nonterminal]
+            while pending:
+                bodies = (self._rules.productions[number].body for number in self._rules.by_head[pending.pop()])
+                new = {body[0] for body in bodies if body and body[0] >= self._rules.terminals} - found
+                found |= new
+                pending += new
+            self._corners[nonterminal] = frozenset(found)
+        return self._corners[nonterminal]
+
+
+Key = TypeVar("Key", bound=Hashable)
+Transition = tuple[int, int]  # (state, nonterminal)
+
+
+def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
+    """Return, for each state, by production that is complete in it, the terminals that may follow.
+
+    A transition by a nonterminal ``A`` from state ``p`` is followed by ``Follow(p, A)``, the least sets with
+
+    - ``Read(p, A)``: the terminals that the next state reads, and ``Read(r, C)`` for its transitions by a ``C`` that may be
+      empty;
+    - ``Follow(p, A) = Read(p, A)`` and ``Follow(p', B)`` wherever ``B -> beta A gamma``, ``gamma`` may be empty, and ``beta``
+      leads from ``p'`` to ``p``.
+
+    The lookaheads of ``A -> omega`` in state ``q`` are the union of ``Follow(p, A)`` over the ``p`` from which ``omega``
+    leads to ``q``. They are those of the canonical LR(1) parser, merged over the states with the same dotted rules.
+    """
+    rules, transitions = automaton.rules, automaton.transitions
+    nullable = rules.nullable
+    bits: dict[Transition, int] = {}
+    reads: dict[Transition, list[Transition]] = {}
+    includes: dict[Transition, list[Transition]] = {}
+    lookback: dict[Transition, list[Transition]] = {}  # (state, production) -> transitions by its head
+    for state, row in enumerate(transitions):
+        for symbol, target in row.items():
+            if symbol < rules.terminals:
+                continue
+            here = (state, symbol)
+            after = transitions[target]
+            bits[here] = sum(1 << (terminal - END) for terminal in after if terminal < rules.terminals)
+            reads[here] = [(target, empty) for empty in after if empty in nullable]
+            for number in rules.by_head[symbol]:
+                body = rules.productions[number].body
+                # Only the last symbols, behind which all may be empty, include what follows the head.
+                tail = len(body)
+                while tail and body[tail - 1] in nullable:
+                    tail -= 1
+                at = state
+                for place, passed in enumerate(body):
+                    if place >= tail - 1 and passed >= rules.terminals:
+                        includes.setdefault((at, passed), []).append(here)
+                    at = transitions[at][passed]
+                lookback.setdefault((at, number), []).append(here)
+    _close(bits, reads)
+    _close(bits, includes)
+    sets: dict[int, frozenset[int]] = {}
+    found: list[dict[int, frozenset[int]]] = []
+    for state, complete in enumerate(automaton.complete):
+        found.append({})
+        for number in complete:
+            union = 0
+            for transition in lookback.get((state, number), ()):
+                union |= bits[transition]
+            if union not in sets:
+                sets[union] = frozenset(bit + END for bit in range(union.bit_length()) if union >> bit & 1)
+            found[state][number] = sets[union]
+    return found
+
+
+def _close(bits: dict[Key, int], needs: Mapping[Key, Iterable[Key]]) -> None:
+    """Add to each set of bits those of the sets that it needs, until nothing changes."""
+    needed_by: dict[Key, list[Key]] = {}
+    for key, others in needs.items():
+        for other in others:
+            needed_by.setdefault(other, []).append(key)
+    pending = list(needed_by)
+    while pending:
+        other = pending.pop()
+        for key in needed_by.get(other, ()):
+            union = bits[key] | bits[other]
+            if union != bits[key]:
+                bits[key] = union
+                pending.append(key)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LRTables:
+    """What a parser may do in each state, before each terminal. The start is state 0.
+
+    There is no action of its own for acceptance: the end of the text is the terminal ``rules.END``, which is shifted.
+
+    Attributes
+    ----------
+    rules
+        The productions that are reduced.
+    kernels
+        For each state the dotted rules that it was reached by.
+    shifts
+        For each state, by terminal that it reads, the next state.
+    goto
+        For each state, by nonterminal, the next state.
+    reductions
+        For each state, by the terminal that follows, the productions that may be reduced.
+    """
+
+    rules: Rules
+    kernels: tuple[tuple[LRItem, ...], ...]
+    shifts: tuple[dict[int, int], ...]
+    goto: tuple[dict[int, int], ...]
+    reductions: tuple[dict[int, tuple[int, ...]], ...]
+    _automaton: LR0Automaton
+
+    @classmethod
+    def of(cls, rules: Rules) -> LRTables:
+        """Build the tables of ``rules``."""
+        automaton = LR0Automaton.of(rules)
+        reductions = []
+        for found in lookaheads(automaton):
+            row: dict[int, tuple[int, ...]] = {}
+            for production, terminals in found.items():
+                for terminal in terminals:
+                    row[terminal] = (*row.get(terminal, ()), production)
+            reductions.append(row)
+        return cls(
+            rules,
+            automaton.kernels,
+            tuple({s: target for s, target in row.items() if s < rules.terminals} for row in automaton.transitions),
+            tuple({s: target for s, target in row.items() if s >= rules.terminals} for row in automaton.transitions),
+            tuple(reductions),
+            automaton,
+        )
+
+    @property
+    def states(self) -> int:
+        """The number of states."""
+        return len(self.kernels)
+
+    @cached_property
+    def conflicts(self) -> tuple[str, ...]:
+        """What a parser with one stack could not decide, a message each; empty where the rules are LALR(1).
+
+        Each names a shortest way there, the terminal that is next, and all that may be done before it.
+        """
+        messages = []
+        for state, row in enumerate(self.reductions):
+            choices: dict[tuple[str, ...], list[int]] = {}
+            for terminal, productions in sorted(row.items()):
+                actions = [f"reduce {self.rules.describe(number)}" for number in productions]
+                if terminal in self.shifts[state]:
+                    target = self.kernels[self.shifts[state][terminal]]
+                    actions += [f"shift {self.rules.describe(item.production, item.dot - 1)}" for item in target]
+                if len(productions) + (terminal in self.shifts[state]) > 1:
+                    choices.setdefault(tuple(actions), []).append(terminal)
+            for several, terminals in choices.items():
+                before = " ".join(map(self.rules.name, self._automaton.example(state)))
+                names = ", ".join(map(self.rules.name, terminals))
+                messages.append(f"after {before!r}, before {names}: {' or '.join(several)}")
+        return tuple(messages)
