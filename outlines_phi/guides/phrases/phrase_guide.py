@@ -22,13 +22,7 @@ from .matcher import PhraseMatcher
 
 
 class BanningGuide(Guide):
-    """A guide that knows which phrases it keeps out, and how much of a text may still become the beginning of one.
-
-    Attributes
-    ----------
-    phrases
-        What is kept out.
-    """
+    """A guide that knows which phrases it keeps out, and how much of a text may still become the beginning of one."""
 
     phrases: BannedPhrases
 
@@ -65,16 +59,8 @@ class Difference(NamedTuple):
 class TokenRuns:
     """The states of a matcher after each token of a vocabulary, as long as no phrase is completed on the way.
 
-    The run of a matcher from one state and its run from the start of a text become one as soon as nothing depends on the bytes
-    before, most often after the first byte. So the run from the start is kept for the whole vocabulary, and another state costs a
-    walk down its trie that follows only the branches where the two still differ (theory.md, section 6.1).
-
-    Parameters
-    ----------
-    matcher
-        What is searched for.
-    vocabulary
-        The tokens.
+    The run from the start of a text is kept for the whole vocabulary; another state costs a walk down the trie along the branches
+    where its run still differs, seldom beyond the first byte (theory.md, section 6.1).
     """
 
     def __init__(self, matcher: PhraseMatcher, vocabulary: Vocabulary) -> None:
@@ -167,15 +153,10 @@ _ROWS, _CHANGES = 32, 256
 
 
 class Changes(NamedTuple):
-    """The transitions of a state as changes to those at the start of a text.
+    """The transitions of a state as changes to those at the start of a text, :attr:`PhraseGuide.root`.
 
-    Attributes
-    ----------
-    tokens, classes
-        The tokens that are in another class than at the start of a text, and the class of each here; all others are where they are
-        there, in :attr:`PhraseGuide.root`.
-    targets
-        ``int32[G]``: the next state of each class, those of the start of a text first, then those that are added here.
+    ``tokens`` are in the ``classes`` beside them, all others where they are at the start. ``targets``, ``int32[G]``, is the next
+    state of each class: those of the start of a text first, then those that are added here.
     """
 
     tokens: NDArray[np.int32]
@@ -185,22 +166,11 @@ class Changes(NamedTuple):
 
 @final
 class PhraseGuide(BanningGuide):
-    """Every text that holds no banned phrase, however tokens spell it; an open guide.
+    """Every text that holds no banned phrase, in any tokenization; an open guide (theory.md, section 6.1).
 
-    Tokens are read byte by byte by the matcher of the phrases, and a token is dead if it completes one on the way (theory.md,
-    section 6.1). A text may end anywhere but where its end completes a phrase: a whole word that waits for what follows it.
-
-    The transitions of a state are those at the start of a text, found in one walk of the vocabulary, but for the few tokens that go
-    on with what is pending. They are made when they are asked for, and a bounded number of them is kept.
-
-    When a guide is pickled, the copy numbers its states anew.
-
-    Parameters
-    ----------
-    vocabulary
-        The tokens.
-    phrases
-        What is kept out.
+    A token is dead if its bytes complete a phrase. A text may end anywhere but where its end completes one: a whole word that waits
+    for what follows it. The transitions of a state are those at the start of a text, but for the few tokens that go on with what is
+    pending. They are made when they are asked for, and a bounded number is kept; a pickled copy numbers its states anew.
     """
 
     open = True
