@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from ..automata.automaton import DEAD, ByteAutomaton
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DONE, UNREACHABLE, Guide
-from ..vocabulary.fewest_tokens import fewest_tokens
-from ..vocabulary.trie import Trie
+from ..vocabulary.trie import Trie, fewest_tokens
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site
 
 BLANKS = b" \t\n\r"

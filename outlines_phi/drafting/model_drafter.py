@@ -15,7 +15,7 @@ from ..errors import ModelError, UnsupportedError, VocabularyError
 from ..guides.guide import DEAD, DONE
 from ..lm.model import LanguageModel
 from ..numerics.checks import check_kind
-from ..numerics.inverse_cdf import columns_at
+from ..numerics.weights import columns_at
 from ..phi.branches import Branches
 from ..vocabulary.vocabulary import Vocabulary
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site, Trust

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from outlines_core import Index
 
-from ..automata.automaton import ByteAutomaton
-from ..automata.lift import FIRST, lift
-from ..automata.reachability import distances
-from ..automata.transformations import Transformations
+from ..automata.automaton import ByteAutomaton, distances
+from ..automata.lift import FIRST, Transformations, lift
 from ..errors import EmptyLanguageError, UnsupportedError, VocabularyError
 from ..numerics.checks import check_kind
 from ..vocabulary.classes import EOS, NEVER, Partition
@@ -82,7 +80,7 @@ class FSMGuide(Guide):
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
-        partition, moves = lift(automaton, vocabulary)
+        partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
         guide = cls._trimmed(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
         if guide is None:
             raise EmptyLanguageError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from outlines_core import Index
 
 from ..automata.automaton import ByteAutomaton
-from ..automata.transformations import Transformations
+from ..automata.lift import Transformations
 from ..errors import VocabularyError
 from ..vocabulary.vocabulary import Vocabulary
 

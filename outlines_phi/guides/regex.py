@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..automata.automaton import ByteAutomaton
-from ..automata.reachability import UNREACHABLE
+from ..automata.automaton import UNREACHABLE, ByteAutomaton
 from ..errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError, caret
 from . import regex_build
 from .pattern import Pattern

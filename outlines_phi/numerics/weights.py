@@ -1,11 +1,16 @@
-"""Arithmetic of log weights."""
+"""Arithmetic of log weights, and draws in proportion to weights by the inverse of their cumulative sums.
+
+Rounding may put a quantile at the total mass itself; a draw is then the last index that has any mass.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 Weights = NDArray[np.float64]
 
@@ -31,3 +36,40 @@ def log_mean(log_w: ArrayLike) -> float:
 def effective_size(w: Weights) -> float:
     """Return ``(sum w)^2 / sum w^2`` of weights, the effective sample size; 0 where all are zero."""
     return float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
+
+
+def draw(weights: NDArray[np.floating], rng: np.random.Generator) -> int:
+    """Draw an index in proportion to ``weights``, in float64; their sum is positive."""
+    return int(at_quantiles(weights, rng.random()))
+
+
+def at_quantiles(weights: NDArray[np.floating], quantiles: NDArray[np.float64] | float) -> NDArray[np.int64]:
+    """Return the index at each quantile of weights that are laid end to end; none whose weight is 0."""
+    cumulative = weights.cumsum(dtype=np.float64)
+    total = cumulative[-1]
+    return np.minimum(cumulative.searchsorted(quantiles * total, side="right"), cumulative.searchsorted(total))
+
+
+def columns_at(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the column at each quantile of each row.
+
+    Parameters
+    ----------
+    cumulative
+        ``[..., V]`` float64: sums of the masses of a row, from the left.
+    uniforms
+        ``[..., n]`` float64 in [0, 1).
+
+    Returns
+    -------
+    Tensor
+        ``[..., n]``. Means nothing in a row without mass.
+    """
+    found = torch.searchsorted(cumulative, masses_at(cumulative, uniforms), right=True)
+    return found.clamp_(max=cumulative.shape[-1] - 1)
+
+
+def masses_at(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the mass at each quantile of each row, ``[..., n]``, below that of the whole row."""
+    total = cumulative[..., -1:]
+    return torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
-from ..numerics.inverse_cdf import columns_at
+from ..numerics.weights import columns_at
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi
 from .awrs import draw_allowed

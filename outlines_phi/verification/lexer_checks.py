@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..automata.automaton import DEAD
-from ..automata.reachability import UNREACHABLE, distances
+from ..automata.automaton import DEAD, UNREACHABLE, distances
 from ..guides.grammar.lexing.lexer import NOTHING, START
 from .finding import Finding, check, shown
 from .lexemes import Lexemes

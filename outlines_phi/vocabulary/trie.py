@@ -1,7 +1,8 @@
-"""The byte trie of a vocabulary, as flat arrays in level order."""
+"""The byte trie of a vocabulary, as flat arrays in level order, and tokenizations that follow from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import final
@@ -9,8 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..numerics.cache import Cache
-from ..numerics.on_disk import load, save
+from ..numerics.cache import Cache, load_arrays, save_arrays
 from .vocabulary import Vocabulary
 
 _FORMAT = 1
@@ -140,7 +140,7 @@ class Trie:
             trie = cls._loaded(name, len(vocabulary))
             if trie is None:
                 trie = cls.build(vocabulary.tokens)
-                save(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
+                save_arrays(name, {field.name: getattr(trie, field.name) for field in fields(cls)})
             return trie
 
         return _memory.of(vocabulary.fingerprint, find)
@@ -148,7 +148,7 @@ class Trie:
     @classmethod
     def _loaded(cls, name: str, size: int) -> Trie | None:
         """Return the trie kept under a name; ``None`` if there is none, or not a whole one for ``size`` ids."""
-        arrays = load(name)
+        arrays = load_arrays(name)
         if arrays is None or arrays.keys() != {field.name for field in fields(cls)}:
             return None
         trie = cls(**arrays)
@@ -160,3 +160,34 @@ def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[n
     """Return ``starts[0], starts[0] + 1, ..``, ``counts[0]`` of them, then those of the next span."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+
+
+def fewest_tokens(vocabulary: Vocabulary, text: bytes) -> tuple[int, ...]:
+    """Return the fewest tokens that write ``text``, as far as tokens can, the first ones as long as possible.
+
+    That is how tokenizers mostly write it: a guess where none is at hand.
+    """
+    trie = Trie.of(vocabulary)
+    fewest = {0: 0}  # by place: the tokens that write what stands before it
+    last: dict[int, tuple[int, int]] = {}  # and the last of them, with where it begins
+    for start in range(len(text)):
+        for end, token in _tokens_at(trie, text, start) if start in fewest else ():
+            if fewest[start] + 1 <= fewest.get(end, len(text)):
+                fewest[end], last[end] = fewest[start] + 1, (start, token)
+    tokens, place = list[int](), max(fewest)
+    while place:
+        place, token = last[place]
+        tokens.append(token)
+    return tuple(reversed(tokens))
+
+
+def _tokens_at(trie: Trie, text: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Yield the end of every token that stands in ``text`` at ``start``, and the token, the least id of those alike."""
+    node = np.zeros(1, dtype=np.int64)
+    for end in range(start, len(text)):
+        children, _ = trie.below(node)
+        node = children[trie.byte[children] == text[end]]
+        if not len(node):
+            return
+        if trie.is_end[node[0]]:
+            yield end + 1, int(trie.ending(node)[0][0])

@@ -11,7 +11,7 @@ from ...guides.fsm import FSMGuide
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
 from ...lm.watch import current
-from ...vocabulary.fewest_tokens import fewest_tokens
+from ...vocabulary.trie import fewest_tokens
 from .evaluator import Evaluator
 from .frontier import Frontier, grow_trees
 from .tree import BoundsTree, Node

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...guides.guide import DONE
 from ...guides.table import Moves
-from ...numerics.inverse_cdf import draw
+from ...numerics.weights import draw
 
 UNKNOWN: NDArray[np.floating] = np.ones(())
 """``h`` of every token where there is no estimator."""

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import torch
 
-from ...automata.reachability import UNREACHABLE
+from ...automata.automaton import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
 from ...phi.constraint import TextConstraint

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...drafting.drafter import Site
 from ...guides.guide import DONE
-from ...numerics.inverse_cdf import draw
+from ...numerics.weights import draw
 from ...phi.estimators.lookahead import LookaheadPhi
 from ...phi.tree.tree import Node
 from ...phi.tree.window import Windows

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from ...guides.guide import DEAD, DONE
-from ...numerics.inverse_cdf import draw
+from ...numerics.weights import draw
 from ...phi.estimators.exact import Effort
 from ...phi.tree.frontier import TreeWalks
 from ...phi.tree.tree import BoundsTree, Node

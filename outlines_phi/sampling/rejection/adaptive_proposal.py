@@ -10,7 +10,7 @@ import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.interruption import check_interruption
-from ...numerics.inverse_cdf import draw
+from ...numerics.weights import draw
 from ...phi.tree.state_averages import BackedUpValues
 from ...phi.tree.tree import BoundsTree, Node
 

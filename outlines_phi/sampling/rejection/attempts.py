@@ -12,8 +12,7 @@ import numpy as np
 from ...guides.guide import DEAD, DONE
 from ...lm.interruption import check_interruption
 from ...lm.watch import current
-from ...numerics.inverse_cdf import draw
-from ...numerics.weights import scaled
+from ...numerics.weights import draw, scaled
 from ...phi.estimators.exact import Effort
 from ...phi.tree.tree import BoundsTree, Node
 

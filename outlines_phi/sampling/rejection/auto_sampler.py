@@ -12,9 +12,8 @@ import numpy as np
 
 from ...errors import warn_of_fidelity
 from ...lm.watch import follow
-from ...numerics.inverse_cdf import draw
 from ...numerics.streams import Stream
-from ...numerics.weights import effective_size, log_mean, scaled
+from ...numerics.weights import draw, effective_size, log_mean, scaled
 from ...phi.estimators.auto import AutoPhi
 from ...phi.estimators.exact import Effort
 from ...phi.tree.possibility import refuse_impossible

@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics.inverse_cdf import at_quantiles
-from ...numerics.weights import effective_size, log_mean, normalized, scaled
+from ...numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from ..trajectory import Trajectory
 
 Scheme = Literal["systematic", "stratified", "residual"]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...numerics.checks import counted
-from ...numerics.inverse_cdf import draw
-from ...numerics.weights import effective_size, log_mean, normalized, scaled
+from ...numerics.weights import draw, effective_size, log_mean, normalized, scaled
 from ..draw import Draw, TextSequence, numbers_of
 
 

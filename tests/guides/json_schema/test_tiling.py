@@ -17,7 +17,7 @@ from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedEr
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.json_schema.guide import JSONGuide
 from outlines_phi.guides.table import Table
-from outlines_phi.vocabulary.fewest_tokens import fewest_tokens
+from outlines_phi.vocabulary.trie import fewest_tokens
 
 from .test_unique import SETS, SMALL
 from .test_walks import ONLY_ASCII, WHOLE, random_schema

@@ -20,7 +20,7 @@ from typing_extensions import NotRequired, TypedDict
 
 import outlines_phi
 from outlines_phi import Draw, ExactPhi, ValueReadError
-from outlines_phi.automata.reachability import UNREACHABLE
+from outlines_phi.automata.automaton import UNREACHABLE
 from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.json_text import JSONText

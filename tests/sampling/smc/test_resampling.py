@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.numerics.inverse_cdf import at_quantiles
-from outlines_phi.numerics.weights import effective_size, log_mean, normalized, scaled
+from outlines_phi.numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from outlines_phi.sampling.smc.particles import SCHEMES, Ancestors, Scheme
 
 ROUNDS = 20_000

@@ -10,8 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, ByteAutomaton
-from ....automata.reachability import UNREACHABLE, distances
+from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton, distances
 from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex import compile_regex
 from ..grammar import Terminal

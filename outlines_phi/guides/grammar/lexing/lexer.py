@@ -10,8 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD
-from ....automata.reachability import UNREACHABLE, distances
+from ....automata.automaton import DEAD, UNREACHABLE, distances
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING as NOTHING
 from .lexeme_automaton import LexemeAutomaton, blocks

@@ -11,8 +11,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD
-from ....automata.reachability import UNREACHABLE, distances
+from ....automata.automaton import DEAD, UNREACHABLE, distances
 from ....errors import GrammarError
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING, LexemeAutomaton

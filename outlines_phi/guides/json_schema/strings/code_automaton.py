@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.reachability import UNREACHABLE, distances
+from ....automata.automaton import UNREACHABLE, distances
 from ....errors import UnsupportedError
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD
-from ....automata.reachability import UNREACHABLE
+from ....automata.automaton import DEAD, UNREACHABLE
 from .code_automaton import CodeAutomaton
 from .quoting import QUOTE, spelling_of
 from .sets import StringSet

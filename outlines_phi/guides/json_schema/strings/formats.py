@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from unicodedata import unidata_version
 
-from ....numerics.on_disk import load, save
+from ....numerics.cache import load_arrays, save_arrays
 from .code_automaton import CodeAutomaton
 from .patterns import matching
 from .sets import StringSet
@@ -49,12 +49,12 @@ def _kept(text: str, make: Callable[[], StringSet]) -> Callable[[], StringSet]:
     @lru_cache(maxsize=1)
     def build() -> StringSet:
         name = f"format-{sha256((_engine() + text).encode()).hexdigest()[:32]}"
-        arrays = load(name)
+        arrays = load_arrays(name)
         if arrays is not None and arrays.keys() == {field.name for field in fields(CodeAutomaton)}:
             return StringSet(None, CodeAutomaton(**arrays))
         strings = make()
         if strings.automaton is not None:
-            save(name, {field.name: getattr(strings.automaton, field.name) for field in fields(CodeAutomaton)})
+            save_arrays(name, {field.name: getattr(strings.automaton, field.name) for field in fields(CodeAutomaton)})
         return strings
 
     return build

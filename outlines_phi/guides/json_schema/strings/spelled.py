@@ -9,8 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ....automata.automaton import DEAD, ByteAutomaton
-from ....automata.reachability import UNREACHABLE
+from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton
 from ....vocabulary.characters import CODE_POINTS
 from ....vocabulary.trie import spans
 from .code_automaton import CodeAutomaton

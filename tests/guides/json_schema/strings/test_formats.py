@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from outlines_phi.automata.automaton import ByteAutomaton
-from outlines_phi.automata.reachability import UNREACHABLE
+from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.guides.json_schema.strings import formats
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
 from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.sets import StringSet
 from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
-from outlines_phi.numerics.on_disk import CACHE_VARIABLE
+from outlines_phi.numerics.cache import CACHE_VARIABLE
 
 CASES = {
     "date": (

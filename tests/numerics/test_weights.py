@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from outlines_phi.numerics.inverse_cdf import at_quantiles, columns_at, draw
+from outlines_phi.numerics.weights import at_quantiles, columns_at, draw
 
 UNIFORMS = np.array([0.0, 0.2, 0.5, 0.7499, 0.75, 1 - 2**-53])
 WEIGHTS = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0])
