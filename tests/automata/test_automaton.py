@@ -142,8 +142,6 @@ def test_the_largest_alphabet_and_the_empty_one() -> None:
     assert none.accepts(b"") and not none.accepts(b"a")
 
 
-fixed = settings(derandomize=True, deadline=None)
-
 STATES = 7
 edges = st.lists(st.tuples(st.integers(0, STATES - 1), st.integers(0, STATES - 1)), max_size=20)
 

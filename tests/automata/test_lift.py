@@ -61,7 +61,7 @@ def test_small_chunks_change_nothing(automaton: ByteAutomaton, vocabulary: Vocab
 @given(automata, vocabularies)
 def test_hash_collisions_change_nothing(automaton: ByteAutomaton, vocabulary: Vocabulary) -> None:
     """The first three hashes tell lift apart by their numbers of pairs only, or not at all."""
-    whole = lift._weights
+    whole = lifting._weights
 
     def weak(seed: int, states: NDArray[np.int32]) -> NDArray[np.uint64]:
         return np.full(len(states), max(seed, ~seed), dtype=np.uint64) if -4 < seed < 3 else whole(seed, states)
@@ -74,13 +74,13 @@ def test_hash_collisions_change_nothing(automaton: ByteAutomaton, vocabulary: Vo
 def test_nothing_below_a_dead_node_is_visited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A work bound instead of a timing: 1,000 tokens that start with a dead byte cost no composition."""
     composed = []
-    whole = lift.Transformations.then
+    whole = lifting.Transformations.then
 
     def counting(self: Any, chosen: Any, column: Any, columns: Any) -> Any:
         composed.append(len(chosen))
         return whole(self, chosen, column, columns)
 
-    monkeypatch.setattr(lift.Transformations, "then", counting)
+    monkeypatch.setattr(lifting.Transformations, "then", counting)
     tokens = ["<eos>", "a", "aa", *(f"x{i:03d}" for i in range(1_000))]
     targets = np.array([[0, 0], [0, 1]], dtype=np.int32)
     byte_class = (np.arange(256) == ord("a")).astype(np.uint8)

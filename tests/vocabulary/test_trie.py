@@ -151,7 +151,7 @@ def test_the_platform_folder_is_the_default(monkeypatch: pytest.MonkeyPatch) -> 
     assert folder is not None and folder.name == "outlines_phi"
 
 
-TOKENS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8, unique=True)
+TEXTS = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8, unique=True)
 
 
 def spellings(vocabulary: Vocabulary, text: bytes) -> list[tuple[int, ...]]:
@@ -167,7 +167,7 @@ def spellings(vocabulary: Vocabulary, text: bytes) -> list[tuple[int, ...]]:
     return ways[max((written for written, found in ways.items() if found), key=len)]
 
 
-@given(TOKENS, st.text("abc", max_size=10))
+@given(TEXTS, st.text("abc", max_size=10))
 def test_no_spelling_is_shorter(tokens: list[str], text: str) -> None:
     vocabulary = Vocabulary.from_tokens(["<eos>", *tokens], 0)
     found, all_of_them = fewest_tokens(vocabulary, text.encode()), spellings(vocabulary, text.encode())
