@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD
-from ....automata.lift import FIRST
-from ....automata.transformations import Compositions
+from ....automata.lift import FIRST, Compositions
 from ....vocabulary.classes import EOS, NEVER, Partition
 from ....vocabulary.trie import Trie
 from ....vocabulary.vocabulary import Vocabulary
