@@ -11,9 +11,9 @@ from rich.console import Console
 
 from ..errors import OutlinesPhiError, UnsupportedError
 from ..fidelity.audit_report import AuditReport
-from ..plugin.audit import audit as measure
+from ..plugin.auditing import audit as measure
 from ..plugin.hosts.processor import MaskLogitsProcessor
-from ..plugin.model import PhiTransformers
+from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
 from ..plugin.types.output_types import to_language
 from .bar import Quiet, bar

@@ -25,8 +25,7 @@ from ..fidelity.probabilities import Probabilities, probabilities
 from ..lm import bundled
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
-from ..plugin.loading import from_transformers
-from ..plugin.model import PhiTransformers
+from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..settings import SamplingSettings
 from .cases import ANSWER, BUDGET, CHARACTER, Case
 from .tables import print_report

@@ -20,7 +20,7 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..plugin.correction import Correction
+from ..plugin.call import Correction
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import ESTIMATORS, CallOptions, Unset
 from ..plugin.types.output_types import to_language

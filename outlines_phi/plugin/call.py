@@ -2,17 +2,177 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
-from ..guides.phrases.banned import BannedPhrases
+from ..errors import UnsupportedError
+from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..phi.estimator import Phi
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from .correction import DRAWN, Correction
 from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
+from .options import Unset, resolve_phi
 from .types.tables import CompiledTypes
+
+Ban: TypeAlias = BannedPhrases | Iterable[Phrase]
+"""What ``banned_phrases=`` may be."""
+
+LEVELS: dict[str, Phi] = {
+    "mask": LocalPhi(),
+    "lookahead": LookaheadPhi(),
+    "weighted": LookaheadPhi(weights=True),
+    "exact": ExactPhi(),
+}
+"""What each level of :class:`BannedPhrases` stands for."""
+
+DRAWN = AutoPhi()
+"""The estimator of draws of a format for which nobody has chosen one."""
+
+
+def resolve_ban(given: object) -> BannedPhrases | None:
+    """Return what is meant by ``banned_phrases``: ``None`` and an empty list or tuple ban nothing.
+
+    Raises
+    ------
+    UnsupportedError, GrammarError
+        As :class:`BannedPhrases`.
+    """
+    match given:
+        case None | BannedPhrases():
+            return given
+        case list() | tuple() if not given:
+            return None
+        case os.PathLike():
+            raise UnsupportedError(
+                f"banned_phrases={given!r} is a path; give what the file holds, one phrase on each line: "
+                f"banned_phrases=BannedPhrases.from_file({os.fspath(given)!r})."
+            )
+        case dict():
+            raise UnsupportedError(
+                f"banned_phrases={given!r:.80} is a dict; expected a list of phrases, or BannedPhrases(phrases, ignore_case=..., "
+                "whole_word=..., level=...)."
+            )
+    return BannedPhrases(given)  # type: ignore[arg-type]
+
+
+@final
+@dataclass(frozen=True)
+class Correction:
+    """How a model, a generator or a call corrects, and what it keeps out: the one place where ``phi`` meets ``banned_phrases``.
+
+    Each of the three replaces what the one before it says, by :meth:`replaced_by`; what nobody says depends on what is drawn, see
+    :meth:`estimator`.
+
+    Attributes
+    ----------
+    phi
+        The estimator that was given; ``None`` for the host's own loop.
+    level
+        The one that the level of the ban stands for, where the ban was given nearer to the call than ``phi``.
+    ban
+        The phrases that are kept out; ``None`` for none.
+    inherited
+        Whether ``phi`` was given farther away.
+    """
+
+    phi: Phi | Unset | None = Unset.UNSET
+    level: Phi | Unset = Unset.UNSET
+    ban: BannedPhrases | None = None
+    inherited: bool = False
+
+    @property
+    def said(self) -> Phi | Unset | None:
+        """The estimator that was asked for, by name or by level."""
+        return self.phi if isinstance(self.level, Unset) else self.level
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the estimator was asked for here, by name or by level."""
+        return not isinstance(self.level, Unset) or not (self.inherited or isinstance(self.phi, Unset))
+
+    def replaced_by(
+        self, phi: str | Phi | Unset | None = Unset.UNSET, banned_phrases: Ban | Unset | None = Unset.UNSET
+    ) -> Correction:
+        """Return what holds where these are given: ``phi`` before the level beside it, and both before what was there.
+
+        Raises
+        ------
+        UnsupportedError, GrammarError
+            As :func:`resolve_ban`; or both are given, and the level stands for another estimator.
+        """
+        inherited = isinstance(banned_phrases, Unset)
+        ban = self.ban if inherited else resolve_ban(banned_phrases)
+        if isinstance(phi, Unset):
+            return self if inherited else Correction(self.phi, level_of(ban), ban, inherited=True)
+        resolved = resolve_phi(phi)
+        meant = Unset.UNSET if inherited else level_of(ban)
+        if not isinstance(meant, Unset) and not _agree(resolved, meant):
+            raise UnsupportedError(
+                f"{_described(resolved)} was given with banned phrases of level={ban and ban.level!r}, which stands for "
+                f"{_described(meant)}. Leave one of the two out."
+            )
+        return Correction(resolved, ban=ban)
+
+    def estimator(self, sampler: object = None, *, free: bool = False, usual: Phi | None = DRAWN) -> Phi | None:
+        """Return the estimator of a call: the one that was asked for, else what is usual.
+
+        Particles follow plain masking. Free text, which has something to correct only where phrases are banned, looks ahead.
+        """
+        if not isinstance(self.said, Unset):
+            return self.said
+        return LocalPhi() if sampler is not None else LookaheadPhi() if free else usual
+
+
+def level_of(ban: BannedPhrases | None) -> Phi | Unset:
+    """Return the estimator that the level of a ban stands for, where it has one."""
+    return Unset.UNSET if ban is None or ban.level is None else LEVELS[ban.level]
+
+
+class Corrected:
+    """What writes under a correction: the generators of both APIs."""
+
+    correction: Correction
+    output_type: Any
+
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator; ``None`` for plain masking, in Outlines' own loop."""
+        return self.correction.estimator(free=self.output_type is None)
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.correction.ban
+
+
+def _described(phi: Phi | None) -> str:
+    """Return what to call a correction in a message, with the option that levels differ in."""
+    match phi:
+        case None:
+            return "phi=None"
+        case LookaheadPhi():
+            return f"phi={phi.name!r} {'with' if phi.weights else 'without'} weights"
+        case ExactPhi() if phi.tolerance > 0:
+            return f"phi={phi.name!r} with tolerance={phi.tolerance}"
+    return f"phi={phi.name!r}"
+
+
+def _agree(phi: Phi | None, meant: Phi) -> bool:
+    """Return whether a correction is one that a level stands for; its other options are free."""
+    match phi, meant:
+        case None, LocalPhi():
+            return True  # a mask, in the host's own loop
+        case LookaheadPhi(), LookaheadPhi():
+            return phi.weights == meant.weights
+        case ExactPhi(), ExactPhi():
+            return phi.tolerance == 0
+    return phi == meant
 
 
 @final

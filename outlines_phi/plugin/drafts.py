@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, TypeAlias, final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from outlines.models.transformers import Transformers
@@ -25,8 +25,35 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..vocabulary.canonical import CanonicalTokenization
 from ..vocabulary.vocabulary import Vocabulary
-from .hosts.stand_in import Borrowed
 from .mistakes import pretrained
+
+
+@final
+class Borrowed:
+    """A stand-in for a model or a tokenizer that does not keep it alive; it answers as that does."""
+
+    __slots__ = ("__weakref__", "_owned")
+
+    def __init__(self, owned: Any) -> None:
+        self._owned = ref(owned)
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._owned().__dict__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._owned(), name)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        owned: Any = self._owned()
+        return owned(*arguments, **keywords)
+
+    def __hash__(self) -> int:
+        return hash(self._owned)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Borrowed) and self._owned == other._owned
+
 
 DRAFTERS: dict[str, Drafter] = {
     drafter.name: drafter for drafter in (ForcedDrafter(), PromptLookupDrafter(), TreeDrafter())

@@ -18,27 +18,28 @@ from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort
 from ..sampling.draws import Draws
 from ..sampling.ranking import Ranking
-from .audit import audit
-from .call import Call
+from .auditing import audit
+from .call import Ban, Call, Corrected, Correction
 from .choices import MEANT, refuse_unknown
-from .correction import Ban, Corrected, Correction
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .hosts.generation_config import said
 from .hosts.processor import MaskLogitsProcessor
+from .hosts.transformers import PhiTransformers
 from .mistakes import check_one, no_model, not_pickled
-from .model import PhiTransformers
 from .options import (
     COUNTED,
     TOKENIZATIONS,
     CallOptions,
     SamplerOptions,
     Unset,
+    check_tolerance,
+    law_options,
     resolve_constraint,
     resolve_sampler,
+    search_effort,
 )
-from .search import check_tolerance, law_options, search_effort
 from .streaming import Pieces
-from .types.values import ValueReader, reader
+from .types.readers import ValueReader, reader
 
 
 @final

@@ -33,9 +33,8 @@ from ..vocabulary.canonical import CanonicalTokenization
 from .call import Call
 from .drafts import DraftSources
 from .mistakes import check_batch
-from .options import CallOptions
+from .options import CallOptions, check_closed, search_options, texts
 from .progress import telling
-from .search import check_closed, search_options, texts
 from .streaming import Pieces, accepted, pieces, stepped
 from .types.tables import CompiledTypes
 

@@ -30,7 +30,7 @@ from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.estimators.local import LocalPhi
 from ..phi.tree.tree import BoundsTree
 from ..plugin.hosts.processor import MaskLogitsProcessor
-from ..plugin.model import PhiTransformers
+from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws

@@ -15,7 +15,7 @@ from ..automata.automaton import ByteAutomaton
 from ..guides.fsm import FSMGuide
 from ..guides.regex import compile_regex
 from ..guides.table import Table
-from ..plugin.model import PhiTransformers
+from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.types.backends import OWN
 from .brackets import dyck, of_canonical, of_single_bytes
 

@@ -8,7 +8,7 @@ from typing import final
 
 from ..errors import BudgetError, OutlinesPhiError
 from ..phi.estimators.local import LocalPhi
-from ..plugin.model import PhiTransformers
+from ..plugin.hosts.transformers import PhiTransformers
 from ..settings import SamplingSettings
 from .cells import Cell
 from .experiment import Subject

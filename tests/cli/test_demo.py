@@ -13,8 +13,7 @@ from outlines_phi.cli.cases import ANSWER, CHARACTER, Case
 from outlines_phi.cli.demo import EXACT, PLAIN, run_case
 from outlines_phi.fidelity.comparison import WHOLE, Report
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.loading import from_transformers
-from outlines_phi.plugin.model import PhiTransformers
+from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers
 
 
 @pytest.fixture(scope="module")

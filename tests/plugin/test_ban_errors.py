@@ -12,7 +12,7 @@ import outlines_phi
 from outlines_phi import BannedPhrases, ExactPhi, LookaheadPhi, PhiTransformers, generate
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.correction import Correction
+from outlines_phi.plugin.call import Correction
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]

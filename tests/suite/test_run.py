@@ -17,8 +17,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
-from outlines_phi.plugin.loading import from_transformers
-from outlines_phi.plugin.model import PhiTransformers
+from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite import experiment as subject
 from outlines_phi.suite.cells import Cell

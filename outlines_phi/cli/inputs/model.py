@@ -13,8 +13,7 @@ import transformers
 
 from ...errors import UnsupportedError
 from ...lm import bundled
-from ...plugin.loading import from_transformers
-from ...plugin.model import PhiTransformers
+from ...plugin.hosts.transformers import PhiTransformers, from_transformers
 
 BUNDLED = "bundled"
 """The name of the model that ships with the package."""

@@ -1,6 +1,6 @@
 """The classic API: ``generate.json``, ``regex``, ``choice``, ``format``, ``cfg`` and ``text``, as in Outlines 0.x, with ``phi=``.
 
-Each function returns a :class:`~outlines_phi.plugin.classic.generator.ClassicGenerator`; calling that gives typed values.
+Each function returns a :class:`~outlines_phi.plugin.classic.classic_generator.ClassicGenerator`; calling that gives typed values.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
 from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC
-from ..call import Call
+from ..call import Ban, Call, Correction
 from ..choices import MEANT, refuse_unknown
-from ..correction import Ban, Correction
 from ..drafts import Drafts, check_draft, resolve_draft
+from ..hosts.transformers import PhiTransformers
 from ..mistakes import no_model
-from ..model import PhiTransformers
 from ..options import Unset, resolve_constraint
 from ..types.output_types import to_json, to_language
-from ..types.values import ValueReader, reader
-from .formats import Named, Parsed
-from .generator import ClassicGenerator
-from .samplers import Sampler, multinomial, particles
+from ..types.readers import FixedTexts, Parsed, ValueReader, reader
+from .classic_generator import ClassicGenerator
+from .samplers import ClassicSampler, multinomial, particles
 
 __all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
@@ -53,7 +51,7 @@ class Options(TypedDict, total=False):
 def json(
     model: Any,
     schema_object: Any,
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     whitespace_pattern: str | None = None,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
@@ -96,7 +94,7 @@ def json(
 def regex(
     model: Any,
     regex_str: str | Regex,
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
@@ -113,7 +111,7 @@ def regex(
 def choice(
     model: Any,
     choices: Sequence[Any] | type[Enum],
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
@@ -139,7 +137,7 @@ def choice(
 def format(  # noqa: A001 - named as in Outlines 0.x
     model: Any,
     python_type: Any,
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
@@ -148,14 +146,14 @@ def format(  # noqa: A001 - named as in Outlines 0.x
     """
     _checked(model, python_type)
     if isinstance(python_type, type) and issubclass(python_type, Enum) and len(python_type):
-        names = Named(dict(python_type.__members__))
+        names = FixedTexts(dict(python_type.__members__))
         return _generator(model, Choice(list(names.values)), sampler, ValueReader(python_type, names), **options)
     return _generator(model, python_type, sampler, **options)
 
 
 def text(
     model: Any,
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
@@ -187,7 +185,7 @@ def text(
 def cfg(
     model: Any,
     cfg_str: str | CFG,
-    sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
@@ -204,7 +202,7 @@ def cfg(
     )
 
 
-def fsm(model: Any, fsm: Any, sampler: Sampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
+def fsm(model: Any, fsm: Any, sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
     """Refuse: the automata of 0.x, those of the package interegular, are not read.
 
     Raises
@@ -248,9 +246,9 @@ def _checked(model: Any, second: Any = None) -> PhiTransformers:
     return model
 
 
-def _sampler(sampler: Any) -> Sampler:
+def _sampler(sampler: Any) -> ClassicSampler:
     match sampler:
-        case Sampler():
+        case ClassicSampler():
             return sampler
         case SMC() | PIMH():
             return particles(sampler)

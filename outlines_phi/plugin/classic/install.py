@@ -20,10 +20,9 @@ from outlines.models.transformers import Transformers
 
 from ...errors import UnsupportedError
 from ...phi.estimator import Phi
-from ..correction import Ban, Correction
+from ..call import Ban, Correction
 from ..generator import Generator as PhiGeneratorOf
-from ..loading import wrap
-from ..model import PhiTransformers
+from ..hosts.transformers import PhiTransformers, wrap
 from ..options import Unset
 from . import generate, samplers
 

@@ -13,13 +13,13 @@ from ...sampling.smc.pimh import PIMH
 from ...sampling.smc.smc import SMC
 from ...settings import SamplingSettings
 
-__all__: list[str] = ["Sampler", "beam_search", "greedy", "multinomial", "particles"]
+__all__: list[str] = ["beam_search", "greedy", "multinomial", "particles"]
 
 UNTRUNCATED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
 """The other truncations of Hugging Face's loop, at what changes nothing."""
 
 
-class Sampler(ABC):
+class ClassicSampler(ABC):
     """How the classic API chooses texts.
 
     Attributes
@@ -41,7 +41,7 @@ class Sampler(ABC):
 
 @final
 @dataclass(frozen=True)
-class multinomial(Sampler):  # noqa: N801 - named as in Outlines 0.x
+class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
     """Sampling, the default.
 
     Parameters
@@ -96,7 +96,7 @@ class multinomial(Sampler):  # noqa: N801 - named as in Outlines 0.x
 
 @final
 @dataclass(frozen=True)
-class greedy(Sampler):  # noqa: N801
+class greedy(ClassicSampler):  # noqa: N801
     """The most probable output under ``phi``; the most probable token at every step with ``phi=None``."""
 
     @property
@@ -113,7 +113,7 @@ class greedy(Sampler):  # noqa: N801
 
 @final
 @dataclass(frozen=True)
-class beam_search(Sampler):  # noqa: N801
+class beam_search(ClassicSampler):  # noqa: N801
     """Hugging Face's beam search, with ``phi=None`` only; one text per beam."""
 
     beams: int = 1
@@ -146,7 +146,7 @@ class beam_search(Sampler):  # noqa: N801
 
 @final
 @dataclass(frozen=True)
-class particles(Sampler):  # noqa: N801
+class particles(ClassicSampler):  # noqa: N801
     """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt.
 
     Parameters

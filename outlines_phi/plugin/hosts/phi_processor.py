@@ -21,15 +21,13 @@ from ...phi.estimator import Phi, StepPhi
 from ...phi.estimators.local import LocalPhi
 from ...phi.estimators.onestep import OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
+from ..call import Ban, Correction
 from ..choices import refuse_misfits
-from ..correction import Ban, Correction
-from ..model import PhiTransformers
 from ..options import Unset
 from ..types.tables import CompiledTypes
-from .borrowed import LOANS
 from .loop import check_budget, loop_settings
-from .prefixes import Prefix, Representatives, Step
-from .processor import TableLogitsProcessor
+from .processor import Prefix, Representatives, Step, TableLogitsProcessor
+from .transformers import LOANS, PhiTransformers
 
 AVAILABLE = frozenset({"guide", "logits"})
 """What a logits processor has to offer to an estimator."""

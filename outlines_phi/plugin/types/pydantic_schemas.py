@@ -12,22 +12,29 @@ from pydantic.json_schema import GenerateJsonSchema, JsonRef, JsonSchemaValue
 from pydantic_core import core_schema
 
 from ...errors import UnsupportedError
-from .pydantic_checks import (
+from .pydantic_parts import (
     ANNOTATIONS,
+    FORMATS,
+    IN_ASCII,
     NO_JSON,
+    REFUSED,
+    TERM,
     beside,
     by_function,
     checked,
+    flags_of,
+    in_ecma,
     in_json_schema,
     is_self_spelled,
     multiples,
+    named,
     narrowed,
     plain,
     read_back,
+    refused,
     takes,
+    url,
 )
-from .pydantic_kinds import FORMATS, REFUSED, TERM, named, refused, url
-from .pydantic_patterns import IN_ASCII, flags_of, in_ecma
 
 DIGITS = 28
 """Of a ``Decimal``: the precision of Python's own context."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, create_model
 
 from ...errors import UnsupportedError
 from ...guides.json_schema.values import pointer_to
-from .pydantic_kinds import REFUSED
+from .pydantic_parts import REFUSED
 from .pydantic_schemas import PydanticSchema
 
 

@@ -36,7 +36,7 @@ from outlines_phi import (
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts.borrowed import LOANS
+from outlines_phi.plugin.hosts.transformers import LOANS
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value
 

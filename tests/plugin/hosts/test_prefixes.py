@@ -12,7 +12,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
-from outlines_phi.plugin.hosts.prefixes import Prefix, Prefixes, Representatives, Step
+from outlines_phi.plugin.hosts.processor import Prefix, PrefixTree, Representatives, Step
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
@@ -30,26 +30,26 @@ def replayed(tokens: list[int]) -> int:
 
 
 @pytest.fixture
-def prefixes() -> Prefixes:
-    return Prefixes(TABLE)
+def prefixes() -> PrefixTree:
+    return PrefixTree(TABLE)
 
 
-def visit(prefixes: Prefixes, *rows: list[int]) -> list[Prefix]:
+def visit(prefixes: PrefixTree, *rows: list[int]) -> list[Prefix]:
     return prefixes.visit(torch.tensor(rows))
 
 
-def check(prefixes: Prefixes, prompt: list[int], *rows: list[int]) -> None:
+def check(prefixes: PrefixTree, prompt: list[int], *rows: list[int]) -> None:
     found = visit(prefixes, *([*prompt, *row] for row in rows))
     assert [(node.state, node.length) for node in found] == [(replayed(row), len(row)) for row in rows]
 
 
-def test_one_after_the_other(prefixes: Prefixes) -> None:
+def test_one_after_the_other(prefixes: PrefixTree) -> None:
     for rows in ([[], []], [[A], [C]], [[A, B], [C, C]], [[A, B, END], [C, C, A]], [[A, B, END, PAD], [C, C, A, B]]):
         check(prefixes, [7, 8], *rows)
     assert prefixes.in_order
 
 
-def test_reordered_and_repeated(prefixes: Prefixes) -> None:
+def test_reordered_and_repeated(prefixes: PrefixTree) -> None:
     check(prefixes, [7], [], [])
     check(prefixes, [7], [A], [C])
     check(prefixes, [7], [C, A], [A, B])
@@ -58,12 +58,12 @@ def test_reordered_and_repeated(prefixes: Prefixes) -> None:
     assert visit(prefixes, [7, C, A], [7, C, A])[0] is visit(prefixes, [7, C, A], [7, C, A])[1]
 
 
-def test_drafts_go_forth_and_back(prefixes: Prefixes) -> None:
+def test_drafts_go_forth_and_back(prefixes: PrefixTree) -> None:
     for row in ([], [A], [A, B], [A], [A, B], [A, B, C], [A, B, A], [A, B, A, B]):
         check(prefixes, [7, 8, 9], row)
 
 
-def test_several_tokens_at_once(prefixes: Prefixes) -> None:
+def test_several_tokens_at_once(prefixes: PrefixTree) -> None:
     """Some loops do not ask between tokens that they know already."""
     check(prefixes, [7], [], [])
     check(prefixes, [7], [A, B, C], [C, END, PAD])
@@ -75,7 +75,7 @@ def test_several_tokens_at_once(prefixes: Prefixes) -> None:
     [[7, 8], [1, 2], [9], [7, 8, A, B, END, 7, 8], [7, 8, A, B, 9, 9, 9], [7, 8, A, B, END, PAD, PAD]],
     ids=str,
 )
-def test_a_new_generation_is_told_by_its_rows(prefixes: Prefixes, second: list[int]) -> None:
+def test_a_new_generation_is_told_by_its_rows(prefixes: PrefixTree, second: list[int]) -> None:
     first = visit(prefixes, [7, 8])[0]
     for row in ([A], [A, B]):
         check(prefixes, [7, 8], row)
@@ -84,7 +84,7 @@ def test_a_new_generation_is_told_by_its_rows(prefixes: Prefixes, second: list[i
     check(prefixes, second, [C])
 
 
-def test_what_nothing_tells_apart_takes_a_reset(prefixes: Prefixes) -> None:
+def test_what_nothing_tells_apart_takes_a_reset(prefixes: PrefixTree) -> None:
     visit(prefixes, [7, 8])
     check(prefixes, [7, 8], [A])
     assert visit(prefixes, [7, 8, A, 9])[0].state == DEAD
@@ -92,7 +92,7 @@ def test_what_nothing_tells_apart_takes_a_reset(prefixes: Prefixes) -> None:
     check(prefixes, [7, 8, A, 9], [])
 
 
-def test_rows_that_are_written_over(prefixes: Prefixes) -> None:
+def test_rows_that_are_written_over(prefixes: PrefixTree) -> None:
     """Hosts may pass views of one buffer."""
     buffer = torch.tensor([[7, A, B, C]])
     for n in (1, 2, 3):
@@ -102,7 +102,7 @@ def test_rows_that_are_written_over(prefixes: Prefixes) -> None:
     assert node.state == replayed([C, C, A])
 
 
-def test_weights_add_up_and_the_last_law_counts(prefixes: Prefixes) -> None:
+def test_weights_add_up_and_the_last_law_counts(prefixes: PrefixTree) -> None:
     class_of = np.array([1, 2, 3, 4, 0], dtype=np.int32)
 
     def law(log_s: float) -> Step:

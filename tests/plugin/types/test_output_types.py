@@ -39,7 +39,7 @@ from outlines_phi.guides.index import from_index
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.output_types import to_language, to_pattern
-from outlines_phi.plugin.types.values import reader
+from outlines_phi.plugin.types.readers import reader
 
 
 class Colour(Enum):

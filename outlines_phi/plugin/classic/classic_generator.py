@@ -14,14 +14,14 @@ from ...automata.automaton import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
 from ...phi.constraint import TextConstraint
+from ..call import Ban, Corrected, Correction
 from ..choices import MEANT, refuse_unknown
-from ..correction import Ban, Corrected, Correction
 from ..drafts import DraftOptions
 from ..hosts.generation_config import END, said
-from ..model import PhiTransformers
+from ..hosts.transformers import PhiTransformers
 from ..options import USED, Unset
 from ..types.output_types import GrammarText, to_language
-from .samplers import Sampler, check_count
+from .samplers import ClassicSampler, check_count
 
 RESERVED = {
     "max_new_tokens": "max_tokens=",
@@ -76,7 +76,7 @@ class ClassicGenerator(Corrected):
         self,
         model: PhiTransformers,
         output_type: Any,
-        sampler: Sampler,
+        sampler: ClassicSampler,
         correction: Correction,
         reader: Callable[[str], Any],
         constraint: TextConstraint | None = None,

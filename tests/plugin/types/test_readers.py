@@ -25,7 +25,7 @@ from outlines_phi.errors import BudgetError, OutlinesPhiError
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.output_types import to_language
-from outlines_phi.plugin.types.values import format_of, reader
+from outlines_phi.plugin.types.readers import format_of, reader
 
 PROMPT = "A person as JSON: "
 pytestmark = pytest.mark.filterwarnings("ignore:The function name could not be determined")  # Outlines, of a partial

@@ -11,15 +11,14 @@ from outlines.processors import OutlinesLogitsProcessor
 
 from ..errors import UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
+from .call import Ban, resolve_ban
 from .choices import refuse_unknown
-from .classic.generator import ClassicGenerator
-from .correction import Ban, resolve_ban
+from .classic.classic_generator import ClassicGenerator
 from .generator import PhiGenerator
 from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for
 from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
-from .loading import wrap
-from .model import PhiTransformers
+from .hosts.transformers import PhiTransformers, wrap
 from .types.tables import CompiledTypes
 
 OPTIONS = tuple(field.name for field in fields(BannedPhrases) if field.name != "phrases")

@@ -21,13 +21,12 @@ from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
+from .call import Ban, Correction, resolve_ban
 from .choices import MEANT, refuse_misfits, refuse_unknown
-from .correction import Ban, Correction, resolve_ban
 from .hosts.generation_config import FIELDS, TRUNCATION, said
 from .hosts.processor import MaskLogitsProcessor
-from .loading import wrap
+from .hosts.transformers import PhiTransformers, wrap
 from .mistakes import is_format
-from .model import PhiTransformers
 from .options import COUNTED, CallOptions, Unset
 from .progress import Told, telling
 

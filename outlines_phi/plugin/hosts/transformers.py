@@ -1,33 +1,37 @@
-"""An Outlines model that takes ``phi=``."""
+"""The host Hugging Face: Outlines models that take ``phi=``, and models that stay with the application."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, final
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers, TransformerTokenizer
 from transformers import GenerationConfig
 
-from ..errors import OutlinesPhiError
-from ..lm.transformers.model import TransformersModel
-from ..phi.estimator import Phi
-from ..sampling.sampler import no_tokens
-from .asynchronous import Worker
-from .call import Call
-from .correction import Ban, Correction, level_of, resolve_ban
-from .hosts.loop import Loop, refuse_options
-from .hosts.processor import MaskLogitsProcessor
-from .hosts.tokenizer import ByteTokenizer, as_written
-from .mistakes import check_batch, check_loaded, is_stock, no_prompt, not_pickled
-from .options import Unset, resolve_phi
-from .session import MAX_TREE_BYTES, PhiModel
-from .streaming import Pieces, check_stream, hosted, pieces, stoppable
-from .types.backends import masks_only
-from .types.output_types import left_to_outlines
+from ...errors import OutlinesPhiError, UnsupportedError, VocabularyError
+from ...lm.transformers.model import TransformersModel
+from ...phi.estimator import Phi
+from ...phi.tree.store import TreeStore
+from ...sampling.sampler import no_tokens
+from ...vocabulary.vocabulary import Vocabulary
+from ..call import Ban, Call, Correction, level_of, resolve_ban
+from ..drafts import Borrowed
+from ..mistakes import check_batch, check_loaded, is_stock, no_model, no_prompt, not_pickled
+from ..options import CallOptions, Unset, resolve_phi
+from ..session import MAX_TREE_BYTES, PhiModel
+from ..streaming import Pieces, Worker, check_stream, hosted, pieces, stoppable
+from ..types.backends import masks_only
+from ..types.output_types import left_to_outlines
+from .loop import Loop, refuse_options
+from .processor import MaskLogitsProcessor
+from .tokenizer import ByteTokenizer, as_written
 
 
 class PhiTransformers(PhiModel, Transformers):
@@ -209,3 +213,150 @@ class PhiTransformers(PhiModel, Transformers):
             return call.language
         loop = Loop(self.defaults, max(lengths), self.lm.max_length)
         return loop.processor(call.processor(self.compiled), self.compiled, call.keywords)
+
+
+def from_transformers(
+    model: Any,
+    tokenizer: Any,
+    *,
+    device_dtype: torch.dtype | None = None,
+    phi: str | Phi | None = None,
+    banned_phrases: Ban | None = None,
+    max_tree_bytes: int = 2**30,
+) -> PhiTransformers:
+    """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
+
+    The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`. A model that cannot be corrected is refused
+    now, with or without ``phi``.
+    """
+    made = PhiTransformers(
+        model,
+        tokenizer,
+        device_dtype=device_dtype,
+        phi=phi,
+        banned_phrases=banned_phrases,
+        max_tree_bytes=max_tree_bytes,
+    )
+    _ = made.lm  # raises why it cannot be corrected
+    return made
+
+
+def wrap(
+    model: Any,
+    *,
+    phi: str | Phi | Unset | None = Unset.UNSET,
+    banned_phrases: Ban | Unset | None = Unset.UNSET,
+    max_tree_bytes: int = 2**30,
+) -> PhiTransformers:
+    """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
+
+    The new model has the ``phi``, the ``banned_phrases`` and the memory bound given here, and trees of its own. Where one of the
+    first two is left out, a model that is wrapped already keeps its own. A model that cannot be corrected (its tokens do not fit
+    it, it is an encoder-decoder) is wrapped all the same where neither is given: its calls are those of plain Outlines, and the
+    first one that asks for more raises why it cannot be had.
+
+    Raises
+    ------
+    UnsupportedError
+        Not a text model made by ``outlines.from_transformers``.
+    UnsupportedError, VocabularyError
+        With ``phi`` or ``banned_phrases``: the model cannot be corrected; says why.
+    """
+    if type(model) not in (Transformers, PhiTransformers):
+        raise no_model(model, "wrap(model)")
+    return PhiTransformers(
+        model.model,
+        model.hf_tokenizer,
+        device_dtype=model.device_dtype,
+        phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
+        banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
+        max_tree_bytes=max_tree_bytes,
+    )
+
+
+@final
+class BorrowedModel(PhiModel):
+    """A model that belongs to the application, with one vocabulary; its prompts are token ids."""
+
+    def __init__(self, lm: TransformersModel) -> None:
+        super().__init__()
+        self._lm, self.hf_tokenizer = lm, None
+        _ = self.compiled, self.drafts  # shared by every copy
+
+    @property
+    def lm(self) -> TransformersModel:
+        """The model as samplers see it."""
+        return self._lm
+
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+        return tuple(model_input)
+
+    def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
+        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it.
+
+        Raises
+        ------
+        UnsupportedError
+            The canonical tokenization was asked for without the tokenizer.
+        """
+        call = copy(self)
+        call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
+        canonical = options.tokenization == "canonical"
+        if canonical and call.hf_tokenizer is None:
+            raise UnsupportedError(
+                "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
+            )
+        if canonical or options.constraint is not None:
+            call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
+        return call
+
+
+@final
+class Loans:
+    """Everything kept for models that belong to the application, by model and vocabulary; all of it weakly.
+
+    A tokenizer that is loaded afresh for every call costs its reading, and nothing stays of it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[Any, dict[str, BorrowedModel]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
+
+    def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
+        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already.
+
+        Raises
+        ------
+        UnsupportedError, VocabularyError
+            As :class:`outlines_phi.PhiTransformers`.
+        """
+        read = self._read.setdefault(model, WeakKeyDictionary())
+        if tokenizer not in read:
+            made = isinstance(tokenizer, Vocabulary)
+            lm = (TransformersModel if made else TransformersModel.with_tokenizer)(Borrowed(model), tokenizer)
+            read[tokenizer] = self._of(model, lm)
+        return read[tokenizer]
+
+    def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
+        """Return what is kept for a model whose tokens are known by their ids alone.
+
+        Enough for a language that is given over ids, such as an index of outlines_core.
+        """
+        if not eos_ids:
+            raise VocabularyError(
+                "no end-of-sequence id is known, so a text could never end; set model.generation_config.eos_token_id, "
+                "or give the tokenizer: vocabulary=tokenizer"
+            )
+        size = getattr(model.get_output_embeddings(), "out_features", model.config.vocab_size)
+        vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))
+        return self._of(model, TransformersModel(Borrowed(model), vocabulary))
+
+    def _of(self, model: Any, lm: TransformersModel) -> BorrowedModel:
+        kept = self._kept.setdefault(model, {})
+        if lm.vocabulary.fingerprint not in kept:
+            kept[lm.vocabulary.fingerprint] = BorrowedModel(lm)
+        return kept[lm.vocabulary.fingerprint]
+
+
+LOANS = Loans()
+"""Those of this process."""

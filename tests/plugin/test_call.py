@@ -11,9 +11,8 @@ from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, PhiTransformers, gen
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
-from outlines_phi.plugin.call import Call
+from outlines_phi.plugin.call import Call, Correction
 from outlines_phi.plugin.choices import MISFITS
-from outlines_phi.plugin.correction import Correction
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.sampling.smc.smc import SMC
 

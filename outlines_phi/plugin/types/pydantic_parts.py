@@ -1,0 +1,400 @@
+"""What pydantic asks of a value beside the JSON schema of its type, and what it reads as its own strings and patterns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import SchemaValidator, ValidationError
+
+Said = dict[str, Any]
+"""A JSON schema."""
+
+REFUSED = "refused"
+"""The keyword of what no schema says: what to do instead, and why."""
+
+
+def refused(remedy: str, why: str) -> Said:
+    """Return the schema that stands for what is refused; neither sentence has a full stop."""
+    return {REFUSED: [remedy, why]}
+
+
+_HOST = r"[a-z][a-z0-9]{0,20}(?:-[a-z0-9]{1,20})?(?:\.[a-z][a-z0-9]{0,20}){1,3}"
+_USER = "(?:[a-z0-9]{1,20}(?::[a-z0-9]{1,20})?@)?"
+_PATH = r"(?:/[A-Za-z0-9\-._~!$&()*+,;=:@]{0,60})"
+_OTHER = r"^(?!(?:https?|wss?|ftp|file):)[a-z][a-z0-9+.\-]{0,20}:[A-Za-z0-9][A-Za-z0-9\-._~!$&()*+,;=:@/]*$"
+
+
+def url(schema: Mapping[str, Any]) -> Said:
+    """Return the schema of the URLs that a core schema of URLs reads: plain ones, which are written out as they are given."""
+    schemes = schema.get("allowed_schemes")
+    port = "(?!file:)" if schemes is None or "file" in schemes else ""
+    named = "[a-z][a-z0-9+.\\-]{0,20}" if schemes is None else "|".join(map(re.escape, schemes))
+    found: Said = {"type": "string"}
+    patterns = [f"^{port}(?:{named})://{_USER}{_HOST}(?::[1-9][0-9]{{0,3}})?{_PATH}{{0,3}}$"]
+    if port:
+        patterns.append(f"^file://(?:{_HOST})?{_PATH}{{1,3}}$")
+    if schemes is None and not schema.get("host_required"):
+        patterns.append(_OTHER)
+    found |= {"pattern": patterns[0]} if len(patterns) == 1 else {"anyOf": [{"pattern": each} for each in patterns]}
+    if "max_length" in schema:
+        found["maxLength"] = schema["max_length"] - 1  # of the URL with the slash that is put behind its host
+    return found
+
+
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+_GROUP = "[0-9a-f]{1,4}"
+_IPV6 = f"(?:{_GROUP}(?::{_GROUP}){{7}}|(?:{_GROUP}(?::{_GROUP}){{0,3}})?::(?:{_GROUP}(?::{_GROUP}){{0,2}})?)"
+
+
+def _network_of_ipv4(bits: int) -> str:
+    """Return the pattern of the networks with so many bits, whose other bits are 0."""
+    whole, part = divmod(bits, 8)
+    octets = [_BYTE] * whole
+    if part:
+        octets.append("(?:" + "|".join(map(str, range(0, 256, 1 << 8 - part))) + ")")
+    return r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}"
+
+
+_IPV4_NETWORK = "(?:" + "|".join([_IPV4, *map(_network_of_ipv4, range(33))]) + ")"
+_IPV6_NETWORK = (
+    f"(?:{_IPV6}(?:/128)?|{_GROUP}(?::{_GROUP}){{0,3}}::/(?:64|80|96|112)|{_GROUP}(?::{_GROUP})?::/(?:32|48)|::/0)"
+)
+_IPV4_INTERFACE = f"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+_IPV6_INTERFACE = f"{_IPV6}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+
+
+def _whole(pattern: str) -> Said:
+    return {"type": "string", "pattern": f"^(?:{pattern})$"}
+
+
+def _base64(last: str) -> str:
+    """Return the pattern of whole groups of Base64, with these two characters behind letters and digits."""
+    one = f"[A-Za-z0-9{last}]"
+    return f"(?:{one}{{4}})*(?:{one}[AQgw]==|{one}{{2}}[AEIMQUYcgkosw048]=)?"
+
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _base64_of_ascii() -> Said:
+    """Return the schema of Base64, of either alphabet, that stands for ASCII: the bit above seven others is 0."""
+
+    def without(bit: int) -> str:
+        kept = [c for value, c in enumerate(_ALPHABET) if not value & bit]
+        return f"[{''.join(kept)}]"  # the last two letters of the alphabets have all bits but one
+
+    a, b, c, d = without(32), without(8), without(2), r"[A-Za-z0-9+/_\-]"
+    return _whole(f"(?:{a}{b}{c}{d})*(?:{a}[AQgw]==|{a}{b}[AEIMQUYcgkosw048]=)?")
+
+
+_ANY_STRING: Said = {"type": "string"}
+
+FORMATS: Mapping[str, Said] = {
+    "binary": _ANY_STRING,
+    "password": _ANY_STRING,
+    "path": _ANY_STRING,
+    "file-path": _ANY_STRING,
+    "directory-path": _ANY_STRING,
+    "base64": _whole(_base64("+/")),
+    "base64url": _whole(_base64("_\\-")),
+    "ipv4network": _whole(_IPV4_NETWORK),
+    "ipv6network": _whole(_IPV6_NETWORK),
+    "ipv4interface": _whole(_IPV4_INTERFACE),
+    "ipv6interface": _whole(_IPV6_INTERFACE),
+    "ipvanyaddress": {"type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+    "ipvanyinterface": _whole(f"{_IPV4_INTERFACE}|{_IPV6_INTERFACE}"),
+    "ipvanynetwork": _whole(f"{_IPV4_NETWORK}|{_IPV6_NETWORK}"),
+    "name-email": {"type": "string", "format": "email"},
+    "regex": refused(
+        "Give str for a pattern, and compile it in the application",
+        "a string is a regular expression, which is no regular set",
+    ),
+}
+"""The strings of each format that pydantic writes for its types and JSON Schema does not know; all of them are valid."""
+
+_EXISTS = refused("Give Path, or a Literal of the paths that there are", "what a path leads to must exist, or must not")
+
+_IMPORT = refused("Give a Literal of the names that may be imported, as strings", "a string is what can be imported")
+
+TERM = "outlines.types.dsl.Term.__get_pydantic_core_schema__.<locals>.<lambda>"
+"""What matches whole texts with a term of Outlines."""
+
+_WITHIN = "pydantic._internal._validators"
+_WHAT = ("Address", "Interface", "Network")
+
+FUNCTIONS: Mapping[str, Said] = {
+    **dict.fromkeys((f"ipaddress.IPv{v}{what}" for v in (4, 6) for what in _WHAT), {}),
+    **dict.fromkeys((f"{_WITHIN}.ip_v{v}_{what.lower()}_validator" for v in (4, 6) for what in _WHAT), {}),
+    **dict.fromkeys((f"{_WITHIN}.pattern_{kind}_validator" for kind in ("bytes", "either", "str")), {}),
+    **dict.fromkeys((f"pydantic.networks.IPvAny{what}._validate" for what in _WHAT), {}),
+    **dict.fromkeys(
+        [
+            "operator.attrgetter",
+            TERM,
+            "pydantic._internal._generate_schema.GenerateSchema._path_schema.<locals>.path_validator",
+            f"{_WITHIN}.defaultdict_validator",
+            "pydantic.networks.EmailStr._validate",
+            "pydantic.networks.NameEmail._validate",
+            "pydantic.networks._BaseMultiHostUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
+            "pydantic.networks._BaseUrl.__get_pydantic_core_schema__.<locals>.wrap_val",
+            "pydantic.types.EncodedBytes.decode",
+            "pydantic.types.Secret.__get_pydantic_core_schema__.<locals>.<lambda>",
+            "pydantic.types.SecretBytes",
+            "pydantic.types.SecretStr",
+        ],
+        {},
+    ),
+    f"{_WITHIN}.import_string": _IMPORT,
+    **dict.fromkeys(
+        (f"pydantic.types.PathType.validate_{kind}" for kind in ("directory", "file", "new", "socket")), _EXISTS
+    ),
+    "pydantic.types.ByteSize._validate": {"type": "integer", "minimum": 0},
+    "pydantic.types.EncodedStr.decode_str": _base64_of_ascii(),
+}
+"""What functions within pydantic's types ask, by their names, beside what the schemas of these types say."""
+
+
+def named(function: Callable[..., Any]) -> str:
+    """Return the name of a function, with its module."""
+    while isinstance(function, partial):
+        function = function.func
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+IN_ASCII: Said = {"pattern": r"^[\x00-\x7f]*$"}
+
+_UNICODE_ESCAPE = re.compile(r"\\[sSDWbB]|\[\^[^\]]*\\[dw]|\(\?<?!.*\\[dw]", re.DOTALL)
+"""What these engines and ECMA-262 understand differently beyond ASCII, where the difference lets more in."""
+
+_IN_CLASS = r"\[\^?\]?(?:\\.|[^\]\\\[&~-]|&(?!&)|-(?!-)|~(?!~))*"
+
+_CLASS_IN_CLASS = re.compile(rf"(?:\\.|[^\\\[]|{_IN_CLASS}\])*{_IN_CLASS}(?:\[|&&|--|~~)")
+"""A class of characters of Rust's own: within another one, or combined with it."""
+
+_TOKEN = re.compile(
+    r"\\(?P<letter>[pP][A-Za-z]|[pPxb]\{[^}]*\}|U[0-9A-Fa-f]{8}|.)|(?P<open>\[\^?\]?)|\(\?P?<(?![=!])\w+>|\{,[0-9]+\}|[\].$]",
+    re.DOTALL,
+)
+
+_SPACE, _NO_SPACE = r"\t-\r\x1c-\x20", r"\x00-\x08\x0e-\x1b!-\u{10ffff}"
+"""White space of ``re`` in ASCII, and what is none."""
+
+
+def in_ecma(pattern: str, *, python: bool) -> Said:
+    """Return the schema of the strings in which a pattern is found, or less: in ASCII where its escapes mean other characters.
+
+    The pattern is of Rust's crate ``regex``, or of ``re`` where it is ``python``'s.
+    """
+    if not python and _CLASS_IN_CLASS.match(pattern):
+        return refused(
+            "Write out the characters of each class in the pattern, and a backslash before [, &, - and ~",
+            f"pydantic reads classes within classes in {pattern!r}, which JSON Schema does not know",
+        )
+    if re.search(r"(?<!\\)(?:\\\\)*\\(?:[<>]|b\{)", pattern) and not python:
+        return refused(
+            r"Write \b for the edge of a word in the pattern",
+            f"JSON Schema knows no beginnings and ends of words in {pattern!r}",
+        )
+    said: Said = {"pattern": _Translation(pattern, python).text}
+    return {**said, "allOf": [IN_ASCII]} if _UNICODE_ESCAPE.search(pattern) else said
+
+
+class _Translation:
+    """One pass over a pattern; ``within`` a class of characters, or not."""
+
+    def __init__(self, pattern: str, python: bool) -> None:
+        self.python, self.within = python, False
+        self.excludes = "(?!" in pattern or "(?<!" in pattern
+        self.text = _TOKEN.sub(self._token, pattern)
+
+    def _token(self, match: re.Match[str]) -> str:
+        token = match[0]
+        if match["letter"] is not None:
+            return self._escape(token, match["letter"])
+        if self.within:
+            self.within = token != "]"
+            return f"\\{token}" if token.startswith("[") else token
+        if match["open"] is not None:
+            self.within = True
+            return f"{token[:-1]}\\]" if token.endswith("]") else token
+        if token.startswith("(?"):
+            return "(?:"
+        if token.startswith("{,"):
+            return f"{{0{token[1:]}"
+        # The end of `re` is also before a new line at the end. That is left out, but where it excludes texts.
+        return {".": r"[^\n]", "$": r"(?=\n?$)" if self.python and self.excludes else "$"}.get(token, token)
+
+    def _escape(self, token: str, letter: str) -> str:
+        match letter[0]:
+            case "A":
+                return "^"
+            case "z" | "Z":
+                return "$"
+            case "a":
+                return r"\x07"
+            case "x" | "U" if len(letter) > 1:
+                return f"\\u{{{letter[1:].strip('{}')}}}"
+            case "p" | "P" if len(letter) == 2:
+                return f"\\{letter[0]}{{{letter[1]}}}"
+            case "s" | "S" if self.python:
+                characters = _SPACE if letter == "s" else _NO_SPACE
+                return characters if self.within else f"[{characters}]"
+        return token
+
+
+def flags_of(pattern: Any) -> re.RegexFlag:
+    """Return the flags of a compiled pattern of strings, but the one that all have."""
+    return re.RegexFlag(pattern.flags & ~re.UNICODE) if isinstance(pattern, re.Pattern) else re.RegexFlag(0)
+
+
+ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator", "$comment"}
+)
+
+WIDENING = frozenset({"properties", "patternProperties", "prefixItems", "$schema", "$id"})
+"""Keywords that change what others beside them say."""
+
+NO_JSON = "Give a type that is written as JSON, or say what is written for it by pydantic's WithJsonSchema"
+
+BOUNDS = {
+    "ge": ("minimum",),
+    "gt": ("exclusiveMinimum",),
+    "le": ("maximum",),
+    "lt": ("exclusiveMaximum",),
+    "min_length": ("minItems", "minLength"),
+    "max_length": ("maxItems", "maxLength"),
+}
+"""The keywords of what pydantic asks by a function."""
+
+SELF_SPELLED = frozenset({"int", "float", "bool", "none"})
+"""Core schemas of which two values that JSON tells apart are two values in Python."""
+
+EXACT, NEARLY_EXACT = 1 << 53, 1 << 23
+"""Up to here pydantic knows the multiples of a float: of one that is a fraction of twos, and of another."""
+
+
+def by_function(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return what a core schema with a function asks, whose own schema says something."""
+    function = schema["function"]["function"]
+    name = named(function)
+    if name in FUNCTIONS:
+        said = FUNCTIONS[name]
+        return deepcopy(said) if REFUSED in said or name.endswith("ByteSize._validate") else beside(found, said)
+    if isinstance(function, partial) and function.func.__module__.startswith("pydantic."):
+        inner = schema["schema"]
+        for keyword, bound in function.keywords.items():
+            if _is_counted(inner, found) if "length" in keyword else _is_number(inner):
+                keys = BOUNDS.get(keyword, ())  # where no schema of its own has the keyword
+                return beside(found, {key: plain(bound) for key in keys} or multiples(bound))
+    return checked(found, name.rpartition("<locals>.")[2].rpartition("_validators.")[2])
+
+
+def in_json_schema(found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return a schema with what the formats of pydantic's own mean, in their place."""
+    if found.get("format") not in FORMATS:
+        return found.copy()
+    said = FORMATS[found["format"]]
+    return {**{keyword: value for keyword, value in found.items() if keyword != "format"}, **deepcopy(said)}
+
+
+def beside(found: JsonSchemaValue, *more: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of what is asked beside what a schema says."""
+    asked = [one for one in more if one]
+    return {**found, "allOf": [*found.get("allOf", ()), *asked]} if asked and REFUSED not in found else found
+
+
+def checked(found: JsonSchemaValue, name: str) -> JsonSchemaValue:
+    """Return a schema beside which something is checked that no schema says."""
+    return beside(found, {"format": f"what {name} checks"})
+
+
+def narrowed(said: JsonSchemaValue, made: JsonSchemaValue) -> JsonSchemaValue:
+    """Return what an author says of a type, and what the type itself says, where that is more."""
+    known = {keyword: value for keyword, value in made.items() if keyword not in ANNOTATIONS}
+    holds = all(keyword in said and said[keyword] == value for keyword, value in known.items())
+    if holds and not (said.keys() - made.keys()) & WIDENING:
+        return said.copy()
+    if made.get(REFUSED, [""])[0] == NO_JSON:
+        return checked(said, "the type")
+    return {"allOf": [said.copy(), known]}
+
+
+def takes(schema: Any, default: Any) -> bool:
+    """Return whether pydantic takes a default, as far as that can be told without the rest of the type."""
+    try:
+        SchemaValidator(schema).validate_python(default)
+    except Exception:  # a validator may raise anything
+        return False
+    return True
+
+
+def read_back(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of those values that pydantic reads from JSON as members."""
+    validator = SchemaValidator({key: value for key, value in schema.items() if key != "ref"})
+
+    def is_read(value: Any) -> bool:
+        try:
+            validator.validate_json(json.dumps(value))
+        except ValidationError:
+            return False
+        return True
+
+    given = found["enum"] if "enum" in found else [found["const"]]
+    kept = list(filter(is_read, given))
+    if not kept:
+        return refused(
+            "Give strings, numbers, bool or None as the values", f"pydantic reads none of {given!r:.100} from JSON"
+        )
+    return found if len(kept) == len(given) else {**found, "enum": kept}
+
+
+def is_self_spelled(schema: Any) -> bool:
+    """Return whether two values of a core schema that JSON tells apart are two values in Python."""
+    transformed = ("strip_whitespace", "to_upper", "to_lower")
+    return schema["type"] in SELF_SPELLED or (
+        schema["type"] == "str" and not any(schema.get(key) for key in transformed)
+    )
+
+
+def _is_number(schema: Any) -> bool:
+    """Return whether a core schema reads numbers alone."""
+    if schema["type"] == "union":
+        return all(_is_number(one[0] if isinstance(one, tuple) else one) for one in schema["choices"])
+    return schema["type"] in ("int", "float", "decimal") or (
+        schema["type"] == "function-after"
+        and isinstance(schema["function"]["function"], partial)
+        and _is_number(schema["schema"])
+    )
+
+
+def _is_counted(schema: Any, found: JsonSchemaValue) -> bool:
+    """Return whether a value has as many parts as its JSON."""
+    match schema:
+        case {"type": "json-or-python", "json_schema": inner} | {"type": "lax-or-strict", "lax_schema": inner}:
+            return _is_counted(inner, found)
+        case {"type": "function-after", "function": {"function": partial(func=of)}} if "length" in of.__name__:
+            return _is_counted(schema["schema"], found)
+        case {"type": "function-after"}:
+            return named(schema["function"]["function"]) == "pydantic.types.SecretStr"
+    return found.get("type") == "array" and not found.get("uniqueItems")
+
+
+def plain(value: Any) -> Any:
+    """Return a bound as JSON has it."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def multiples(divisor: Any) -> JsonSchemaValue:
+    """Return the schema of the multiples that pydantic knows for what they are."""
+    divisor = plain(divisor)
+    most = EXACT if Decimal(divisor) == Decimal(str(divisor)) else NEARLY_EXACT
+    return {"multipleOf": divisor, "minimum": -most, "maximum": most}

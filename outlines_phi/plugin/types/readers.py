@@ -1,0 +1,398 @@
+"""Typed values of texts: what an output type means by what it had written."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, final, get_args
+
+from outlines.processors import OutlinesLogitsProcessor
+from outlines.types import string
+from outlines.types import utils as kind
+from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, String, Term
+from pydantic import BaseModel, TypeAdapter
+
+from ...automata.automaton import DEAD
+from ...errors import ValueReadError
+from ...guides.guide import Guide
+from ...guides.json_schema.machine.stack import Configuration
+from ...guides.regex import compile_regex
+from ...guides.table import Table
+from .json_text import JSONText
+from .output_types import Language, to_language, to_term
+from .python_schemas import functions_of, signature
+
+
+class Format(ABC):
+    """A language whose members stand for values."""
+
+    @abstractmethod
+    def read(self, text: str) -> Any:
+        """Return the value that ``text``, a member, stands for; raises what the type raises."""
+
+    @abstractmethod
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        """Yield where a member that begins at ``begin`` of a text may end, nearest first."""
+
+    def holds(self, text: str) -> bool:
+        """Return whether ``text`` is a member."""
+        written = text.encode()
+        return len(written) in self.ends(written, 0)
+
+
+@final
+@dataclass(frozen=True)
+class Parsed(Format):
+    """The members of a language, each read by ``parse``. Those of a grammar, ``language=None``, are no part of another format."""
+
+    language: Language | None
+    parse: Callable[[str], Any]
+
+    def read(self, text: str) -> Any:
+        return self.parse(text)
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        assert self.language is not None
+        return ends(self.language, text, begin)
+
+
+@final
+@dataclass(frozen=True)
+class FixedTexts(Format):
+    """Finitely many texts, each with its value: a ``Literal``, an ``Enum``."""
+
+    values: dict[str, Any]
+
+    def read(self, text: str) -> Any:
+        return self.values[text]
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        written = map(str.encode, self.values)
+        yield from sorted(begin + len(one) for one in written if text.startswith(one, begin))
+
+
+@final
+@dataclass(frozen=True)
+class Quoted(Format):
+    """A format between quotation marks."""
+
+    inner: Format
+
+    def read(self, text: str) -> Any:
+        return self.inner.read(text[1:-1])
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        if text.startswith(b'"', begin):
+            yield from (end + 1 for end in self.inner.ends(text, begin + 1) if text.startswith(b'"', end))
+
+
+@final
+@dataclass(frozen=True)
+class FirstFitting(Format):
+    """Alternatives. A text that several of them hold is read by the first that takes it."""
+
+    alternatives: Sequence[Format]
+
+    def read(self, text: str) -> Any:
+        refused: Exception = ValueError(f"{text!r:.80} is not in the format.")
+        for alternative in self.alternatives:
+            if alternative.holds(text):
+                try:
+                    return alternative.read(text)
+                except Exception as error:  # a validator may raise anything; another alternative may take the text
+                    refused = error
+        raise refused
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        yield from sorted({end for part in self.alternatives for end in part.ends(text, begin)})
+
+
+@final
+@dataclass(frozen=True)
+class Bracketed(Format):
+    """Formats in a row between two brackets, in ``language``: a list, a tuple, a dict; ``build`` makes its value of theirs.
+
+    ``cells`` are the formats in turn, each with the text that separates it from the next. They start over after the last one where
+    the row is ``endless``; it may end after a last cell only.
+    """
+
+    language: Language
+    cells: Sequence[tuple[Format, str]]
+    endless: bool
+    build: Callable[[list[Any]], Any]
+
+    def read(self, text: str) -> Any:
+        body = text[1:-1].encode()
+        empty = not body and not (self.cells and self.cells[0][0].holds(""))
+        spans = [] if empty else self._spans(body)
+        return self.build(
+            [self.cells[i % len(self.cells)][0].read(body[a:b].decode()) for i, (a, b) in enumerate(spans)]
+        )
+
+    def ends(self, text: bytes, begin: int) -> Iterator[int]:
+        return ends(self.language, text, begin)
+
+    def _spans(self, body: bytes) -> list[tuple[int, int]]:
+        """Return where each cell begins and ends; of several ways to cut, the one with the shortest first cells."""
+        spans: list[tuple[int, int]] = []
+        ways = [(0, self._ends(body, 0, 0))]  # of every cell so far: its beginning, and its possible ends
+        failed: set[tuple[int, int]] = set()
+        while ways:
+            column = (len(ways) - 1) % len(self.cells)
+            begin, ends = ways[-1]
+            end = next(ends, None)
+            if end is None:
+                failed.add((begin, column))
+                ways.pop()
+                continue
+            spans[len(ways) - 1 :] = [(begin, end)]
+            if end == len(body):
+                return spans
+            following = end + len(self.cells[column][1])
+            after = (column + 1) % len(self.cells)
+            if (following, after) not in failed:
+                ways.append((following, self._ends(body, following, after)))
+        raise ValueError(f"{body.decode()!r:.80} is not in the format.")
+
+    def _ends(self, body: bytes, begin: int, column: int) -> Iterator[int]:
+        """Yield where the cell of ``column`` that begins at ``begin`` may end, nearest first."""
+        form, separator = self.cells[column]
+        last = column == len(self.cells) - 1
+        for end in form.ends(body, begin):
+            goes_on = (self.endless or not last) and body.startswith(separator.encode(), end)
+            if goes_on or (last and end == len(body)):
+                yield end
+
+
+def ends(language: Language, text: bytes, begin: int) -> Iterator[int]:
+    """Yield where a member of a language that begins at ``begin`` of a text may end, nearest first."""
+    match language:
+        case JSONText(machine=machine):
+            at: Configuration | None = machine.start
+            for end in range(begin, len(text) + 1):
+                if at is None:
+                    return
+                if machine.size(at) == 0:
+                    yield end
+                at = machine.advance(at, text[end]) if end < len(text) else None
+        case str():
+            automaton = compile_regex(language)
+            state = automaton.start
+            for end in range(begin, len(text) + 1):
+                if automaton.accepting[state]:
+                    yield end
+                if end < len(text):
+                    state = int(automaton.targets[state, automaton.byte_class[text[end]]])
+                if state == DEAD:
+                    return
+
+
+Place = Literal["alone", "item", "key"]
+"""Where a format stands: Outlines quotes the texts of a ``Literal`` or ``Enum`` inside containers, and all keys of a dict."""
+
+
+def reader(output_type: Any) -> Callable[[str], Any]:
+    """Return what makes the typed value of a text that was written for ``output_type``; it pickles with its output type.
+
+    ==================================================  ==========================================================
+    output type                                         value
+    ==================================================  ==========================================================
+    ``Literal``, ``Choice``                             the alternative itself: ``3``, not ``"3"``
+    ``Enum``                                            the member
+    ``bool``, ``int``, ``float``, ``date``, ...         that type
+    ``str``                                             the characters between the quotation marks
+    pydantic model, dataclass, ``TypedDict``            a validated instance (a dict for a ``TypedDict``)
+    ``list``, ``tuple``, ``dict``, ``Union``, ``None``  the same of their parts' values
+    a function                                          a dict of its arguments: ``function(**value)``
+    ``JsonSchema``, genson, ``dict``                    what ``json.loads`` gives
+    a regular expression, a grammar, any other term     the text
+    a guide, a table, a logits processor                the text
+    ==================================================  ==========================================================
+
+    Errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
+    """
+    match output_type:
+        case Guide() | Table() | OutlinesLogitsProcessor():
+            return str
+    if isinstance(to_term(output_type), CFG):
+        return ValueReader(output_type, Parsed(None, str if isinstance(output_type, CFG) else json.loads))
+    return ValueReader(output_type)
+
+
+@final
+class ValueReader:
+    """The reader of one output type; ``form`` is its format, where it is not the one that Outlines has for the type."""
+
+    def __init__(self, output_type: Any, form: Format | None = None) -> None:
+        self.output_type, self._given = output_type, form
+        self._format = format_of(output_type) if form is None else form
+
+    def __call__(self, text: str) -> Any:
+        """Return the value of ``text``; a :class:`ValueReadError` where the type refuses it."""
+        try:
+            return self._format.read(text)
+        except Exception as error:  # a type's own validators may raise anything
+            raise ValueReadError(
+                f"Catch this error and take its .text or the draw's, or write the values out, as a Literal or a regex. "
+                f"{name(self.output_type)} refuses {text!r:.200}: it was cut short (with phi=None), or the type checks more than "
+                f"its format says (validators, the 30th of February).\n{error}",
+                text=text,
+            ) from error
+
+    @property
+    def keeps(self) -> bool:
+        """Whether every text is its own value."""
+        return isinstance(self._format, Parsed) and self._format.parse is str
+
+    def __repr__(self) -> str:
+        return f"reader({name(self.output_type)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ValueReader, (self.output_type, self._given)
+
+
+def name(output_type: Any) -> str:
+    """Return what to call an output type in a message."""
+    return getattr(output_type, "__name__", None) or f"{output_type!r:.80}"
+
+
+def format_of(output_type: Any, place: Place = "alone") -> Format:
+    """Return the format that Outlines has for ``output_type``, such that it can be read back."""
+    match output_type:
+        case Alternatives():
+            return FirstFitting([format_of(term, place) for term in output_type.terms])
+        case Choice():
+            return FirstFitting([format_of(item) for item in output_type.items])
+        case String():
+            return FixedTexts({_written(output_type.value, place): output_type.value})
+        case Regex():
+            return _keyed(Parsed(to_language(output_type), str), place, quoted=output_type.pattern != string.pattern)
+        case JsonSchema():
+            return Parsed(to_language(output_type), json.loads)
+        case Term():
+            return Parsed(to_language(output_type), str)
+        case bool() | int() | float() | str():
+            return FixedTexts({_written(output_type, place): output_type})
+    for belongs, parse in _BASIC:
+        if belongs(output_type):
+            return _keyed(Parsed(to_language(output_type), parse), place, quoted=not kind.is_str(output_type))
+    for belongs, make in _COMPOSED:
+        if belongs(output_type):
+            return make(output_type, place)
+    return Parsed(to_language(output_type), partial(_arguments, signature(output_type)))  # a function
+
+
+def _written(value: Any, place: Place) -> str:
+    """Return the text of an alternative that is a value."""
+    if place == "key" or (place == "item" and isinstance(value, str)):
+        return f'"{value}"'
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+def _keyed(form: Format, place: Place, *, quoted: bool) -> Format:
+    return Quoted(form) if place == "key" and quoted else form
+
+
+def _date(text: str) -> datetime.date:
+    # Not fromisoformat: the format has the digits of all scripts, which int() reads.
+    return datetime.date(*map(int, text.split("-")))
+
+
+def _time(text: str) -> datetime.time:
+    hour, minute, second = map(int, text.split(":"))
+    return datetime.time(hour, minute, second)
+
+
+def _datetime(text: str) -> datetime.datetime:
+    return datetime.datetime.combine(_date(text[:10]), _time(text[11:]))
+
+
+def _literal(output_type: Any, place: Place) -> Format:
+    values: dict[str, Any] = {}
+    for value in get_args(output_type):
+        values.setdefault(_written(value, place), value)
+    return FixedTexts(values)
+
+
+def _enum(output_type: Any, place: Place) -> Format:
+    named: dict[str, Any] = {}
+    others: list[Format] = []
+    for member in output_type:
+        if isinstance(member.value, (str, int, float)):
+            named.setdefault(_written(member.value, place), member)
+        else:
+            others.append(format_of(member.value, place))
+    others += (format_of(function, place) for function in functions_of(output_type))
+    return FirstFitting([FixedTexts(named), *others]) if others else FixedTexts(named)
+
+
+def _union(output_type: Any, place: Place) -> Format:
+    arguments = get_args(output_type)
+    parts = [format_of(argument, place) for argument in arguments if argument is not type(None)]
+    nothing = [FixedTexts({_written(None, place): None})] if type(None) in arguments else []
+    return FirstFitting([*parts, *nothing])
+
+
+def _list(output_type: Any, place: Place) -> Format:
+    (item,) = get_args(output_type)
+    return Bracketed(to_language(output_type), [(format_of(item, "item"), ", ")], endless=True, build=list)
+
+
+def _tuple(output_type: Any, place: Place) -> Format:
+    arguments = [argument for argument in get_args(output_type) if argument != ()]
+    endless = len(arguments) == 2 and arguments[1] is Ellipsis
+    cells = [(format_of(argument, "item"), ", ") for argument in arguments if argument is not Ellipsis]
+    return Bracketed(to_language(output_type), cells, endless=endless, build=tuple)
+
+
+def _dict(output_type: Any, place: Place) -> Format:
+    key, value = get_args(output_type)
+    cells = [(format_of(key, "key"), ":"), (format_of(value, "item"), ", ")]
+    return Bracketed(to_language(output_type), cells, endless=True, build=_pairs)
+
+
+def _pairs(values: list[Any]) -> dict[Any, Any]:
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+def _instance(output_type: Any, place: Place) -> Format:
+    return Parsed(to_language(output_type), TypeAdapter(output_type).validate_json)
+
+
+def _json(output_type: Any, place: Place) -> Format:
+    return Parsed(to_language(output_type), json.loads)
+
+
+def _arguments(arguments: type[BaseModel], text: str) -> dict[str, Any]:
+    written = arguments.model_validate_json(text)
+    return {key: getattr(written, key) for key in arguments.model_fields if key in written.model_fields_set}
+
+
+_BASIC: tuple[tuple[Callable[[Any], bool], Callable[[str], Any]], ...] = (
+    (kind.is_bool, "True".__eq__),
+    (kind.is_int, int),
+    (kind.is_float, float),
+    (kind.is_str, lambda text: text[1:-1]),
+    (kind.is_time, _time),
+    (kind.is_date, _date),
+    (kind.is_datetime, _datetime),
+)
+"""The types that Outlines has a pattern for, with what reads it."""
+
+_COMPOSED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Place], Format]], ...] = (
+    (kind.is_dataclass, _instance),
+    (kind.is_typed_dict, _instance),
+    (kind.is_pydantic_model, _instance),
+    (kind.is_genson_schema_builder, _json),
+    (kind.is_enum, _enum),
+    (kind.is_literal, _literal),
+    (kind.is_union, _union),
+    (kind.is_typing_list, _list),
+    (kind.is_typing_tuple, _tuple),
+    (kind.is_typing_dict, _dict),
+)
+"""The other types but functions, in the order in which Outlines asks."""
