@@ -18,7 +18,7 @@ import typer
 import outlines_phi
 from benchmarks.report import Report
 from outlines_phi.lm import bundled
-from outlines_phi.phi.tree.enumerate import live_prefixes
+from outlines_phi.phi.tree.preexpand import live_prefixes
 from outlines_phi.phi.tree.tree import BoundsTree
 
 TYPES: dict[str, Any] = {

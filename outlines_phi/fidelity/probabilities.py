@@ -13,11 +13,11 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, current, follow
-from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards
+from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.possibility import refuse_impossible
+from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
 from ..phi.tree.text_masses import Place, Spelled, Undecided, spelled
-from ..phi.tree.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree, refuse_impossible
 from ..settings import SamplingSettings
 
 LISTED_PREFIXES = 20_000

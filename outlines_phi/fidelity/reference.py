@@ -23,8 +23,9 @@ from ..phi.branches import Branches
 from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.local import LocalPhi
-from ..phi.tree.enumerate import FINITE_PREFIXES, enumerate_together, expand_towards
+from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
 from ..phi.tree.tree import BoundsTree, Node
 from ..settings import SamplingSettings
 

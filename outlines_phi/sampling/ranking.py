@@ -13,13 +13,11 @@ from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
 from ..phi.estimators.exact import Effort
-from ..phi.tree.enumerate import FINITE_PREFIXES, expand_finite, expand_usual
+from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
-from ..phi.tree.frontier import grow_trees
-from ..phi.tree.mode import ModeSearch
-from ..phi.tree.possibility import refuse_impossible
+from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.store import TreeStore, afresh
-from ..phi.tree.tree import BoundsTree
+from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence
 from .draws import DrawCounts
 from .sampler import Request

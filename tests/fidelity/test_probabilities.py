@@ -18,8 +18,9 @@ from outlines_phi.fidelity import probabilities as module
 from outlines_phi.fidelity.probabilities import Probabilities, frozen, probabilities
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.tree.enumerate import enumerate_together, live_prefixes
+from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.preexpand import live_prefixes
 from outlines_phi.phi.tree.tree import BoundsTree
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language
 

@@ -17,7 +17,7 @@ from outlines_phi import BudgetError, Effort, ExactPhi, PhiTransformers
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError, ValueReadError
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import watch
-from outlines_phi.phi.tree import enumerate as enumerate_
+from outlines_phi.phi.tree import best_first
 from outlines_phi.plugin.generator import PhiGenerator
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
@@ -84,8 +84,8 @@ class TestProbabilities:
     def test_few_prefixes_of_a_record_decide(self, fresh: PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> None:
         """A call takes what may count, not all that it has room for."""
         characters, spent = outlines_phi.Generator(fresh, Character), []
-        for left in (enumerate_.LEFT, 0.0):
-            monkeypatch.setattr(enumerate_, "LEFT", left)
+        for left in (best_first.LEFT, 0.0):
+            monkeypatch.setattr(best_first, "LEFT", left)
             found = characters.probabilities("Character: Aria is a brave elf. JSON: ", tolerance=0.01, seed=0)
             spent.append(found.counts)
             assert found.tolerance <= 0.01

@@ -15,10 +15,9 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.tree.enumerate import enumerate_together
+from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence
-from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler

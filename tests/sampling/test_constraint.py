@@ -21,8 +21,8 @@ from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.ranking import rank

@@ -15,8 +15,8 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.exact import Effort
+from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.frontier import grow_trees
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
 from outlines_phi.sampling.rejection.residual import ResidualAttempts

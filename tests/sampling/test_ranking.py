@@ -9,7 +9,7 @@ import pytest
 
 from outlines_phi.errors import BudgetError, EmptyLanguageError, UnsupportedError
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.tree.enumerate import FINITE_PREFIXES, live_prefixes
+from outlines_phi.phi.tree.preexpand import FINITE_PREFIXES, live_prefixes
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling import ranking

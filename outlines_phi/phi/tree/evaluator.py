@@ -15,9 +15,9 @@ from ...lm.model import Evaluation, LanguageModel, ModelCounts
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .law import UNKNOWN
+from .distribution import UNKNOWN
 from .store import StaleTreesError
-from .tree import AHEAD, BoundsTree, Node
+from .tree import BoundsTree, Node
 
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
 """Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
@@ -94,7 +94,7 @@ class Evaluator:
     def drafted(self, tree: BoundsTree) -> tuple[int, int]:
         """Return how many nodes of ``tree`` were expanded by foresight, and to how many of them walks have come since."""
         nodes = self._ahead[tree]
-        return len(nodes), sum(node.touched != AHEAD for node in nodes)
+        return len(nodes), sum(node.visited for node in nodes)
 
     def expand_later(self, tree: BoundsTree, nodes: Callable[[], Iterable[Node] | None]) -> None:
         """Have ``nodes()`` expanded ahead, with the next new node of ``tree`` that is wanted; for walks alone, as foresight is.
@@ -209,7 +209,7 @@ class Evaluator:
         """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
         if self._estimate is None:
             return [UNKNOWN] * len(nodes)
-        self._estimate.reached([place for place, node in self._unheard if node.touched != AHEAD])
+        self._estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]
         prefixes = Prefixes(

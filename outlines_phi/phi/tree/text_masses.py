@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ...guides.guide import DONE
-from .law import Law
+from .distribution import Distribution
 from .tree import BoundsTree, Node
 
 Place = tuple[Node, int]
@@ -78,7 +78,7 @@ class Undecided:
                 yield token, end
 
 
-def _free(law: Law, token: int) -> float:
+def _free(law: Distribution, token: int) -> float:
     """Return what a distribution holds free for a token, relative to its scale; 0 for one that is not live."""
     index = int(law.moves.tokens.searchsorted(token))
     live = index < law.free.size and law.moves.tokens[index] == token

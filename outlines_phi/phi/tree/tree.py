@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import EmptyLanguageError
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves, Table
+from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .law import UNKNOWN, Law
+from .distribution import UNKNOWN, Distribution
 
 NODE_BYTES = 600
 """Measured footprint of a node without its distribution, on CPython 3.11."""
 
-AHEAD = -1
-"""When a node was last visited whose distribution was learned for a draft, and that no walk has come to since."""
+NEVER = -1
+"""When a node was last visited that a draft was evaluated for, and no walk has come to."""
 
 
 @final
@@ -48,7 +51,7 @@ class Node:
     law
         ``None`` before the first evaluation, and after its eviction.
     touched
-        When the node was last visited, in the tree's own clock; :data:`AHEAD` where a draft was first.
+        When the node was last visited, in the tree's own clock; :data:`NEVER` where a draft was first and no walk since.
     """
 
     __slots__ = (
@@ -64,9 +67,14 @@ class Node:
         self.upper, self.lower = 1.0, float(done)
         self.children: dict[int, Node] = {}
         self.rest = self.ends = 0.0
-        self.law: Law | None = None
+        self.law: Distribution | None = None
         self.expanded = done
         self.touched = 0
+
+    @property
+    def visited(self) -> bool:
+        """Whether its distribution was learned for a walk, or a walk has come to it since."""
+        return self.touched != NEVER
 
     @property
     def gap(self) -> float:
@@ -107,11 +115,11 @@ class Node:
 
 @final
 class BoundsTree:
-    """Bounds on future validity over the visited prefixes of one (prompt, guide, settings).
+    """Bounds on future validity over the visited prefixes of one (prompt, guide, settings) (theory.md, section 5.1).
 
     ``U(y) = sum_v p(v|y) U(yv)`` and ``Lo`` likewise, with ``(U, Lo) = (1, 0)`` at live unexpanded prefixes, ``(0, 0)`` at dead
-    ones and ``(1, 1)`` at the end of sequence (theory.md, section 5.1; CARS, arXiv 2510.01902). A node keeps the distribution of
-    its first evaluation, because batched low-precision logits differ with the shape of the batch.
+    ones and ``(1, 1)`` at the end of sequence. A node keeps the distribution of its first evaluation, because batched
+    low-precision logits differ with the shape of the batch.
 
     Parameters
     ----------
@@ -129,8 +137,8 @@ class BoundsTree:
     Attributes
     ----------
     expansions
-        Distributions learned so far: the model tokens that the tree has used. Those that were learned for drafts count when a walk
-        comes to them, so an effort allows with any draft what it allows without.
+        Distributions learned so far: the model tokens used. Those learned for drafts count when a walk comes to them, so an effort
+        allows with any draft what it allows without.
     """
 
     def __init__(
@@ -171,14 +179,11 @@ class BoundsTree:
 
     def visit(self, node: Node) -> None:
         """Take note that a walk stands at ``node``."""
-        self.expansions += node.touched == AHEAD
+        self.expansions += not node.visited
         node.touched = self.clock
 
     def child(self, node: Node, token: int, target: int) -> Node:
-        """Return the child of ``node`` at a live ``token``, materialised where it was not.
-
-        Bounds do not change, unless the constraint rules the child out: it is :data:`DEAD` then, and all bounds know at once.
-        """
+        """Return the child of ``node`` at a live ``token``, made if need be; bounds change if the constraint rules it out."""
         child = node.children.get(token)
         if child is None:
             child = self._add(node, token, target)
@@ -192,19 +197,17 @@ class BoundsTree:
     def expand(
         self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
     ) -> None:
-        """Give ``node`` its distribution, ``log_p`` over the whole vocabulary, and what an estimator says of the next tokens,
-        ``h``.
+        """Give ``node`` its distribution, ``log_p[V]``, and what an estimator says of the next tokens, ``h``.
 
-        Bounds change only with :meth:`propagate`. ``ahead`` says that the distribution was learned for a draft: no walk has asked
-        for it.
+        Bounds change only with :meth:`propagate`. ``ahead`` says that a draft asked for it, and no walk.
 
-        On a node whose distribution was evicted this restores the free part, at the mass that it had, and keeps every child's
-        probability: a second evaluation may differ from the first where precision is low, and a node has one distribution.
+        On a node whose distribution was evicted this restores the free part at the mass that it had and keeps its children's
+        probabilities: a second evaluation may differ where precision is low, and a node has one distribution.
         """
-        law = node.law = Law(self._moves(node), log_p, h)
+        law = node.law = Distribution(self._moves(node), log_p, h)
         self.law_bytes += law.nbytes
         if ahead:
-            node.touched = AHEAD
+            node.touched = NEVER
         else:
             self.expansions += 1
         if not node.expanded:
@@ -220,7 +223,7 @@ class BoundsTree:
             law.rescale(node.rest)
         node.rest, node.ends = law.mass(), self._ends(law)
 
-    def _ends(self, law: Law) -> float:
+    def _ends(self, law: Distribution) -> float:
         """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
         return law.ends() if self.constraint is None else 0.0
 
@@ -243,10 +246,9 @@ class BoundsTree:
         child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
-        """Return how far the distribution of the root is from ``log_p`` over the vocabulary, of a second evaluation, in nats.
+        """Return how far the root's distribution ``p`` is from a second evaluation, ``log_p'[V]``, in nats.
 
-        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)`` over the live tokens, where ``q`` is the first distribution ``p`` restricted
-        to them.
+        ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)``, with ``q`` the distribution ``p`` restricted to the live tokens.
         """
         law = self.root.law
         assert law is not None
@@ -280,8 +282,8 @@ class BoundsTree:
         """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
         assert node.law is not None
         if self.constraint is not None:
-            return self._choose(node, _gap, node.rest, node.law.draw, rng)
-        return self._choose(node, _gap, node.law.undecided(), node.law.draw_undecided, rng)
+            return self._choose(node, attrgetter("gap"), node.rest, node.law.draw, rng)
+        return self._choose(node, attrgetter("gap"), node.law.undecided(), node.law.draw_undecided, rng)
 
     def _choose(
         self,
@@ -307,14 +309,14 @@ class BoundsTree:
         return last  # rounding pushed the threshold past the sum
 
     def drop_laws(self, max_bytes: int) -> None:
-        """Drop distributions, least recently visited first, until they take half of ``max_bytes`` or the tree fits it.
+        """Drop distributions but the root's, least recently visited first, until they take half of ``max_bytes`` or the tree fits.
 
-        All bounds stay as they are; a distribution is learned again when a walk needs it. The root keeps its own.
+        Bounds stay as they are; a distribution is learned again when a walk needs it.
         """
         self.clock += 1
         if self.bytes <= max_bytes:
             return
-        for node in sorted((node for node in self.walk() if node.law is not None), key=_last_visit):
+        for node in sorted((node for node in self.walk() if node.law is not None), key=attrgetter("touched")):
             if self.law_bytes <= max_bytes // 2:
                 break
             if node.law is not None and node is not self.root:
@@ -324,15 +326,15 @@ class BoundsTree:
     def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
         """Drop distributions, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
 
-        Dropping a subtree resets its root to ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next
-        attempt. The root, and the paths to ``pinned`` nodes, stay.
+        A dropped subtree's root gets ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next attempt.
+        The root, and the paths to ``pinned`` nodes, stay.
         """
         self.drop_laws(max_bytes)
         if self.bytes <= max_bytes:
             return
         kept = {self.root} | {above for node in pinned for above in (*self.walk(node), *node.path())}
         inner = (node for node in self.walk() if node.children and node not in kept)
-        for node in sorted(inner, key=_last_visit):
+        for node in sorted(inner, key=attrgetter("touched")):
             if self.bytes <= max_bytes:
                 break
             if node.children:
@@ -357,9 +359,33 @@ class BoundsTree:
             stack.extend(node.children.values())
 
 
-def _last_visit(node: Node) -> int:
-    return node.touched
+def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:
+    """Raise :class:`EmptyLanguageError` where no member of a tree has any probability, or Phi is too small for the bounds."""
+    for index, tree in enumerate(trees):
+        if tree.root.upper > 0:
+            continue
+        if any(_hopeful(node) for node in tree.walk()):
+            raise EmptyLanguageError(
+                f"Prompt {index}: Phi is under 1e-308, which bounds cannot tell from 0, and not proven to be 0. Draw with "
+                "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
+            )
+        cause = f" under {settings.truncation}" if settings.truncation else ""
+        remedy = "Loosen the truncation"
+        if (phrases := tree.table.guide.phrases) is not None:
+            cause += f" without the banned phrases {phrases.listed}"
+            remedy += ", ban less"
+        if tree.constraint is not None:
+            raise EmptyLanguageError(
+                f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
+                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts "
+                "too, and has to allow every beginning of what it allows."
+            )
+        raise EmptyLanguageError(
+            f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
+            f"Phi = 0. {remedy}, or check that the model gives the format any probability at all."
+        )
 
 
-def _gap(node: Node) -> float:
-    return node.gap
+def _hopeful(node: Node) -> bool:
+    """Return whether a node of positive probability is a member, or has something open below it."""
+    return node.log_p > -math.inf and (node.state == DONE or not node.expanded or node.rest > 0)

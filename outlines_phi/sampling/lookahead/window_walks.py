@@ -10,7 +10,7 @@ import numpy as np
 from ...guides.guide import DEAD, DONE
 from ...numerics.weights import draw
 from ...phi.estimators.exact import Effort
-from ...phi.tree.frontier import TreeWalks
+from ...phi.tree.best_first import TreeWalks
 from ...phi.tree.tree import BoundsTree, Node
 from ..rejection.attempts import Attempt, Attempts, descend
 from .stems import Stem

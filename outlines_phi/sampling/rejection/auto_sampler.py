@@ -16,9 +16,8 @@ from ...numerics.streams import Stream
 from ...numerics.weights import draw, effective_size, log_mean, scaled
 from ...phi.estimators.auto import AutoPhi
 from ...phi.estimators.exact import Effort
-from ...phi.tree.possibility import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import Node
+from ...phi.tree.tree import Node, refuse_impossible
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..sampler import Request, Sampler

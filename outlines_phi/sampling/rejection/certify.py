@@ -10,10 +10,9 @@ import numpy as np
 
 from ...lm.watch import current
 from ...numerics.streams import Stream
-from ...phi.tree.enumerate import BestFirst
+from ...phi.tree.best_first import BestFirst, grow_trees
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
-from ...phi.tree.frontier import grow_trees
 from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Certificate
 from .residual import ResidualAttempts

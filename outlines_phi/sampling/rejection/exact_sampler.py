@@ -12,10 +12,9 @@ from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
 from ...numerics.streams import Stream
 from ...phi.estimators.exact import ExactPhi
-from ...phi.tree.enumerate import expand_towards
-from ...phi.tree.possibility import refuse_impossible
+from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import BoundsTree
+from ...phi.tree.tree import BoundsTree, refuse_impossible
 from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
 from ..sampler import Request, Sampler

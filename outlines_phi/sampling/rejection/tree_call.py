@@ -14,9 +14,9 @@ from ...lm.watch import Progress
 from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
 from ...phi.estimators.exact import Effort
-from ...phi.tree.enumerate import FINITE_PREFIXES, expand_short
+from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
-from ...phi.tree.frontier import TreeWalks, grow_trees
+from ...phi.tree.preexpand import FINITE_PREFIXES, expand_short
 from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Draw
 from ..draws import DrawCounts, Draws

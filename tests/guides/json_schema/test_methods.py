@@ -53,7 +53,7 @@ from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
 from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
-from tests.phi.tree.test_mode import best, greedy, search
+from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 from tests.sampling.smc.test_pimh import chain
 from tests.sampling.smc.test_smc import mutant_keeps_weights, z_score

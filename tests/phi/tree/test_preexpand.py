@@ -13,9 +13,9 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.tree import enumerate as short
-from outlines_phi.phi.tree.enumerate import expand_finite, expand_short, live_prefixes, usual_spellings
+from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.preexpand import expand_finite, expand_short, live_prefixes, usual_spellings
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ranking import rank

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.tree import enumerate as enumerate_
-from outlines_phi.phi.tree.enumerate import enumerate_together, live_prefixes
+from outlines_phi.phi.tree import best_first
+from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
+from outlines_phi.phi.tree.preexpand import live_prefixes
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
@@ -156,8 +157,8 @@ def test_enumeration_takes_no_more_than_it_needs(
 ) -> None:
     """Few prefixes decide; to take all that a call has room for costs tokens and saves few calls."""
     spent = {}
-    for left in (enumerate_.LEFT, 0.0):
-        monkeypatch.setattr(enumerate_, "LEFT", left)
+    for left in (best_first.LEFT, 0.0):
+        monkeypatch.setattr(best_first, "LEFT", left)
         tree, evaluator = planted(language)
         assert enumerate_together([tree], evaluator, tolerance, max_tokens=10_000) == [True]
         lower, upper = tree.bounds

@@ -1,35 +1,26 @@
-"""Enumeration of token trees: best-first with a certificate (theory.md, section 5.2), and whole where a language is short."""
+"""Expansion of short languages in one or two model calls (theory.md, section 5.2)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from typing import final
 
 from ...guides.fsm import FSMGuide
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Table
-from ...lm.watch import current
 from ...vocabulary.trie import fewest_tokens
+from .best_first import FREE, is_decided
 from .evaluator import Evaluator
-from .frontier import Frontier, grow_trees
 from .tree import BoundsTree, Node
 
 FINITE_PREFIXES = 512
 """A language of at most this many live prefixes is short: where its usual tokenizations are not enough, it is expanded whole."""
-
-FREE = 16
-"""A model call of so many tokens costs hardly more than one of a single token, on any machine."""
 
 CHEAP = 64
 """A call of so many tokens costs little more than one of :data:`FREE` where the machine waits for memory, not for arithmetic."""
 
 BYTES = 2048
 """A language has few texts where all of them together have at most so many bytes."""
-
-LEFT = 2.0**-12
-"""The mass that a larger call leaves for later, in shares of ``tolerance * U``: together it hardly ever decides anything."""
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:
@@ -73,86 +64,6 @@ def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int 
     """Expand every tree of at most ``limit`` live prefixes whole, all in one call of ``evaluator``."""
     open_ = [(tree, live_prefixes(tree, limit)) for tree in trees if not tree.root.expanded or tree.root.gap > 0]
     evaluator.expand((tree, node) for tree, nodes in open_ for node in nodes or () if not node.expanded)
-
-
-def enumerate_together(
-    trees: Sequence[BoundsTree],
-    evaluator: Evaluator,
-    tolerance: float,
-    max_tokens: int,
-    max_bytes: int = 2**40,
-    *,
-    width: int = 64,
-    spent: Sequence[int] | None = None,
-) -> list[bool]:
-    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``.
-
-    ``spent`` are the model tokens of each tree that count as spent already; none by default.
-    """
-    rows = [
-        BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
-        for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
-    ]
-    grow_trees(rows, evaluator)
-    return [row.reached for row in rows]
-
-
-def is_decided(tree: BoundsTree, tolerance: float) -> bool:
-    """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
-    return tree.root.expanded and tree.root.gap <= tolerance * tree.root.lower
-
-
-@final
-class BestFirst:
-    """Expands the prefixes that decide most, until the bounds of the root are close enough.
-
-    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
-    call takes :data:`FREE` of them, and more as long as what it leaves may count (:data:`LEFT`).
-
-    Parameters
-    ----------
-    tree
-        The tree to expand.
-    tolerance
-        Expand until ``U - Lo <= tolerance * Lo`` at the root.
-    max_tokens, max_bytes
-        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call. The time of the
-        call that is watched ends the work as well.
-    width
-        Prefixes per model call, at most.
-    """
-
-    def __init__(
-        self, tree: BoundsTree, tolerance: float, max_tokens: int, max_bytes: int = 2**40, width: int = 64
-    ) -> None:
-        self.tree, self._tolerance, self._max_bytes, self._width = tree, tolerance, max_bytes, width
-        self._last = tree.expansions + max_tokens
-        self._frontier, self._watch = Frontier(tree), current()
-        self._batch: list[Node] = []
-
-    @property
-    def reached(self) -> bool:
-        """Whether the bounds are that close."""
-        return is_decided(self.tree, self._tolerance)
-
-    def advance(self) -> list[Node]:
-        """Return the likeliest open prefixes, none when the bounds or the limits are reached."""
-        for expanded in self._batch:
-            self._frontier.offer(expanded)
-        self._batch = []
-        spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes or self._watch.over
-        if self.reached or (spent and self.tree.root.expanded):
-            return []
-        width = min(self._width, max(1, self._last - self.tree.expansions))
-        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper
-        if self._tolerance == 0:
-            enough = -math.inf  # whatever rounding makes of the sums
-        while len(self._batch) < width and (left > enough or len(self._batch) < FREE):
-            if (node := self._frontier.pop()) is None:
-                break
-            self._batch.append(node)
-            left -= math.exp(node.log_p)
-        return self._batch
 
 
 def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:

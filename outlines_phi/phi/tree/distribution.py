@@ -17,7 +17,7 @@ UNKNOWN: NDArray[np.floating] = np.ones(())
 
 
 @final
-class Law:
+class Distribution:
     """A node's next-token distribution without its materialised children.
 
     Attributes
@@ -25,10 +25,10 @@ class Law:
     moves
         The live tokens, shared with the table.
     free
-        ``[k]``, in the precision of the model's answer: ``p(v | y) / exp(log_scale)`` of every live token that has no child node
-        yet, 0 of those that have. Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
+        ``[k]``, in the model's precision: ``p(v | y) / exp(log_scale)`` of live tokens without a child node, else 0. Relative
+        to the likeliest live token, so that a tiny live mass keeps its proportions.
     h
-        ``[k]``, what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
+        ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
     log_scale
         ``log p`` of the likeliest live token.
     """
@@ -59,7 +59,7 @@ class Law:
         return self.log_scale + math.log(share) if share > 0 else -math.inf
 
     def mass(self) -> float:
-        """Return the probability of all free tokens, summed in float64 from the numbers that are sampled."""
+        """Return the probability of all free tokens, summed in float64."""
         return float(self.free.sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
 
     def ends(self) -> float:

@@ -1,0 +1,379 @@
+"""Best-first search on token trees: enumeration to a certificate (theory.md, section 5.2), and the mode (section 9)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from typing import Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...guides.guide import DEAD, DONE
+from ...lm.watch import current
+from .evaluator import Evaluator, Foresight
+from .tree import BoundsTree, Node
+
+SHORT_LIST = 256
+"""Tokens of a node that are ranked at a time, at most."""
+
+NEXT = 1e-3
+"""Of a node's open tokens, those of at least this share of the likeliest are ranked at a time: few of a large vocabulary."""
+
+FREE = 16
+"""A model call of so many tokens costs hardly more than one of a single token, on any machine."""
+
+LEFT = 2.0**-12
+"""The mass that a larger call leaves for later, in shares of ``tolerance * U``: together it hardly ever decides anything."""
+
+LEAST_WIDTH, MOST_WIDTH = 16, 256
+"""Prefixes per model call, at least and at most; in between, a part of what was expanded so far."""
+
+SPECULATION = 4
+"""A call takes at most one prefix for this many expanded so far, so what turns out needless stays a fraction of the work."""
+
+BEAM = 8
+"""Prefixes of the beam that finds the first members, where no more members are asked for."""
+
+
+@final
+class Frontier:
+    """The prefixes of a tree that wait for their distribution, by falling ``log p(y)``.
+
+    A prefix becomes a node only when it is taken. The tree may be grown by others between two calls of :meth:`pop`, as long as
+    what is expanded is offered here.
+
+    Parameters
+    ----------
+    tree
+        A tree in any state: fresh, kept from earlier calls, with distributions evicted.
+    """
+
+    def __init__(self, tree: BoundsTree) -> None:
+        self._tree = tree
+        self._heap: list[tuple[float, int, Node, int]] = []
+        self._order: dict[Node, NDArray[np.int64]] = {}
+        self._ticket = 0
+        self._forgotten = -math.inf
+        for node in list(tree.walk()):
+            self.offer(node)
+
+    @property
+    def log_p(self) -> float:
+        """``log p`` of the likeliest open prefix, ``-inf`` where none is left: no member below any of them has more."""
+        self._settle()
+        return max(self._forgotten, -self._heap[0][0] if self._heap else -math.inf)
+
+    def offer(self, node: Node) -> None:
+        """Queue what is open at a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
+        if not node.expanded or (node.law is None and node.rest > 0):
+            self._push(node.log_p, node, -1)
+        elif node.law is not None and node.rest > 0:
+            self._push_free(node, 0)
+
+    def pop(self) -> Node | None:
+        """Take the likeliest open prefix, as a node; ``None`` where none is left."""
+        self._settle()
+        while self._heap:
+            _, _, node, rank = heapq.heappop(self._heap)
+            if rank < 0:
+                return node
+            assert node.law is not None
+            token = int(node.law.moves.tokens[self._order[node][rank]])
+            child = self._tree.child(node, token, node.law.target(token))
+            self._push_free(node, rank + 1)
+            if child.state not in (DEAD, DONE):
+                return child
+            self._settle()
+        return None
+
+    def make_nodes(self, least: float) -> None:
+        """Make nodes of all open prefixes of at least ``log p = least`` and give up the others, so that laws may be evicted."""
+        heap, self._heap = self._heap, []
+        for _, _, node, rank in heap:
+            if rank < 0:
+                self._push(node.log_p, node, rank)
+                continue
+            assert node.law is not None
+            self._order.pop(node, None)
+            open_ = np.flatnonzero(node.law.free)
+            log_p = node.log_p + node.law.log_scale + np.log(node.law.free[open_].astype(np.float64))
+            self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
+            likely = open_[log_p >= least]
+            for token, target in zip(node.law.moves.tokens[likely], node.law.moves.targets[likely], strict=True):
+                child = self._tree.child(node, int(token), int(target))
+                self._push(child.log_p, child, -1)
+
+    def _settle(self) -> None:
+        """Drop what has been taken care of elsewhere from the top of the heap."""
+        while self._heap:
+            _, _, node, rank = self._heap[0]
+            if rank < 0:
+                if node.law is None:
+                    return
+                heapq.heappop(self._heap)
+            else:
+                assert node.law is not None
+                if node.law.free[self._order[node][rank]] > 0:
+                    return
+                heapq.heappop(self._heap)
+                self._push_free(node, rank + 1)
+
+    def _push_free(self, node: Node, rank: int) -> None:
+        """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
+        assert node.law is not None
+        free = node.law.free
+        order = self._order.get(node, np.empty(0, dtype=np.int64))
+        # A token that a walk has materialised since is offered as a child already; its free part is 0.
+        while rank < order.size and free[order[rank]] == 0:
+            rank += 1
+        if rank == order.size:
+            order = self._order[node] = _likeliest(free)
+            rank = 0
+        if order.size:
+            self._push(node.log_p + node.law.log_scale + math.log(float(free[order[rank]])), node, rank)
+        else:
+            del self._order[node]
+
+    def _push(self, log_p: float, node: Node, rank: int) -> None:
+        if log_p > -math.inf:
+            self._ticket += 1
+            heapq.heappush(self._heap, (-log_p, self._ticket, node, rank))
+
+
+def _likeliest(free: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return the next indices of ``free``, by falling value; none where nothing is left."""
+    most = free.max(initial=0)
+    if most == 0:
+        return np.empty(0, dtype=np.int64)
+    best = np.flatnonzero(free >= most * NEXT)
+    if best.size > SHORT_LIST:
+        best = np.sort(best[np.argpartition(-free[best], SHORT_LIST)[:SHORT_LIST]])
+    return best[np.argsort(-free[best], kind="stable")]
+
+
+class TreeWalks(Protocol):
+    """Something that grows one tree: an enumeration, a search."""
+
+    tree: BoundsTree
+
+    def advance(self) -> list[Node]:
+        """Return the nodes to expand next, after those returned before have been expanded; none when it is finished."""
+
+
+def grow_trees(rows: Sequence[TreeWalks], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
+    """Run ``rows`` to their ends, each on a tree of its own, in shared model calls.
+
+    With ``foresight``, which only walks may have, see :meth:`Evaluator.expand`.
+    """
+    while any(waiting := [row.advance() for row in rows]):
+        wanted = ((row.tree, node) for row, nodes in zip(rows, waiting, strict=True) for node in nodes)
+        evaluator.expand(wanted, foresight)
+    evaluator.confirm()
+
+
+def enumerate_together(
+    trees: Sequence[BoundsTree],
+    evaluator: Evaluator,
+    tolerance: float,
+    max_tokens: int,
+    max_bytes: int = 2**40,
+    *,
+    width: int = 64,
+    spent: Sequence[int] | None = None,
+) -> list[bool]:
+    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``.
+
+    ``spent`` are the model tokens of each tree that count as spent already; none by default.
+    """
+    rows = [
+        BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
+        for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
+    ]
+    grow_trees(rows, evaluator)
+    return [row.reached for row in rows]
+
+
+def is_decided(tree: BoundsTree, tolerance: float) -> bool:
+    """Return whether ``U - Lo <= tolerance * Lo`` at the root."""
+    return tree.root.expanded and tree.root.gap <= tolerance * tree.root.lower
+
+
+@final
+class BestFirst:
+    """Expands the prefixes that decide most, until the bounds of the root are close enough.
+
+    The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
+    call takes :data:`FREE` of them, and more as long as what it leaves may count (:data:`LEFT`).
+
+    Parameters
+    ----------
+    tree
+        The tree to expand.
+    tolerance
+        Expand until ``U - Lo <= tolerance * Lo`` at the root.
+    max_tokens, max_bytes
+        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call. The time of the
+        call that is watched ends the work as well.
+    width
+        Prefixes per model call, at most.
+    """
+
+    def __init__(
+        self, tree: BoundsTree, tolerance: float, max_tokens: int, max_bytes: int = 2**40, width: int = 64
+    ) -> None:
+        self.tree, self._tolerance, self._max_bytes, self._width = tree, tolerance, max_bytes, width
+        self._last = tree.expansions + max_tokens
+        self._frontier, self._watch = Frontier(tree), current()
+        self._batch: list[Node] = []
+
+    @property
+    def reached(self) -> bool:
+        """Whether the bounds are that close."""
+        return is_decided(self.tree, self._tolerance)
+
+    def advance(self) -> list[Node]:
+        """Return the likeliest open prefixes, none when the bounds or the limits are reached."""
+        for expanded in self._batch:
+            self._frontier.offer(expanded)
+        self._batch = []
+        spent = self.tree.expansions >= self._last or self.tree.bytes > self._max_bytes or self._watch.over
+        if self.reached or (spent and self.tree.root.expanded):
+            return []
+        width = min(self._width, max(1, self._last - self.tree.expansions))
+        left, enough = self.tree.root.gap, LEFT * self._tolerance * self.tree.root.upper
+        if self._tolerance == 0:
+            enough = -math.inf  # whatever rounding makes of the sums
+        while len(self._batch) < width and (left > enough or len(self._batch) < FREE):
+            if (node := self._frontier.pop()) is None:
+                break
+            self._batch.append(node)
+            left -= math.exp(node.log_p)
+        return self._batch
+
+
+@final
+class ModeSearch:
+    """Finds the ``top`` members ``y`` of the highest ``log p(y)``, with a certificate.
+
+    ``p`` never rises along a path, so a member below an open prefix has at most that prefix's ``log p``. The search expands
+    the likeliest open prefixes and ends when none of them reaches the last of the ``top`` members found: every prefix with more
+    than that has been expanded, as in any search with this certificate. A beam runs ahead until its members are complete. Its
+    members set the mark below which no prefix is expanded, and are there to hand over if the effort runs out.
+
+    Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
+    result depends on the distribution alone.
+
+    Parameters
+    ----------
+    tree
+        A tree in any state; what it knows is not asked again.
+    top
+        Members to find.
+    tolerance
+        End when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
+    max_tokens
+        Model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as well.
+    max_bytes
+        Memory of the tree, distributions being dropped where that makes it fit.
+    """
+
+    def __init__(
+        self, tree: BoundsTree, top: int, *, tolerance: float = 0.0, max_tokens: int, max_bytes: int = 2**40
+    ) -> None:
+        self.tree, self._top, self._slack, self._max_bytes = tree, top, math.log1p(tolerance), max_bytes
+        self._before, self._max_tokens, self._watch = tree.expansions, max_tokens, current()
+        self._found: list[tuple[float, tuple[int, ...], Node]] = []
+        self._collected: set[Node] = set()
+        for node in tree.walk():
+            self._collect(node)
+        self._frontier = Frontier(tree)
+        self._batch: dict[Node, None] = {}
+        self._beam = [tree.root]
+
+    @property
+    def members(self) -> list[Node]:
+        """The best members found, at most ``top`` of them, the likeliest first."""
+        return [node for _, _, node in self._found[: self._top]]
+
+    @property
+    def bound(self) -> float:
+        """No member outside :attr:`members` has a ``log p`` above this; ``-inf`` where there is none."""
+        next_found = -self._found[self._top][0] if len(self._found) > self._top else -math.inf
+        return max(self._frontier.log_p, next_found)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the certificate holds."""
+        return self._frontier.log_p < self._least or self._frontier.log_p == -math.inf
+
+    @property
+    def _least(self) -> float:
+        """The ``log p`` under which a prefix cannot change the result."""
+        return -self._found[self._top - 1][0] + self._slack if len(self._found) >= self._top else -math.inf
+
+    def advance(self) -> list[Node]:
+        """Return the prefixes to expand next, after those returned before have been; none at the certificate or the limits."""
+        for expanded in self._batch:
+            for child in expanded.children.values():
+                self._collect(child)
+            self._frontier.offer(expanded)
+        self._batch = {}
+        if self.finished or self._exhausted():
+            return []
+        self._descend()
+        self._batch = dict.fromkeys(node for node in self._beam if node.law is None)
+        # No member is likelier than the best of the beam, or one that lies elsewhere is hardly: what is above is needed anyway.
+        least = max([self._least, *(node.log_p for node in self._beam)])
+        while len(self._batch) < self._width() and self._frontier.log_p >= least:
+            node = self._frontier.pop()
+            if node is None:
+                break
+            self._batch[node] = None
+        return list(self._batch)
+
+    def _collect(self, node: Node) -> None:
+        # A node whose distribution was evicted is expanded a second time.
+        if node.state == DONE and node.log_p > -math.inf and node not in self._collected:
+            self._collected.add(node)
+            insort(self._found, (-node.log_p, node.tokens(), node))
+
+    def _width(self) -> int:
+        return min(MOST_WIDTH, max(LEAST_WIDTH, (self.tree.expansions - self._before) // SPECULATION))
+
+    def _exhausted(self) -> bool:
+        if self.tree.bytes > self._max_bytes and self._least > -math.inf:
+            self._frontier.make_nodes(self._least)
+            self.tree.drop_laws(self._max_bytes)
+        spent = self.tree.expansions - self._before
+        over = spent >= self._max_tokens or self.tree.bytes > self._max_bytes or self._watch.over
+        return self.tree.root.expanded and over
+
+    def _descend(self) -> None:
+        """Move the beam to the best prefixes one token further down, on through what is known; members drop out of it."""
+        size = max(BEAM, min(self._top, MOST_WIDTH))
+        while self._beam and all(node.law is not None for node in self._beam):
+            below = sorted((step for node in self._beam for step in _continuations(node, size)), key=_falling)
+            nodes = [self.tree.child(node, token, target) for _, node, token, target in below[:size]]
+            self._beam = [node for node in nodes if node.state not in (DEAD, DONE) and node.log_p >= self._least]
+            for node in nodes:
+                # What leaves the beam stays open, as a node now.
+                if not node.expanded:
+                    self._frontier.offer(node)
+
+
+def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, int]]:
+    """Yield ``log p``, parent, token and target of the ``size`` likeliest free tokens of a node, and of its children."""
+    assert node.law is not None
+    yield from ((child.log_p, node, child.token, child.state) for child in node.children.values() if child.p > 0)
+    free, moves = node.law.free, node.law.moves
+    for i in np.argpartition(-free, size)[:size] if free.size > size else range(free.size):
+        if free[i] > 0:
+            log_p = node.log_p + node.law.log_scale + math.log(float(free[i]))
+            yield log_p, node, int(moves.tokens[i]), int(moves.targets[i])
+
+
+def _falling(step: tuple[float, Node, int, int]) -> float:
+    return -step[0]
