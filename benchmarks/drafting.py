@@ -34,6 +34,7 @@ from unittest import mock
 
 import torch
 import typer
+from model_drafter import ModelDrafter
 from pydantic import BaseModel, Field
 from rich.progress import track
 from transformers import Qwen3ForCausalLM
@@ -41,7 +42,7 @@ from transformers import Qwen3ForCausalLM
 import outlines_phi
 from benchmarks.estimators import Stream, faster, half_billion
 from benchmarks.report import Report
-from outlines_phi.drafting.model_drafter import ModelDrafter
+from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.estimators.local import LocalPhi
@@ -61,8 +62,8 @@ ITEMS = ("green tea", "black coffee", "apple pie", "rye bread", "tomato soup", "
 SIZES = ("small", "medium", "large")
 DRAFTS: dict[str, Any] = {
     "none": None,
-    "ForcedDrafter()": outlines_phi.ForcedDrafter(),
-    "ForcedDrafter(), prompt_lookup": [outlines_phi.ForcedDrafter(), "prompt_lookup"],
+    "ForcedDrafter()": ForcedDrafter(),
+    "ForcedDrafter(), prompt_lookup": [ForcedDrafter(), "prompt_lookup"],
     "forced": "forced",
     "forced, prompt_lookup": ["forced", "prompt_lookup"],
 }

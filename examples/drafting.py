@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 import outlines_phi
-from outlines_phi import Draft, Drafter, Drafting, DraftRun, Site
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
 from outlines_phi.lm import bundled
 
 PROMPTS = [f"Person: {name} is a {job}. JSON: " for name in ("Nora", "Hugo") for job in ("baker", "teacher")]

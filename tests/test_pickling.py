@@ -31,6 +31,7 @@ from outlines_phi import (
     StateValues,
     TextConstraint,
     UnsupportedError,
+    drafting,
     errors,
 )
 from outlines_phi.lm import bundled
@@ -105,9 +106,9 @@ OPTIONS: list[Any] = [
     PIMH(smc=SMC(particles=7)),
     BannedPhrases(["a", re.compile("b{1,3}")], whole_word=True),
     TextConstraint(len),
-    outlines_phi.PromptLookupDrafter(ngram=2),
-    outlines_phi.AdaptedLength(outlines_phi.PromptLookupDrafter()),
-    outlines_phi.FirstOf([outlines_phi.ForcedDrafter(), outlines_phi.PromptLookupDrafter()]),
+    drafting.PromptLookupDrafter(ngram=2),
+    drafting.AdaptedLength(drafting.PromptLookupDrafter()),
+    drafting.FirstOf([drafting.ForcedDrafter(), drafting.PromptLookupDrafter()]),
 ]
 
 

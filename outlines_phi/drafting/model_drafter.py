@@ -45,7 +45,7 @@ class ModelDrafter(Drafter):
     Raises
     ------
     UnsupportedError
-        ``model`` is not a :class:`~outlines_phi.LanguageModel`, or ``greedy`` is no truth value.
+        ``model`` is not a :class:`~outlines_phi.lm.LanguageModel`, or ``greedy`` is no truth value.
     VocabularyError
         From :meth:`begin`: the two models differ in a token, or the smaller one lacks it; says which.
     ModelError

@@ -273,7 +273,7 @@ def Generator(  # noqa: N802 - named as the host's own function
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
     draft
         What proposes the tokens that will probably follow, so that a model call writes several: ``"forced"``, ``"prompt_lookup"``,
-        ``"tree"``, a :class:`outlines_phi.Drafter`, a smaller model with the same tokenizer, or a list of these. It
+        ``"tree"``, a :class:`outlines_phi.drafting.Drafter`, a smaller model with the same tokenizer, or a list of these. It
         changes no law.
     draft_length
         The most tokens of a draft; 8 where there is one.

@@ -12,22 +12,18 @@ import outlines_phi
 from outlines_phi import (
     SMC,
     AutoPhi,
-    CFGGuide,
     Effort,
     ExactPhi,
-    FSMGuide,
     LookaheadPhi,
     OneStepPhi,
     PhiTransformers,
     SamplingSettings,
-    Table,
-    TableModel,
     Vocabulary,
-    read_grammar,
 )
 from outlines_phi.errors import OutlinesPhiError, UnsupportedError
+from outlines_phi.guides import CFGGuide, FSMGuide, Table, read_grammar
 from outlines_phi.guides.regex import compile_regex
-from outlines_phi.lm import bundled
+from outlines_phi.lm import TableModel, bundled
 from outlines_phi.numerics.checks import is_count, is_number, shown
 
 WRONG = [

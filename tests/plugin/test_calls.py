@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 import outlines_phi
 from benchmarks.traffic import Traffic
-from outlines_phi import PhiTransformers, Table
-from outlines_phi.guides import fsm
+from outlines_phi import PhiTransformers
+from outlines_phi.guides import Table, fsm
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.numerics.cache import Cache

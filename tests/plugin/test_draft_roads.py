@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import outlines_phi
-from outlines_phi import Draft, Drafter, Drafting, DraftRun, PhiTransformers, Site
+from outlines_phi import PhiTransformers
+from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
 from outlines_phi.lm import bundled
 from tests.languages import ALPHA
 from tests.plugin.doors import BAN, DOORS, ONE_BY_ONE, SUNDAY, Door, banned_generator, through

@@ -19,29 +19,29 @@ import outlines_phi
 from outlines_phi import (
     PIMH,
     SMC,
-    AdaptedLength,
     BannedPhrases,
-    Draft,
-    Drafter,
-    DraftError,
-    Drafting,
-    DraftRun,
-    EndingDrafter,
     ExactPhi,
-    FirstOf,
-    ForcedDrafter,
     LocalPhi,
-    ModelDrafter,
     PhiTransformers,
-    PromptLookupDrafter,
-    Site,
-    TransformersModel,
     UnsupportedError,
-    VocabularyError,
     generate,
     samplers,
 )
-from outlines_phi.lm import bundled
+from outlines_phi.drafting import (
+    AdaptedLength,
+    Draft,
+    Drafter,
+    Drafting,
+    DraftRun,
+    EndingDrafter,
+    FirstOf,
+    ForcedDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+    Site,
+)
+from outlines_phi.errors import DraftError, VocabularyError
+from outlines_phi.lm import TransformersModel, bundled
 from outlines_phi.plugin.drafts import resolve_draft
 
 PROMPT = "Person: Nora is a teacher in Paris. JSON: "

@@ -13,8 +13,9 @@ import torch
 from outlines.types import CFG
 
 import outlines_phi
-from outlines_phi import SMC, CFGGuide, LearnedPhi, PhiTransformers, StateValues, generate, read_grammar, samplers
+from outlines_phi import SMC, LearnedPhi, PhiTransformers, StateValues, generate, samplers
 from outlines_phi.errors import UnsupportedError
+from outlines_phi.guides import CFGGuide, read_grammar
 from outlines_phi.guides.grammar.notation.reader import dyck
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.options import ESTIMATORS

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi import Certificate, Draw, Guarantee, UnsupportedError
+from outlines_phi import Draw, Guarantee, UnsupportedError
+from outlines_phi.sampling import Certificate
 from outlines_phi.sampling.draw import numbers_of
 
 DRAWS = [Draw(text=text, token_ids=(0,), log_p=-1.0, log_w=0.0, guarantee=Guarantee.EXACT) for text in ("no", "yes")]

@@ -211,9 +211,8 @@ def fsm(model: Any, fsm: Any, sampler: ClassicSampler | SamplerOptions = DEFAULT
         Always; says what to use.
     """
     raise UnsupportedError(
-        f"generate.fsm was given a {type(fsm).__name__}; automata of that kind are not read. Write the format as a regular "
-        "expression (generate.regex), or make an outlines_phi.FSMGuide of the automaton (FSMGuide.from_automaton) and give that "
-        "to outlines_phi.Generator(model, guide)."
+        f"Write the format as a regular expression (generate.regex), or give outlines_phi.Generator a guide of the automaton "
+        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given as fsm, and automata of that kind are not read."
     )
 
 

@@ -14,17 +14,11 @@ from numpy.typing import NDArray
 from transformers import GenerationConfig, LogitsProcessorList
 
 import outlines_phi
-from outlines_phi import (
-    EmptyLanguageError,
-    FSMGuide,
-    ModelError,
-    OneStepPhi,
-    PhiLogitsProcessor,
-    PhiTransformers,
-    UnsupportedError,
-)
+from outlines_phi import EmptyLanguageError, OneStepPhi, PhiLogitsProcessor, PhiTransformers, UnsupportedError
+from outlines_phi.errors import ModelError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
@@ -405,7 +399,7 @@ class TestWhoseTokens:
     def test_every_way_to_name_the_language(self, model: PhiTransformers, stock: outlines.models.Transformers) -> None:
         guide = FSMGuide.from_automaton(compile_regex("yes|no"), model.lm.vocabulary)
         stock_processor = outlines.Generator(stock, Literal["yes", "no"]).logits_processor
-        for language in (guide, outlines_phi.Table(guide), stock_processor, Literal["yes", "no"]):
+        for language in (guide, Table(guide), stock_processor, Literal["yes", "no"]):
             processor = processor_of(model, language)
             inputs = inputs_of(model, PROMPT)
             sequences = model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.errors import ModelError, UnsupportedError
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
@@ -242,9 +243,7 @@ class TestProcessor:
 
     def test_a_generator_of_another_vocabulary_is_refused(self, model: PhiTransformers) -> None:
         other = outlines_phi.Vocabulary.from_tokens(["a", "b", "<eos>"], 2)
-        processor = MaskLogitsProcessor(
-            outlines_phi.Table(outlines_phi.FSMGuide.from_automaton(compile_regex("a|b"), other))
-        )
+        processor = MaskLogitsProcessor(Table(FSMGuide.from_automaton(compile_regex("a|b"), other)))
         for phi in ("exact", None):
             with pytest.raises(UnsupportedError, match="another vocabulary"):
                 model.generate(PROMPT, processor, phi=phi, max_new_tokens=5)

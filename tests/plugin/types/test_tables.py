@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from outlines_phi import ExactPhi, FSMGuide, LocalPhi, PhiTransformers, Table, UnsupportedError, Vocabulary
+from outlines_phi import ExactPhi, LocalPhi, PhiTransformers, UnsupportedError, Vocabulary
 from outlines_phi.fidelity.reference import enumerate_language
+from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled

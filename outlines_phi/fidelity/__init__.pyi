@@ -1,0 +1,1 @@
+from .probabilities import Probability as Probability

@@ -1,0 +1,3 @@
+from .model import LanguageModel as LanguageModel
+from .table_model import TableModel as TableModel
+from .transformers.model import TransformersModel as TransformersModel
