@@ -45,12 +45,7 @@ def lower_limit(x: ArrayLike, alpha: float) -> float:
     does not. It is monotone in every ``x_i``, scales with ``x``, and is at least half of Markov's own ``alpha mean(x)``.
     The method is betting: Waudby-Smith and Ramdas, arXiv 2010.09686.
 
-    Parameters
-    ----------
-    x
-        ``[n]``, nonnegative, at least one.
-    alpha
-        In (0, 1).
+    ``x`` is ``[n]`` with at least one number, and ``alpha`` in (0, 1).
     """
     values, counts = np.unique(np.asarray(x, dtype=np.float64), return_counts=True)
     mean = float((values * counts).sum() / counts.sum())
@@ -93,7 +88,7 @@ RESAMPLES = 400
 
 
 class IntervalEstimate(NamedTuple):
-    """A point estimate, ``nan`` where there is none, and an interval."""
+    """A point estimate, ``nan`` where there is none, and its confidence interval."""
 
     value: float
     interval: Interval
@@ -159,7 +154,7 @@ def measure(
     alpha: float,
     evidence: Sequence[Evidence] = (),
 ) -> Bias:
-    """Return the bias after some prompts, on the average over them.
+    """Return the bias after some prompts, on the average over them (theory.md, section 10).
 
     Parameters
     ----------
@@ -168,18 +163,11 @@ def measure(
     certain
         Per prompt, certain bounds of Phi.
     alpha
-        Each interval fails with at most this probability.
+        Each interval fails with at most this probability. For TV, half of it goes to the limits of Phi, of all prompts together,
+        and half to the mean of ``min(1, w / limit)``.
     evidence
-        Per prompt, residual attempts that know more of Phi than the certain bounds; nothing where there are none.
-
-    Notes
-    -----
-    Prompts share intervals because the limits of a mean need independence only: the weights of different prompts have
-    different laws. For TV, ``alpha / 2`` goes to the limits of Phi, of all prompts together, and ``alpha / 2`` to the mean of
-    ``min(1, w / limit)``. That the limits come from the same draws does not matter: where ``Lo <= Phi``, each
-    ``min(1, w / Lo)`` is at least ``min(1, w / Phi)``, and the limits of a mean are monotone. Where there are residual attempts, an
-    upper limit of Phi is the lower one of two, that of the draws and that of the attempts, and each may fail with half of the
-    probability that the limit may.
+        Per prompt, residual attempts that know more of Phi than the certain bounds; nothing where there are none. An upper limit
+        of Phi is then the lower one of two, each of which may fail with half of the probability.
     """
 
     def by_attempts(rows: Sequence[int]) -> Limit | None:

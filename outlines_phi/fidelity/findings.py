@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import NormalDist
 from typing import final
 
@@ -17,7 +18,7 @@ from ..numerics.weights import effective_size, scaled
 from ..settings import SamplingSettings
 from .bias import Bias
 from .comparison import WHOLE
-from .traces import JsonScanner, Trace, field_values
+from .traces import Trace, byte_places, field_values
 
 ENOUGH = 30.0
 """Effective draws per prompt from which on values are compared."""
@@ -84,11 +85,9 @@ class Distortion:
 
 def field_places(trace: Trace) -> list[str]:
     """Return the JSON field that each step of a trace is about: where the text stands when the step is taken."""
-    scanner, places = JsonScanner(), []
-    for piece in [*trace.pieces, b""][: len(trace.log_legal)]:
-        places.append(scanner.place)
-        scanner.feed(piece)
-    return places
+    places = byte_places(b"".join(trace.pieces))
+    begins = accumulate(map(len, trace.pieces), initial=0)
+    return [places[begin] for begin, _ in zip(begins, trace.log_legal, strict=False)]
 
 
 def step_places(trace: Trace) -> list[str]:

@@ -1,4 +1,4 @@
-"""The exact laws of a small language, by enumeration: what every estimator and sampler is compared with."""
+"""The exact distributions over a small language, by enumeration: what estimators and samplers are compared with."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Reference:
 
     @cached_property
     def mu(self) -> dict[Ids, float]:
-        """``mu*``: the model's own law conditioned on the language."""
+        """``mu*``: the model's own distribution conditioned on the language."""
         return {ids: math.exp(log_p - self.log_phi) for ids, log_p in self.log_p.items()}
 
     @property
@@ -78,10 +78,7 @@ class Reference:
 
 
 def count_prefixes(table: Table, budget: int, limit: int) -> int | None:
-    """Return how many live prefixes a language has, its members left out: what an enumeration evaluates at most.
-
-    ``None`` where there are more than ``limit``. Prefixes in one state are counted together, so that the work is small.
-    """
+    """Return how many live prefixes a language has, members left out; ``None`` where there are more than ``limit``."""
     total, level = 1, Counter({table.start: 1})
     for remaining in range(budget, 0, -1):
         below: Counter[int] = Counter()
@@ -106,7 +103,7 @@ def enumerate_language(
     start: int | None = None,
     max_prefixes: int = 100_000,
 ) -> Reference:
-    """Return the exact laws of a language after ``prompt``, level by level.
+    """Return the exact distributions over a language after ``prompt``, level by level.
 
     Parameters
     ----------
@@ -115,8 +112,8 @@ def enumerate_language(
     budget
         The most tokens of a member, end of sequence included.
     estimators
-        Whose laws ``q_h`` to compute, by name; plain masking alone where none are given. Each is asked for its ``h`` at every
-        prefix, as a sampler would ask it; the law of one whose ``h`` is random is that given its random numbers.
+        Whose proposals ``q_h`` to compute, by name; plain masking alone by default. Each is asked for its ``h`` at every prefix, as
+        by a sampler; the proposal of a random ``h`` is that given its random numbers.
     start
         The guide state of the prompt; that of the table by default.
     max_prefixes
@@ -144,7 +141,7 @@ def enumerate_language(
     reference = Reference({}, {name: {} for name in chosen})
     for remaining in range(budget, 0, -1):
         below: list[_Prefix] = []
-        for part in _parts(level):
+        for part in (level[begin : begin + ROWS] for begin in range(0, len(level), ROWS)):
             if remaining < budget:
                 nodes, logits = branches.visit([prefix.node for prefix in part], [prefix.ids[-1] for prefix in part])
                 for prefix, node in zip(part, nodes, strict=True):
@@ -174,10 +171,6 @@ class _Prefix:
     node: int
     log_p: float
     log_q: NDArray[np.float64] = field(repr=False)
-
-
-def _parts(level: Sequence[_Prefix]) -> Iterator[Sequence[_Prefix]]:
-    return (level[start : start + ROWS] for start in range(0, len(level), ROWS))
 
 
 def _children(
@@ -215,13 +208,7 @@ def _log_q(scores: Tensor) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True)
 class CertifiedWalk(ProposalPhi):
-    """``h = U``, the upper bounds of an enumerated tree, 1 below it: what ``ExactPhi(tolerance=...)`` draws by, step by step.
-
-    Attributes
-    ----------
-    phi
-        The options of the enumeration.
-    """
+    """``h = U``, the upper bounds of a tree enumerated by the options of ``phi``, 1 below it: ``ExactPhi(tolerance=...)`` by steps."""
 
     phi: ExactPhi
     name: ClassVar[str] = "certified walk"
@@ -252,7 +239,7 @@ class CertifiedWalk(ProposalPhi):
 @final
 @dataclass(frozen=True)
 class WalkEstimate(Estimate):
-    """The enumerated trees of a run."""
+    """The roots of the enumerated trees of a run."""
 
     roots: Sequence[Node]
     table: Table

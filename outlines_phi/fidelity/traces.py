@@ -7,8 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -24,128 +23,51 @@ END = "(end of text)"
 PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
 """Keys that a path shows as they are; others are quoted."""
 
-
-class Mode(Enum):
-    """What the next byte belongs to."""
-
-    VALUE = auto()
-    """A value has to begin (or an empty array to end)."""
-    TEXT = auto()
-    """The inside of a string value."""
-    BARE = auto()
-    """A number, ``true``, ``false`` or ``null``."""
-    KEYS = auto()
-    """The inside of an object, before a key or the closing brace."""
-    KEY = auto()
-    """The inside of a key."""
-    COLON = auto()
-    """Between a key and its value."""
-    AFTER = auto()
-    """After a value, inside an object or array."""
-    DONE = auto()
-    """After the outermost value."""
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:(")|\\?)|[][{}:,\s]|[^][{}:,\s"]+', re.DOTALL)
+"""A lexeme of JSON or the beginning of one; the group is the quote that ends a string."""
 
 
-class Container(NamedTuple):
-    """An object or array that is open."""
+def byte_places(data: bytes) -> list[str]:
+    """Return the path of the value that a JSON text stands in before each of its bytes, and after the last: ``[len + 1]``.
 
-    path: str
-    is_object: bool
-
-
-@final
-class JsonScanner:
-    """Knows, byte by byte, which field of a JSON text is being written.
-
-    ``place`` is the path of the value that the text stands in: ``address.city``, ``tags[]`` (all elements share a place).
-    Keys and punctuation belong to the object or array that they structure, :data:`ROOT` for the outermost one; from the colon
-    on, a place is the field's. It never fails: a text that is cut short, or is not JSON, has a place at every byte.
+    ``address.city``, ``tags[]`` (all elements share a place). Keys and punctuation belong to the object or array that they
+    structure, :data:`ROOT` for the outermost one; from the colon on, a place is the field's. It never fails: a text that is cut
+    short, or is not JSON, has a place at every byte.
     """
-
-    def __init__(self) -> None:
-        self._open: list[Container] = []
-        self._path = ROOT
-        self._mode = Mode.VALUE
-        self._escaped = False
-        self._raw = bytearray()
-
-    @property
-    def place(self) -> str:
-        """The path of the field that the next byte is about."""
-        match self._mode:
-            case Mode.VALUE | Mode.TEXT | Mode.BARE:
-                return self._path
-            case Mode.DONE:
-                return END
+    containers: list[tuple[str, bool]] = []  # paths of what is open, and whether it is an object
+    value: str | None = ROOT  # the path of the value that is due or being written
+    key, is_open = b"", False
+    places = [ROOT]
+    for found in TOKEN.finditer(data):
+        token = found[0]
+        if is_open:  # a number: that it has ended shows only in what follows
+            value, is_open = None, False
+        path, in_object = containers[-1] if containers else (ROOT, False)
+        match token:
+            case b"{" | b"[" if value is not None:
+                containers.append((value, token == b"{"))
+                value = None if token == b"{" else _element(value)
+            case b"}" | b"]":
+                del containers[-1:]
+                value = None
+            case b"," if containers and not in_object:
+                value = _element(path)
+            case b":" if in_object:
+                value = _member(path, key)
+            case _ if token.isspace() or token in b"{[,:":
+                pass
+            case _ if value is None:
+                key = token[1:-1]
             case _:
-                return self._open[-1].path
+                is_open = token not in (b"true", b"false", b"null") and not found[1]
+                value = value if is_open else None
+        outside = containers[-1][0] if containers else END
+        places += [places[-1]] * (len(token) - 1) + [outside if value is None else value]
+    return places
 
-    def feed(self, data: bytes) -> None:
-        """Go on by ``data``."""
-        for byte in data:
-            self._step(byte)
 
-    def _step(self, byte: int) -> None:
-        match self._mode:
-            case Mode.TEXT | Mode.KEY:
-                self._in_string(byte)
-            case Mode.VALUE:
-                self._begin(byte)
-            case Mode.BARE:
-                if byte in b",]} \t\r\n":
-                    self._end_value()
-                    self._step(byte)
-                    return
-                self._raw.append(byte)
-                if self._raw in (b"true", b"false", b"null"):
-                    self._end_value()
-            case Mode.KEYS if byte == ord('"'):
-                self._mode = Mode.KEY
-                self._raw.clear()
-            case Mode.COLON if byte == ord(":"):
-                self._mode, self._path = Mode.VALUE, _member(self._open[-1].path, bytes(self._raw))
-            case Mode.AFTER if byte == ord(","):
-                self._expect(self._open[-1])
-            case Mode.AFTER | Mode.KEYS if byte in b"]}":
-                self._close()
-
-    def _in_string(self, byte: int) -> None:
-        if byte == ord('"') and not self._escaped:
-            if self._mode is Mode.TEXT:
-                self._end_value()
-            else:
-                self._mode = Mode.COLON
-            return
-        self._escaped = byte == ord("\\") and not self._escaped
-        self._raw.append(byte)
-
-    def _begin(self, byte: int) -> None:
-        if byte in b" \t\r\n":
-            return
-        if byte == ord("]") and self._open and not self._open[-1].is_object:
-            self._close()
-        elif byte in b"{[":
-            self._open.append(Container(self._path, byte == ord("{")))
-            self._expect(self._open[-1])
-        else:
-            self._raw.clear()
-            self._mode = Mode.TEXT if byte == ord('"') else Mode.BARE
-            self._raw.extend(b"" if self._mode is Mode.TEXT else bytes([byte]))
-
-    def _expect(self, container: Container) -> None:
-        """Wait for the next member of an open object or array."""
-        if container.is_object:
-            self._mode = Mode.KEYS
-        else:
-            self._mode, self._path = Mode.VALUE, "[]" if container.path == ROOT else f"{container.path}[]"
-
-    def _close(self) -> None:
-        self._open.pop()
-        self._end_value()
-
-    def _end_value(self) -> None:
-        self._raw.clear()
-        self._mode = Mode.AFTER if self._open else Mode.DONE
+def _element(path: str) -> str:
+    return "[]" if path == ROOT else f"{path}[]"
 
 
 def _member(path: str, key: bytes) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_phi.fidelity.traces import END, ROOT, JsonScanner, field_values
+from outlines_phi.fidelity.traces import END, ROOT, byte_places, field_values
 
 KEYS = st.text(alphabet='ab" \\.é', max_size=4)
 SCALARS = (
@@ -20,11 +20,7 @@ RECORDS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.d
 
 def scanned(text: str) -> list[str]:
     """The place before each byte of a text, and after the last."""
-    scanner, places = JsonScanner(), []
-    for byte in text.encode():
-        places.append(scanner.place)
-        scanner.feed(bytes([byte]))
-    return [*places, scanner.place]
+    return byte_places(text.encode())
 
 
 def written(value: Any, place: str) -> list[tuple[str, str]]:
@@ -60,16 +56,11 @@ def test_every_byte_has_its_place(record: Any) -> None:
         assert here == (parts[i - 1][1] if number_before and found[i - 1] == parts[i - 1][1] != place else place)
 
 
-@given(RECORDS, st.randoms())
-def test_the_split_into_pieces_does_not_matter(record: Any, random: Any) -> None:
-    text = json.dumps(record, ensure_ascii=False, indent=random.choice([None, 1])).encode()
-    scanner, places, start = JsonScanner(), scanned(text.decode()), 0
-    while start < len(text):
-        assert scanner.place == places[start]
-        stop = random.randint(start + 1, len(text))
-        scanner.feed(text[start:stop])
-        start = stop
-    assert scanner.place == places[-1]
+@given(RECORDS, st.booleans())
+def test_a_place_does_not_depend_on_what_follows(record: Any, indented: bool) -> None:
+    text = json.dumps(record, ensure_ascii=False, indent=1 if indented else None).encode()
+    places = byte_places(text)
+    assert all(byte_places(text[:end]) == places[: end + 1] for end in range(len(text)))
 
 
 def test_a_record_by_hand() -> None:
@@ -86,10 +77,8 @@ def test_a_record_by_hand() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_have_places(data: bytes) -> None:
-    scanner = JsonScanner()
-    for byte in data:
-        assert scanner.place
-        scanner.feed(bytes([byte]))
+    places = byte_places(data)
+    assert len(places) == len(data) + 1 and all(places)
 
 
 @pytest.mark.parametrize(
