@@ -17,7 +17,7 @@ import typer
 
 import outlines_phi
 from benchmarks.report import RESULTS, surroundings
-from outlines_phi.cli.fidelity import run
+from outlines_phi.cli.fidelity_command import run
 from outlines_phi.fidelity.plots import png
 from outlines_phi.lm import bundled
 from outlines_phi.settings import SamplingSettings

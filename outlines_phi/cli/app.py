@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from importlib import import_module
 from typing import Annotated, Any, final
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from .. import __version__
-from .ending import Commands
+from ..errors import OutlinesPhiError
+from .ending import DEBUG, INTERRUPTED, exit_code, message, out_of_memory, tell
 
 COMMANDS = {
     "demo": 'Show the bias of plain masking, and phi="exact" without it, on the bundled model.',
@@ -24,23 +27,40 @@ COMMANDS = {
 def command(name: str) -> Any:
     """Return a command, with its options."""
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(import_module(f"{__package__}.{name}"), name))
+    alone.command(name)(getattr(import_module(f"{__package__}.{name}_command"), name))
     return get_command(alone)
 
 
 @final
-class LoadedCommands(Commands):
-    """A group that imports a command when it runs."""
+class Commands(TyperGroup):
+    """A group that imports a command when it runs, and says its errors in one red line."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and what follows it."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and command(args[0]), rest
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.meta.get(DEBUG):
+                raise
+            tell("Interrupted", "yellow", "before there was a result.")
+            raise typer.Exit(INTERRUPTED) from None
+        except (OutlinesPhiError, OSError, RuntimeError) as error:
+            is_foreign = isinstance(error, RuntimeError) and not isinstance(error, OutlinesPhiError)
+            is_broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+            if (is_foreign and not out_of_memory(error)) or is_broken_pipe or ctx.meta.get(DEBUG):
+                raise
+            tell("Error", "red", message(error))
+            raise typer.Exit(exit_code(error)) from None
+
 
 app = typer.Typer(
     help="Faithful constrained generation for Outlines.",
-    cls=LoadedCommands,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
 
-from ..errors import BudgetError, GrammarError, ModelError, OutlinesPhiError
+from ..errors import BudgetError, GrammarError, ModelError
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: work that failed, something given that cannot be used (as for a wrong option), Ctrl-C."""
@@ -25,28 +23,6 @@ def _set_debug(context: typer.Context, asked: bool) -> None:
 
 
 Debug = Annotated[bool, typer.Option("--debug", callback=_set_debug, help="Show the traceback of an error.")]
-
-
-class Commands(TyperGroup):
-    """A group of commands that say their errors in one red line."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that the arguments name."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if ctx.meta.get(DEBUG):
-                raise
-            tell("Interrupted", "yellow", "before there was a result.")
-            raise typer.Exit(INTERRUPTED) from None
-        except (OutlinesPhiError, OSError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not (isinstance(error, OutlinesPhiError) or out_of_memory(error)):
-                raise
-            broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if ctx.meta.get(DEBUG) or broken_pipe:
-                raise
-            tell("Error", "red", message(error))
-            raise typer.Exit(exit_code(error)) from None
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -71,12 +47,7 @@ def message(error: BaseException) -> str:
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of a command that ends by ``error``."""
-    match error:
-        case BudgetError() | ModelError() | OSError():
-            return FAILED
-        case _ if out_of_memory(error):
-            return FAILED
-    return REFUSED
+    return FAILED if isinstance(error, BudgetError | ModelError | OSError) or out_of_memory(error) else REFUSED
 
 
 def tell(kind: str, color: str, text: str) -> None:

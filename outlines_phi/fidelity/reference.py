@@ -208,7 +208,7 @@ def _log_q(scores: Tensor) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True)
 class CertifiedWalk(ProposalPhi):
-    """``h = U``, the upper bounds of a tree enumerated by the options of ``phi``, 1 below it: ``ExactPhi(tolerance=...)`` by steps."""
+    """``h = U``, the upper bounds of a tree enumerated by ``phi``, 1 below it: ``ExactPhi(tolerance=...)`` step by step."""
 
     phi: ExactPhi
     name: ClassVar[str] = "certified walk"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Cli, records
+from .conftest import Cli, records
 
 PROMPT = "Person: Nora is a teacher. JSON: "
 PERSON = ("--regex", r'\{"name": "[A-Z][a-z]{1,12}", "age": [0-9]{1,3}\}', "--seed", 1, "--n", 4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Cli, records
+from .conftest import Cli, records
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 SHORT = ("--max-new-tokens", 12, "--seed", 1)

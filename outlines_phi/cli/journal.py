@@ -8,22 +8,27 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import Any, BinaryIO, final
 
 import typer
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ... import __version__
-from ...errors import UnsupportedError
-from ...guides.phrases.banned import BannedPhrases
-from ...settings import SamplingSettings
-from ..inputs.prompts import Prompt
-from .records import Record, line
+from .. import __version__
+from ..errors import UnsupportedError, ValueReadError
+from ..guides.phrases.banned import BannedPhrases
+from ..sampling.draw import Draw
+from ..sampling.draws import Draws
+from ..settings import SamplingSettings
+from .inputs import Prompt
+
+Record = dict[str, Any]
 
 FORMAT, VERSION = "outlines-phi draws", 1
 """What the first line of a file says that it is."""
@@ -55,13 +60,13 @@ def header(
     tokenization: str,
     ban: BannedPhrases | None,
     **others: Any,
-) -> dict[str, Any]:
+) -> Record:
     """Return the first line of a file.
 
     Parameters
     ----------
     model
-        See :func:`outlines_phi.cli.inputs.model.identity`.
+        See :func:`outlines_phi.cli.loaded_model.identity`.
     output_type, pattern
         How the command names the output type, and the regular expression or the grammar that it stands for.
     settings, tokenization
@@ -75,8 +80,9 @@ def header(
     del drawn_by["seed"]
     banned = None
     if ban is not None:
-        options = {"ignore_case": ban.ignore_case, "whole_word": ban.whole_word, "across_prompt": ban.across_prompt}
+        options = {name: getattr(ban, name) for name in ("ignore_case", "whole_word", "across_prompt")}
         banned = {"count": len(ban), "phrases": _digest("\n".join(ban.names)), **options}
+    optional = {"banned_phrases": banned, **others}
     return {
         "record": "run",
         "format": FORMAT,
@@ -85,12 +91,11 @@ def header(
         "model": model,
         "output_type": {"name": output_type, "pattern": _digest(pattern)},
         "settings": {**drawn_by, "tokenization": tokenization},
-        **({} if banned is None else {"banned_phrases": banned}),
-        **{name: value for name, value in others.items() if value is not None},
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def check_same_run(saved: dict[str, Any], header: dict[str, Any], path: object) -> None:
+def check_same_run(saved: Record, header: Record, path: object) -> None:
     """Raise UnsupportedError where ``saved``, the first line of the file at ``path``, is of another run; says of which."""
     then, now = dict(_flat(saved)), dict(_flat(header))
     different = [key for key in {**now, **then} if key not in UNCOMPARED and then.get(key) != now.get(key)]
@@ -103,7 +108,7 @@ def check_same_run(saved: dict[str, Any], header: dict[str, Any], path: object) 
         )
 
 
-def _flat(header: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(header: Record, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in header.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
@@ -115,16 +120,77 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-class Line(NamedTuple):
-    """A whole line of a file: its number from 1, what it holds, and the byte at which it ends."""
+def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -> Iterator[Record]:
+    """Yield one record per draw of a prompt.
 
-    number: int
-    record: Any
-    end: int
+    ``rejections`` are those of all draws of the prompt, and so is ``tokens_per_call``, under drafts. A trajectory that found no
+    allowed token (``Draws.failures``) has no text and no ``log_w``: its weight is 0, and it counts in every mean of weights.
+    """
+    after = {
+        "prompt_ess": draws.ess,
+        "total_variation": None if draws.certificate is None else draws.certificate.total_variation,
+        "confidence": None if draws.certificate is None else draws.certificate.confidence,
+        "log_z": _finite(draws.log_z),
+        "log_z_bounds": [_finite(bound) for bound in draws.log_z_bounds],
+        **({"rejections": dict(draws.rejections)} if draws.rejections else {}),
+        **({"tokens_per_call": draws.counts.tokens_per_call} if draws.counts.turns else {}),
+    }
+    known = zip(draws, draws.weights.tolist(), strict=True)
+    for number, (draw, weight) in enumerate([*known, *[(None, 0.0)] * draws.failures]):
+        yield {
+            "record": "draw",
+            "prompt_index": index,
+            "prompt": prompt,
+            "draw_index": number,
+            "text": None if draw is None else draw.text,
+            **({"value": None} if draw is None else _value(draw)),
+            **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
+            "log_p": draw and _finite(draw.log_p),
+            "log_w": draw and _finite(draw.log_w),
+            "weight": weight,
+            "guarantee": "weighted" if draw is None else draw.guarantee.name.lower(),
+            "ess": 0.0 if draw is None else draw.ess,
+            **after,
+        }
 
 
-def whole_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines of a file, checked to be one of draws; a last line does not count that a kill of the run has torn.
+def error_record(index: int, prompt: Prompt, error: Exception) -> Record:
+    """Return the record of a prompt that has no draws, or not all that were asked for."""
+    return {
+        "record": "error",
+        "prompt_index": index,
+        "prompt": prompt,
+        "error": type(error).__name__,
+        # A prompt that fails is drawn by itself, where it is the first of one.
+        "message": " ".join(str(error).removeprefix("Prompt 0: ").split()),
+    }
+
+
+def line(record: Record) -> bytes:
+    """Return a record as a line of UTF-8, escaped where a prompt is no valid Unicode."""
+    try:
+        return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _value(draw: Draw) -> Record:
+    """Return the value as JSON has it, or why the type refuses the text."""
+    try:
+        return {"value": to_jsonable_python(draw.value, inf_nan_mode="strings", fallback=str)}
+    except ValueReadError as error:
+        return {"value": None, "value_error": " ".join(str(error).split())}
+    except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
+        return {"value": None, "value_error": f"The value has no form in JSON: {error}"}
+
+
+def _finite(x: float) -> float | None:
+    """Return a number as JSON has it: null for what is infinite."""
+    return x if math.isfinite(x) else None
+
+
+def records(path: Path) -> Iterator[tuple[Any, int]]:
+    """Yield what each whole line of a file of draws holds, and the byte at which it ends; a torn last line is left out.
 
     Raises
     ------
@@ -134,7 +200,7 @@ def whole_lines(path: Path) -> Iterator[Line]:
     try:
         file = path.open("rb")
     except OSError as error:
-        raise UnsupportedError(f"{path} cannot be read: {error.strerror}. Give the path of a file of draws.") from error
+        raise UnsupportedError(f"Give the path of a file of draws: {path} cannot be read, {error.strerror}.") from error
     with file:
         for number, content in enumerate(file, 1):
             if number == 1 and not content.startswith(BEGINNING[: len(content)]):
@@ -144,16 +210,13 @@ def whole_lines(path: Path) -> Iterator[Line]:
             try:
                 record = json.loads(content)
             except (ValueError, RecursionError) as error:
-                raise UnsupportedError(
-                    f"Remove the lines of {path} from line {number} on, give another --output, or --overwrite to begin anew. "
-                    f"Line {number} of {path} is not valid JSON: {error}."
-                ) from error
+                raise UnsupportedError(f"{ANEW} Line {number} of {path} is not valid JSON: {error}.") from error
             if number == 1:
                 _check_header(record, path)
-            yield Line(number, record, file.tell())
+            yield record, file.tell()
 
 
-def _check_header(header: dict[str, Any], path: object) -> None:
+def _check_header(header: Record, path: object) -> None:
     match header:
         case {"format": str(found), "version": version} if found == FORMAT and version != VERSION:
             raise UnsupportedError(
@@ -191,7 +254,7 @@ class Saved:
         Where the line of the last finished prompt ends, in bytes; what comes after is drawn again.
     """
 
-    header: dict[str, Any]
+    header: Record
     prompts: int
     errors: int
     end: int
@@ -205,38 +268,27 @@ def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
     UnsupportedError
         Another file, one of other prompts, or one with a broken line; names it and what to do.
     """
-    lines = whole_lines(path) if path.exists() else iter(())
-    first = next(lines, None)
-    if first is None:
+    found = records(path) if path.exists() else iter(())
+    header, end = next(found, (None, 0))
+    if header is None:
         return None
-    finished, errors, drawn, end = 0, 0, 0, first.end
-    for number, record, here in lines:
-        failed = _check_next(record, finished, drawn, prompts, f"Line {number} of {path}")
-        drawn += 1
-        if failed or drawn == first.record["n"]:
+    finished = errors = drawn = 0
+    for number, (record, here) in enumerate(found, 2):
+        match record:
+            case {"record": "draw" | "error" as kind, "prompt_index": int(index), "prompt": prompt}:
+                place = index, record.get("draw_index", drawn)
+            case _:
+                raise UnsupportedError(f"{ANEW} Line {number} of {path} is neither a draw nor an error.")
+        if place != (finished, drawn) or prompts[finished : finished + 1] != [prompt]:
+            given = f"{prompts[finished]!r:.60}" if finished < len(prompts) else f"none, of {len(prompts)}"
+            raise UnsupportedError(
+                f"{ANEW} Line {number} of {path} has draw {place[1]} of prompt {index}, {prompt!r:.60}, where draw {drawn} of "
+                f"prompt {finished} was expected, {given}: a run goes on with the same prompts, or more after them."
+            )
+        failed, drawn = kind == "error", drawn + 1
+        if failed or drawn == header["n"]:
             finished, errors, drawn, end = finished + 1, errors + failed, 0, here
-    return Saved(header=first.record, prompts=finished, errors=errors, end=end)
-
-
-def _check_next(record: Any, index: int, drawn: int, prompts: Sequence[Prompt], place: str) -> bool:
-    """Return whether a record is an error; raise UnsupportedError unless it is the next one of a run over ``prompts``."""
-    match record:
-        case {"record": "draw" | "error" as kind, "prompt_index": int(found), "prompt": prompt}:
-            number = record.get("draw_index", drawn)
-        case _:
-            raise UnsupportedError(f"{ANEW} {place} is neither a draw nor an error.")
-    if (found, number) != (index, drawn):
-        raise UnsupportedError(
-            f"{ANEW} {place} has draw {number} of prompt {found} where draw {drawn} of prompt {index} was expected: lines are "
-            "missing or out of order."
-        )
-    if prompts[index : index + 1] != [prompt]:
-        given = f"{prompts[index]!r:.60} in this command" if index < len(prompts) else f"only {len(prompts)} are given"
-        raise UnsupportedError(
-            f"{ANEW} {place} is of other prompts: prompt {index} (counted from 0) is {prompt!r:.60} in the file, {given}; a run "
-            "goes on with the same prompts, or more after them."
-        )
-    return bool(kind == "error")
+    return Saved(header=header, prompts=finished, errors=errors, end=end)
 
 
 def check_target(path: Path) -> None:

@@ -27,10 +27,10 @@ from ..verification.subject import Subject
 from ..verification.verify import CHECKS, DEPTH, MOST, Check, Verification
 from ..verification.verify import verify as run_checks
 from ..vocabulary.vocabulary import Vocabulary
+from .command_options import RegexOption, Schema, Type
 from .ending import FAILED, Debug
-from .inputs.model import BUNDLED
-from .inputs.options import RegexOption, Schema, Type
-from .inputs.output_type import read_grammar_text, read_output_type
+from .inputs import read_grammar_text, read_output_type
+from .loaded_model import BUNDLED
 
 COLORS = {
     Verdict.PROVED: "green",

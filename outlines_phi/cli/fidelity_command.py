@@ -23,12 +23,11 @@ from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
 from ..suite.run import Suite
 from ..suite.scatter import draw_grid
-from .bar import Quiet, bar
+from .command_options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
 from .ending import INTERRUPTED, Debug, note, tell
-from .inputs.model import BUNDLED, check_chats, load
-from .inputs.options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
-from .inputs.prompts import model_input
-from .tables import print_table
+from .inputs import model_input
+from .loaded_model import BUNDLED, check_chats, load
+from .terminal import Quiet, bar, print_table
 
 FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
 """What is written to the folder of the results."""

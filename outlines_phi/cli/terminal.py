@@ -1,8 +1,8 @@
-"""The bar of a command that takes long: on the terminal of messages, and nowhere else."""
+"""What long commands show on a terminal: a bar, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, final
@@ -11,7 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.table import Table
+from rich.text import Text
 
+from ..fidelity.report_text import TextTable
 from ..lm.watch import Progress
 from ..plugin.progress import beside
 
@@ -64,3 +67,43 @@ def bar(description: str, total: int, *, begin: int = 0, shown: bool = True) -> 
     with Bars(*columns, console=console, transient=True, disable=not shown, redirect_stdout=False) as bars:
         bars.add_task(description, total=total, completed=begin, beside="")
         yield Bar(bars, shown)
+
+
+def print_table(
+    table: TextTable, console: Console, *, styles: Sequence[str] = (), name_width: int | None = None, wrap: bool = True
+) -> None:
+    """Print a table between its title and its remark; a column without a head, such as one of bars, is aligned to the left.
+
+    Parameters
+    ----------
+    table, console
+        What is printed, and where.
+    styles
+        Of the columns, as rich names them; a table has more columns than styles where the last ones have none.
+    name_width
+        Most columns of the names of rows, cut where they are longer; as many as they need by default.
+    wrap
+        Whether other cells take several lines where the terminal is narrow.
+    """
+    if table.title:
+        console.print(Text(table.title, "bold cyan"))
+    if table.rows:
+        grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for i, name in enumerate(table.head):
+            style = styles[i] if i < len(styles) else ""
+            cut = name_width is not None and i == 0
+            grid.add_column(
+                Text(name),
+                style=style,
+                header_style=style,
+                justify="right" if i and name else "left",
+                max_width=name_width if i == 0 else None,
+                no_wrap=cut or not wrap,
+                overflow="ellipsis" if cut else "fold",
+            )
+        for row in table.rows:
+            grid.add_row(*map(Text, row))
+        console.print(grid)
+    if table.remark:
+        console.print(Text(table.remark, "dim"))
+    console.print()

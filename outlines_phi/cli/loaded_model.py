@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import transformers
 
-from ...errors import UnsupportedError
-from ...lm import bundled
-from ...plugin.hosts.transformers import PhiTransformers, from_transformers
+from ..errors import UnsupportedError
+from ..lm import bundled
+from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 
 BUNDLED = "bundled"
 """The name of the model that ships with the package."""

@@ -14,48 +14,40 @@ from typing import Annotated, Any, final
 import typer
 
 from ..errors import UnsupportedError, too_small
-from ..guides.phrases.banned import BannedPhrases
 from ..numerics.checks import check_fits, counted
-from ..phi.estimator import Phi, ProposalPhi
+from ..phi.estimator import Phi
 from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import ExactPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..plugin.call import Correction
 from ..plugin.generator import Generator, PhiGenerator
-from ..plugin.options import ESTIMATORS, CallOptions, Unset
+from ..plugin.options import CallOptions
 from ..plugin.types.output_types import to_language
 from ..sampling.draw import Guarantee
-from ..sampling.draws import DrawCounts
-from ..sampling.smc.smc import SMC
 from ..settings import SamplingSettings
-from .bar import Quiet, bar
-from .ending import FAILED, INTERRUPTED, Debug, note, tell
-from .inputs.model import check_chats, identity, load
-from .inputs.options import (
-    BanLevel,
+from . import journal
+from .batches import Batches, Outcome
+from .command_options import (
     BanOptions,
-    Confidence,
+    CorrectionOptions,
     DraftingOptions,
     FormatOptions,
     ModelOptions,
-    Particles,
-    PhiOption,
     PromptOptions,
-    ResampleOption,
     Seed,
     SettingOptions,
     Tokenization,
-    Tolerance,
     grouped,
     keywords,
 )
-from .results import journal
-from .results.batches import Batches, Outcome
-from .results.journal import Saved
-from .results.records import draw_records, error_record
+from .ending import FAILED, INTERRUPTED, Debug, note, tell
+from .journal import Saved
+from .loaded_model import check_chats, identity, load
+from .terminal import Quiet, bar
 
 SHOWN = 5
 """Banned phrases whose attempts are told, at most."""
+
+DRAFTED = ("written", "drafted", "followed", "turns")
+"""Counts of a call that say what drafts were worth."""
 
 
 @grouped
@@ -66,12 +58,7 @@ def generate(
     bans: BanOptions,
     law: SettingOptions,
     drafting: DraftingOptions,
-    ban_level: BanLevel = None,
-    phi: PhiOption = None,
-    particles: Particles = None,
-    resample: ResampleOption = None,
-    tolerance: Tolerance = None,
-    confidence: Confidence = None,
+    correction: CorrectionOptions,
     n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
     tokenization: Tokenization = None,
     seed: Seed = None,
@@ -97,18 +84,11 @@ def generate(
         "n", n, count=n, each=1024, things="draws of a prompt", instead="Draw into several files, with a seed each"
     )
     given = inputs.read()
-    banned = bans.read(ban_level)
+    banned = bans.read(correction.ban_level)
     type_name, output_type = form.read(free=banned is not None)
-    sampler = _sampler(particles, resample)
-    certified = keywords(tolerance=tolerance, confidence=confidence)
-    if certified:
-        estimator: Phi = _certified(phi, sampler, certified)
-        Correction().replaced_by(estimator, banned)
-    else:
-        estimator = _estimator(phi, sampler, banned, free=output_type is None)
-    settings = law.keywords() | keywords(tokenization=tokenization, sampler=sampler)
-    drafts = drafting.read(particles)
-    CallOptions.read({**settings, **keywords(seed=seed)}, None)
+    settings = law.keywords() | keywords(tokenization=tokenization)
+    call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
+    CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
     language = "" if output_type is None else to_language(output_type)
     saved = None
     if output is not None:
@@ -116,7 +96,8 @@ def generate(
         saved = None if overwrite else journal.read(output, given)
     loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, given)
-    options = CallOptions.read(settings, loaded.model.generation_config)
+    options = CallOptions.read(call.keywords, loaded.model.generation_config, banned)
+    drafts = options.draft
     header = journal.header(
         model=identity(source.model, loaded),
         output_type=type_name,
@@ -124,57 +105,27 @@ def generate(
         settings=options.settings,
         tokenization=options.tokenization,
         ban=banned,
-        phi=_told(estimator),
-        sampler=None if sampler is None else asdict(sampler),
+        phi=_told(call.phi),
+        sampler=None if options.sampler is None else asdict(options.sampler),
         draft=None if drafts is None else {"names": drafts.names, "length": drafts.length},
         n=n,
         seed=_seed(seed, saved),
-        **certified,
+        tolerance=correction.tolerance,
+        confidence=correction.confidence,
     )
     if saved is not None:
         journal.check_same_run(saved.header, header, output)
-    generator = Generator(loaded, output_type, phi=estimator, banned_phrases=banned, draft=drafts)
-    _check_fits(generator, options.settings)
-    batches = Batches(generator=generator, keywords=settings, prompts=given, n=n, seed=header["seed"], size=batch_size)
+    generator = Generator(loaded, output_type, phi=call.phi, banned_phrases=banned, draft=drafts)
+    _check_length(generator, options.settings)
+    keep = {name: value for name, value in call.keywords.items() if name != "draft"}
+    batches = Batches(generator=generator, keywords=keep, prompts=given, n=n, seed=header["seed"], size=batch_size)
     raise typer.Exit(_work(batches, header, output, saved, token_ids, quiet))
 
 
-def _sampler(particles: int | None, resample: str | None) -> SMC | None:
-    if particles is None and resample is not None:
-        raise UnsupportedError(
-            f"Give --particles 50, or leave it out: --resample {resample} was given without --particles, so there is nothing to "
-            "resample."
-        )
-    return None if particles is None else SMC(particles=particles, **keywords(resample=resample))
-
-
-def _certified(phi: str | None, sampler: SMC | None, options: dict[str, Any]) -> ExactPhi:
-    if sampler is not None or phi not in (None, ExactPhi.name):
-        other = f"--phi {phi}" if sampler is None else "--particles"
-        raise UnsupportedError(
-            f"Leave one of the two out: --tolerance or --confidence was given with {other}, and draws at a certified distance come "
-            "from --phi exact alone."
-        )
-    return ExactPhi(**options)
-
-
-def _estimator(given: str | None, sampler: SMC | None, ban: BannedPhrases | None, *, free: bool) -> Phi:
-    correction = Correction().replaced_by(Unset.UNSET if given is None else given, ban)
-    estimator = correction.estimator(sampler, free=free)
-    assert estimator is not None  # no name stands for it
-    phi = estimator.name if given is None else given
-    if sampler is not None and not (isinstance(estimator, ProposalPhi) or estimator == LookaheadPhi(weights=True)):
-        names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
-        raise UnsupportedError(
-            f"Give one that particles can follow ({names}; --ban-level weighted), or leave one of the two out: --phi {phi} was "
-            "given with --particles, and draws in a way of its own."
-        )
-    return estimator
-
-
-def _told(estimator: Phi) -> str:
+def _told(phi: Phi | None) -> str:
     """Return how a file names an estimator: two that differ in the distribution of their draws differ in it."""
-    return f"{estimator.name} (weighted)" if estimator == LookaheadPhi(weights=True) else estimator.name
+    assert phi is not None  # a file has an output type, or a ban
+    return f"{phi.name} (weighted)" if phi == LookaheadPhi(weights=True) else phi.name
 
 
 def _seed(given: int | None, saved: Saved | None) -> int:
@@ -185,8 +136,8 @@ def _seed(given: int | None, saved: Saved | None) -> int:
     return secrets.randbelow(2**32) if given is None else given
 
 
-def _check_fits(generator: PhiGenerator, settings: SamplingSettings) -> None:
-    """Raise an error now that every prompt would else raise: the length limit is too small for the format."""
+def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:
+    """Raise now what every prompt would raise: the length limit is too small for the format."""
     table = generator.logits_processor.table
     least, most = table.guide.min_tokens(table.start), settings.max_new_tokens
     if most is not None and most < least:
@@ -197,14 +148,14 @@ def _work(
     batches: Batches, header: dict[str, Any], output: Path | None, saved: Saved | None, token_ids: bool, quiet: bool
 ) -> int:
     """Draw what the file does not have yet; return the exit code."""
-    begin = 0 if saved is None else saved.prompts
-    tally = Tally(prompts=begin, errors=Counter(earlier=0 if saved is None else saved.errors))
+    begin, end, errors = (0, 0, 0) if saved is None else (saved.prompts, saved.end, saved.errors)
+    asked = counted(len(batches.prompts), "prompt")
+    summary = Summary(prompts=begin, errors=Counter(earlier=errors))
     if begin:
-        note(f"{output} has {begin} of {counted(len(batches.prompts), 'prompt')}; going on from there.")
+        note(f"{output} has {begin} of {asked}; going on from there.")
     interrupted = False
     # No lines run through the bar.
     shown = not quiet and (output is not None or not sys.stdout.isatty())
-    end = 0 if saved is None else saved.end
     with (
         journal.writing(output, end) as write,
         bar("prompts", len(batches.prompts), begin=begin, shown=shown) as progress,
@@ -216,37 +167,37 @@ def _work(
             for outcomes in batches.outcomes(begin) if begin < len(batches.prompts) else ():
                 write([record for outcome in outcomes for record in _records(outcome, token_ids)])
                 for outcome in outcomes:
-                    tally.count(outcome)
-                progress.move(tally.prompts)
+                    summary.count(outcome)
+                progress.move(summary.prompts)
         except KeyboardInterrupt:
             interrupted = True
-    tally.report(len(batches.prompts), output, batches.generator.phi)
+    if output is not None:
+        note(f"{counted(summary.draws, 'draw')} written; {output} has {summary.prompts} of {asked}.")
+    summary.report(asked, batches.generator.phi)
     if interrupted:
         begun = "The same command, without --overwrite, goes on from there."
         resume = begun if output else "A run with --output FILE can go on where it ended."
-        tell("Interrupted", "yellow", f"after {tally.prompts} of {counted(len(batches.prompts), 'prompt')}. {resume}")
+        tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
         return INTERRUPTED
-    return FAILED if tally.errors.total() else 0
+    return FAILED if summary.errors.total() else 0
 
 
 def _records(outcome: Outcome, token_ids: bool) -> Iterator[dict[str, Any]]:
     if outcome.draws is not None:
-        yield from draw_records(outcome.index, outcome.prompt, outcome.draws, token_ids=token_ids)
+        yield from journal.draw_records(outcome.index, outcome.prompt, outcome.draws, token_ids=token_ids)
     if outcome.error is not None:
-        yield error_record(outcome.index, outcome.prompt, outcome.error)
+        yield journal.error_record(outcome.index, outcome.prompt, outcome.error)
 
 
 @final
 @dataclass
-class Tally:
-    """What was drawn, and what is to be said of it at the end.
+class Summary:
+    """What was drawn, for the messages at the end.
 
     Attributes
     ----------
-    prompts
-        Prompts that are finished.
-    errors
-        How many of them ended by each kind of error.
+    prompts, errors
+        Prompts that are finished, and how many of them ended by each kind of error.
     draws, weighted
         Draws, and the effective sample sizes of those that are weighted.
     failures
@@ -254,7 +205,7 @@ class Tally:
     rejections
         Attempts that each banned phrase has cost.
     counts
-        What the draws of each prompt have cost.
+        Sums of the counts :data:`DRAFTED`.
     """
 
     prompts: int
@@ -263,32 +214,28 @@ class Tally:
     weighted: list[float] = field(default_factory=list)
     failures: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
-    counts: list[DrawCounts] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""
         self.prompts += 1
         if outcome.error is not None:
             self.errors[type(outcome.error).__name__] += 1
-        if outcome.draws is not None:
-            self.draws += len(outcome.draws)
-            self.failures += outcome.draws.failures
-            self.rejections.update(outcome.draws.rejections)
-            self.counts.append(outcome.draws.counts)
-            self.weighted += [draw.ess for draw in outcome.draws if draw.guarantee == Guarantee.WEIGHTED]
+        if (draws := outcome.draws) is not None:
+            self.draws += len(draws)
+            self.failures += draws.failures
+            self.rejections.update(draws.rejections)
+            self.counts.update({name: getattr(draws.counts, name) for name in DRAFTED})
+            self.weighted += [draw.ess for draw in draws if draw.guarantee == Guarantee.WEIGHTED]
 
-    def report(self, prompts: int, output: Path | None, phi: Phi | None) -> None:
-        """Print what the user should know."""
-        if output is not None:
-            note(f"{counted(self.draws, 'draw')} written; {output} has {self.prompts} of {counted(prompts, 'prompt')}.")
+    def report(self, asked: str, phi: Phi | None) -> None:
+        """Print what the user should know; ``asked`` says how many prompts there are."""
         if self.rejections:
             costly = ", ".join(f"{name} {count:,}" for name, count in self.rejections.most_common(SHOWN))
             rest = f", and {len(self.rejections) - SHOWN} more" if len(self.rejections) > SHOWN else ""
             note(f"Attempts that came upon a banned phrase: {costly}{rest}.")
-        if turns := sum(counts.turns for counts in self.counts):
-            drafted, kept, written = (
-                sum(getattr(counts, name) for counts in self.counts) for name in ("drafted", "followed", "written")
-            )
+        written, drafted, kept, turns = (self.counts[name] for name in DRAFTED)
+        if turns:
             note(f"Drafts: {kept:,} of {drafted:,} tokens kept; {written / turns:.2f} tokens per model call.")
         if self.weighted and isinstance(phi, AutoPhi):
             tell(
@@ -307,8 +254,4 @@ class Tally:
             )
         if self.errors.total():
             kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)
-            tell(
-                "Failed",
-                "red",
-                f'{self.errors.total()} of {counted(prompts, "prompt")} ({kinds}); the lines with "record": "error".',
-            )
+            tell("Failed", "red", f'{self.errors.total()} of {asked} ({kinds}); the lines with "record": "error".')

@@ -15,14 +15,15 @@ import torch
 from scipy import stats
 
 from outlines_phi import Effort, ExactPhi, Generator, from_transformers
-from outlines_phi.cli import generate as command
-from outlines_phi.cli.inputs.model import weights_fingerprint
-from outlines_phi.cli.results import journal
-from outlines_phi.cli.results.batches import Batches
+from outlines_phi.cli import command_options, journal
+from outlines_phi.cli.batches import Batches
+from outlines_phi.cli.command_options import CorrectionOptions
+from outlines_phi.cli.loaded_model import weights_fingerprint
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimators.auto import AutoPhi
+from outlines_phi.plugin.call import Call
 from tests.chi_square import ChiSquare
 
 from .conftest import Cli, records
@@ -393,7 +394,7 @@ class TestRefusedFiles:
     def test_a_file_of_other_prompts_is_refused(self, prompts: list[str], cli: Cli) -> None:
         self.run(cli, [BAKERY, MUSEUM])
         result = self.run(cli, prompts)
-        assert result.exit_code == 2 and "other prompts: prompt" in result.stderr
+        assert result.exit_code == 2 and "goes on with the same prompts" in result.stderr
 
     @pytest.mark.parametrize("content", [b"hello\n", b"hello", b'{"a": 1}\n', b"\xff\x00", b"[1]\n"])
     def test_a_foreign_file_is_never_touched(self, content: bytes, cli: Cli, folder: Path) -> None:
@@ -479,7 +480,8 @@ class TestFailures:
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         hasty = partial(ExactPhi, effort=Effort(tokens=300))
-        monkeypatch.setattr(command, "_certified", lambda phi, sampler, options: hasty(**options))
+        monkeypatch.setattr(command_options, "ExactPhi", hasty)
+        monkeypatch.setattr(hasty, "name", ExactPhi.name, raising=False)
         story = ["--regex", "[a-z ]{1,20}[.]", "--seed", 1, "--max-new-tokens", 20, "Story: Aria is a "]
         result = cli("generate", *story, "--tolerance", 0.01, "--confidence", 0.9)
         assert result.exit_code == 1
@@ -490,7 +492,7 @@ class TestFailures:
         ("options", "message"),
         [
             (["--tolerance", 0.1, "--phi", "local"], "given with --phi local"),
-            (["--tolerance", 0.1, "--particles", 5], "given with --particles"),
+            (["--tolerance", 0.1, "--particles", 5], "'exact' was given with --particles"),
             (["--confidence", 0.9], "tolerance=0, which asks for exact draws"),
             (["--tolerance", 2], "expected a number in"),
             (["--tolerance", 0.1, "--confidence", 95], "between 0 and 1"),
@@ -502,7 +504,7 @@ class TestFailures:
 
     def test_what_the_effort_reached_is_kept(self, cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hasty = ExactPhi(effort=Effort(attempts=2, tokens=10**6), width=1)
-        monkeypatch.setattr(command, "_estimator", lambda *_, **__: hasty)
+        monkeypatch.setattr(CorrectionOptions, "call", lambda *_: Call(hasty, None, None, {}))
         file = write(folder / "p.jsonl", [ARIA, "Story: Aria is a brave elf ranger. "])
         arguments = (
             "generate",
@@ -532,7 +534,7 @@ class TestFailures:
         assert (folder / "o.jsonl").read_bytes() == whole
 
     def test_weighted_draws_of_auto_are_summed_up_in_one_line(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(command, "_estimator", lambda *_, **__: AutoPhi(share=0))
+        monkeypatch.setattr(CorrectionOptions, "call", lambda *_: Call(AutoPhi(share=0), None, None, {}))
         result = cli("generate", "--regex", "(yes|no) [a-z]{4}", "--n", 2, "--batch-size", 1, "--seed", 1, *PROMPTS)
         assert result.exit_code == 0
         assert result.stderr.count("Warning:") == 1 and "10 of 10 draws are weighted" in result.stderr

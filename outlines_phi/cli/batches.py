@@ -9,13 +9,13 @@ from typing import Any, final
 
 import numpy as np
 
-from ...errors import BudgetError, FidelityWarning, OutlinesPhiError
-from ...phi.estimator import Phi
-from ...phi.estimators.lookahead import LookaheadPhi
-from ...plugin.generator import PhiGenerator
-from ...plugin.options import CallOptions
-from ...sampling.draws import Draws
-from ..inputs.prompts import Prompt, model_input
+from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
+from ..phi.estimator import Phi
+from ..phi.estimators.lookahead import LookaheadPhi
+from ..plugin.generator import PhiGenerator
+from ..plugin.options import CallOptions
+from ..sampling.draws import Draws
+from .inputs import Prompt, model_input
 
 
 @final

@@ -9,8 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlines_phi.cli.app import app
-from outlines_phi.cli.cases import ANSWER, CHARACTER, Case
-from outlines_phi.cli.demo import EXACT, PLAIN, run_case
+from outlines_phi.cli.demo_command import ANSWER, CHARACTER, EXACT, PLAIN, Case, run_case
 from outlines_phi.fidelity.comparison import WHOLE, Report
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers

@@ -12,19 +12,21 @@ from typing import Annotated, Any, final, get_args, get_type_hints
 
 import typer
 
-from ...errors import UnsupportedError
-from ...guides.grammar.notation.reader import NAMES
-from ...guides.phrases.banned import LEVELS, BannedPhrases
-from ...phi.estimators.auto import AutoPhi
-from ...phi.estimators.local import LocalPhi
-from ...phi.estimators.lookahead import LookaheadPhi
-from ...plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
-from ...plugin.options import ESTIMATORS, TOKENIZATIONS
-from ...sampling.resolve import DRAFT_LENGTH
-from ...sampling.smc.smc import Resample
-from .model import BUNDLED, Dtype
-from .output_type import read_output_type
-from .prompts import Prompt, read_prompts
+from ..errors import UnsupportedError
+from ..guides.grammar.notation.reader import NAMES
+from ..guides.phrases.banned import LEVELS, BannedPhrases
+from ..phi.estimator import Phi, ProposalPhi
+from ..phi.estimators.auto import AutoPhi
+from ..phi.estimators.exact import ExactPhi
+from ..phi.estimators.local import LocalPhi
+from ..phi.estimators.lookahead import LookaheadPhi
+from ..plugin.call import Call, Correction
+from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
+from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset
+from ..sampling.resolve import DRAFT_LENGTH
+from ..sampling.smc.smc import SMC, Resample
+from .inputs import Prompt, read_output_type, read_prompts
+from .loaded_model import BUNDLED, Dtype
 
 
 def one_of(option: str, names: Sequence[str]) -> dict[str, Any]:
@@ -48,44 +50,9 @@ Type = Annotated[
 Schema = Annotated[Path | None, typer.Option(help="Output type: file of a JSON schema.")]
 RegexOption = Annotated[str | None, typer.Option("--regex", help="Output type: regular expression.")]
 Seed = Annotated[int | None, typer.Option(help="Same seed, same draws; by default a random one.")]
-BanLevel = Annotated[
-    str | None,
-    typer.Option(
-        "--ban-level",
-        **one_of("--ban-level", [level for level in LEVELS if level]),
-        help="Correction for what is banned; by default that of --phi, or lookahead.",
-    ),
-]
-PhiOption = Annotated[
-    str | None,
-    typer.Option(
-        "--phi",
-        **one_of("--phi", list(ESTIMATORS)),
-        help="Correction.",
-        show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
-    ),
-]
-Particles = Annotated[
-    int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
-]
-ResampleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--resample",
-        **one_of("--resample", get_args(Resample)),
-        help="When particles are resampled; by default never.",
-    ),
-]
 Tokenization = Annotated[
     str | None,
     typer.Option(**one_of("--tokenization", TOKENIZATIONS), help="Tokenizations of a text that count; by default any."),
-]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(help="Draws within this total variation of the exact distribution, without rejection (--phi exact)."),
-]
-Confidence = Annotated[
-    float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
 ]
 
 
@@ -307,3 +274,82 @@ class ModelOptions:
         None
     )
     dtype: Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")] = None
+
+
+@final
+@dataclass(frozen=True)
+class CorrectionOptions:
+    """How draws are corrected, and what draws them."""
+
+    ban_level: Annotated[
+        str | None,
+        typer.Option(
+            "--ban-level",
+            **one_of("--ban-level", [level for level in LEVELS if level]),
+            help="Correction for what is banned; by default that of --phi, or lookahead.",
+        ),
+    ] = None
+    phi: Annotated[
+        str | None,
+        typer.Option(
+            "--phi",
+            **one_of("--phi", list(ESTIMATORS)),
+            help="Correction.",
+            show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
+        ),
+    ] = None
+    particles: Annotated[
+        int | None, typer.Option(min=1, help="Pick each draw from a population of so many particles (SMC).")
+    ] = None
+    resample: Annotated[
+        str | None,
+        typer.Option(
+            "--resample",
+            **one_of("--resample", get_args(Resample)),
+            help="When particles are resampled; by default never.",
+        ),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Draws within this total variation of the exact distribution, without rejection (--phi exact)."
+        ),
+    ] = None
+    confidence: Annotated[
+        float | None, typer.Option(help="With --tolerance: certified at this confidence; by default for certain.")
+    ] = None
+
+    def call(
+        self, output_type: Any, ban: BannedPhrases | None, settings: dict[str, Any], draft: DraftOptions | None
+    ) -> Call:
+        """Return the call that the command makes for each batch of prompts.
+
+        Raises
+        ------
+        UnsupportedError
+            Options that do not go together.
+        """
+        certified = keywords(tolerance=self.tolerance, confidence=self.confidence)
+        if certified and self.phi not in (None, ExactPhi.name):
+            raise UnsupportedError(
+                f"Leave one of the two out: --tolerance or --confidence was given with --phi {self.phi}, and draws at a certified "
+                "distance come from --phi exact alone."
+            )
+        phi: Phi | str | Unset = ExactPhi(**certified) if certified else self.phi or Unset.UNSET
+        particles = keywords(sampler=self._particles(), draft=draft)
+        call = Call.of(Correction().replaced_by(phi, ban), output_type, {**settings, **particles})
+        if self.particles and not (isinstance(call.phi, ProposalPhi) or call.phi == LookaheadPhi(weights=True)):
+            names = ", ".join(name for name, each in ESTIMATORS.items() if issubclass(each, ProposalPhi))
+            raise UnsupportedError(
+                f"Give --phi one that particles can follow ({names}; --ban-level weighted), or leave one of the two out: "
+                f"phi={call.phi and call.phi.name!r} was given with --particles, and draws in a way of its own."
+            )
+        return call
+
+    def _particles(self) -> SMC | None:
+        if self.particles is None and self.resample is not None:
+            raise UnsupportedError(
+                f"Give --particles 50, or leave it out: --resample {self.resample} was given without --particles, so there is "
+                "nothing to resample."
+            )
+        return None if self.particles is None else SMC(particles=self.particles, **keywords(resample=self.resample))

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from outlines_phi.cli.app import app
-from outlines_phi.cli.fidelity import FILES
+from outlines_phi.cli.fidelity_command import FILES
 from outlines_phi.suite.run import Suite
 from tests.cli.conftest import Cli
 
@@ -66,7 +66,7 @@ def test_the_model_is_the_one_that_is_named(cli: Cli, other_model: Path) -> None
 def test_bad_input_is_refused_before_anything_is_loaded(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
-    monkeypatch.setattr("outlines_phi.cli.fidelity.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("outlines_phi.cli.fidelity_command.load", lambda *_: pytest.fail("the model was loaded"))
     result = cli("fidelity", *arguments)
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
@@ -96,7 +96,7 @@ def test_a_run_that_is_killed_has_left_its_finished_languages(
     def killed(*_: Any) -> None:
         raise SystemExit(9)
 
-    monkeypatch.setattr("outlines_phi.cli.fidelity.show", killed)
+    monkeypatch.setattr("outlines_phi.cli.fidelity_command.show", killed)
     cli("fidelity", "--languages", "answer,dyck1-8-single", *QUICKLY, "--output", "results")
     data = json.loads((folder / "results" / "fidelity.json").read_text())
     assert not data["complete"] and {cell["language"] for cell in data["cells"]} == {"dyck1-8-single"}

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from outlines.generator import SteerableGenerator
 from rich.console import Console
+from rich.text import Text
 
-from ..errors import OutlinesPhiError, UnsupportedError
-from ..fidelity.audit_report import AuditReport
-from ..plugin.auditing import audit as measure
+from ..errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError
+from ..fidelity.audit_report import AuditReport, check
+from ..fidelity.bias import Bias, measure
+from ..fidelity.report_text import bias_section, sections, verdict
+from ..numerics.checks import counted
+from ..phi.estimators.local import LocalPhi
+from ..plugin import auditing
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
 from ..plugin.types.output_types import to_language
-from .bar import Quiet, bar
-from .ending import Debug, note
-from .inputs.model import check_chats, load
-from .inputs.options import (
+from .command_options import (
     BanOptions,
     FormatOptions,
     ModelOptions,
@@ -29,9 +33,11 @@ from .inputs.options import (
     grouped,
     keywords,
 )
-from .inputs.prompts import Prompt, model_input
-from .results.saved import audit_saved
-from .tables import print_audit
+from .ending import Debug, note
+from .inputs import Prompt, model_input
+from .journal import records
+from .loaded_model import check_chats, load
+from .terminal import Quiet, bar, print_table
 
 SUFFIXES = (".md", ".html", ".json", ".png")
 """Formats of a report."""
@@ -83,7 +89,16 @@ def audit(
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)
-    report = _measured(application, given, n, confidence, bounds_tokens, settings, quiet)
+    with bar("draws", n * len(given), shown=not quiet) as progress:
+        report = auditing.audit(
+            application,
+            [model_input(prompt) for prompt in given],
+            n,
+            confidence=confidence,
+            bounds_tokens=bounds_tokens,
+            progress=progress.told(completed=True),
+            **settings,
+        )
     print_audit(report, Console(highlight=False))
     for target in targets:
         note(f"Report: {report.save(target)}")
@@ -101,27 +116,6 @@ def _check_alone(context: typer.Context) -> None:
         raise UnsupportedError(
             f"Leave it out, or audit the model itself: {', '.join(useless)} cannot be given together with --from. The file says "
             "what was drawn, and its weights alone do not tell where mass is lost, so there is no report to save."
-        )
-
-
-def _measured(
-    application: SteerableGenerator,
-    prompts: list[Prompt],
-    n: int,
-    confidence: float,
-    bounds_tokens: int,
-    settings: dict[str, Any],
-    quiet: bool,
-) -> AuditReport:
-    with bar("draws", n * len(prompts), shown=not quiet) as progress:
-        return measure(
-            application,
-            [model_input(prompt) for prompt in prompts],
-            n,
-            confidence=confidence,
-            bounds_tokens=bounds_tokens,
-            progress=progress.told(completed=True),
-            **settings,
         )
 
 
@@ -146,3 +140,73 @@ def _check_prompts(
         except OutlinesPhiError as error:
             error.args = (f"Prompt {index} (counted from 0): {error}", *error.args[1:])
             raise
+
+
+def audit_saved(path: Path, confidence: float, console: Console) -> None:
+    """Print the bias of the draws in the file at ``path``.
+
+    Raises
+    ------
+    UnsupportedError
+        No file of ``generate --phi local``, or one without two draws for some prompt.
+    EmptyLanguageError
+        All weights are 0.
+    """
+    header, log_w = read_weights(path)
+    check(len(log_w), int(header["n"]), confidence)
+    if all(weight == -math.inf for weights in log_w for weight in weights):
+        raise EmptyLanguageError(
+            f"Loosen the truncation: None of the draws of {path} was completed, so nothing can be measured."
+        )
+    bias: Bias = measure([np.array(weights) for weights in log_w], [(0.0, 1.0)] * len(log_w), 1 - confidence)
+    console.print(
+        Text(
+            f"{path}: {header['n']} draws after each of {counted(len(log_w), 'prompt')}, {header['output_type']['name']}."
+        )
+    )
+    console.print()
+    print_table(bias_section(bias, confidence), console)
+
+
+def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
+    """Return the first line of a file and the log weights of every finished prompt, ``-inf`` where a trajectory failed.
+
+    Raises
+    ------
+    UnsupportedError
+        Not such a file; says what it is.
+    """
+    lines = [record for record, _ in records(path)]
+    if not lines:
+        raise UnsupportedError(f"Give a file of draws: {path} was not written by outlines-phi generate, or only begun.")
+    header = lines[0]
+    if header["phi"] != LocalPhi.name:
+        raise UnsupportedError(
+            "Draw with --phi local, or audit the model itself (outlines-phi audit --model ... PROMPTS): an audit reads the weights "
+            f"of masked draws, and {path} holds draws of --phi {header['phi']}."
+        )
+    match header:
+        case {"sampler": dict()}:
+            raise UnsupportedError(
+                "Draw with --phi local alone: an audit reads the weights of masked draws, and "
+                f"{path} holds draws of --particles, which were picked by weight."
+            )
+        case {"settings": {"tokenization": str(tokenization)}} if tokenization != "any":
+            raise UnsupportedError(
+                f"Draw without --tokenization {tokenization} to audit: plain masking does not know it, and {path} has it."
+            )
+    weights: dict[int, list[float]] = {}
+    for record in lines[1:]:
+        match record:
+            case {"record": "draw", "prompt_index": int(index), "log_w": float() | int() | None as log_w}:
+                weights.setdefault(index, []).append(-math.inf if log_w is None else min(0.0, float(log_w)))
+    return header, [drawn for drawn in weights.values() if len(drawn) == header["n"]]
+
+
+def print_audit(report: AuditReport, console: Console) -> None:
+    """Print what an audit found."""
+    console.print(Text(verdict(report), "bold"), "", sep="\n")
+    for warning in report.warnings:
+        console.print(Text.assemble(("Warning: ", "bold yellow"), warning), "", sep="\n")
+    for section in sections(report):
+        print_table(section, console)

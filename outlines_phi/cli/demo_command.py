@@ -2,33 +2,109 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, Literal, final
 
 import outlines
 import torch
 import transformers
 import typer
+from pydantic import BaseModel
 from rich.console import Console
+from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 
-from ..fidelity.comparison import Report, Sample, compare
+from ..fidelity.comparison import WHOLE, Report, Sample, View, compare, label
 from ..fidelity.page import write_page
 from ..fidelity.plots import draw_reports
 from ..fidelity.probabilities import Probabilities, probabilities
+from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
 from ..lm import bundled
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..settings import SamplingSettings
-from .cases import ANSWER, BUDGET, CHARACTER, Case
-from .tables import print_report
+from .terminal import print_table
+
+BUDGET = 128
+"""More tokens than any text of the types below has, so that nothing is ever cut short."""
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """One prompt and one output type with finitely many values.
+
+    Attributes
+    ----------
+    title
+        What happens here.
+    prompt, output_type
+        What the model is asked, and what it may write.
+    source
+        The output type as an application would write it.
+    read
+        The fields of a text.
+    """
+
+    title: str
+    prompt: str
+    output_type: Any
+    source: str
+    read: Callable[[str], Mapping[str, Hashable]]
+
+    def asking(self, prompt: str) -> Case:
+        """Return the case with another prompt."""
+        return replace(self, prompt=prompt)
+
+
+class Character(BaseModel):
+    """A character of a game."""
+
+    race: Literal["human", "elf", "dwarf", "halfling"]
+    role: Literal["wizard", "rogue", "healer", "ranger captain"]
+    level: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9]
+    alive: bool
+
+
+ANSWER = Case(
+    title="A choice of two",
+    prompt="Question: is the bakery open on Sunday? Answer: ",
+    output_type=Literal["yes", "no"],
+    source='Literal["yes", "no"]',
+    read=lambda text: {"answer": text},
+)
+CHARACTER = Case(
+    title="A pydantic model",
+    prompt="New character: Aria. JSON: ",
+    output_type=Character,
+    source="\n".join(line for line in inspect.getsource(Character).splitlines() if line),
+    read=json.loads,
+)
+
+
+ROWS = 12
+"""Values of a field that are listed."""
+
+BAR = 17
+"""Width of the bar of the largest deviation."""
+
+COLORS = ("red", "green")
+"""Of the two samples of a report."""
+
+NAME = 24
+"""Width of the names of rows in a report."""
+
 
 PLAIN, EXACT, SHARED = "plain Outlines", 'phi="exact"', "masking, prefixes shared"
 """How the demo calls its ways of sampling; the last one is there for its cost alone."""
@@ -164,3 +240,44 @@ def _make_folder(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from None
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the fields of a report, then how far each of its two samples is from the truth and what it cost."""
+    asked = Table.grid("", "", padding=(0, 2))
+    asked.add_row(Text("prompt", "dim"), Text(repr(report.prompt)))
+    asked.add_row(Text("type", "dim"), Text(report.output_type))
+    console.print(Panel(asked, title=report.title, title_align="left", border_style="cyan"))
+    fields = [view for view in report.views if view.name != WHOLE]
+    scale = max(abs(_excess(report, view, value)) for view in fields for value in view.values)
+    for view in fields:
+        names = [sample.name for sample in report.samples]
+        more = len(view.values) - ROWS
+        table = TextTable(
+            (view.name, "truth", *names, "excess", ""),
+            list(_shares(report, view, scale)),
+            remark=f"... {more} more" if more > 0 else "",
+        )
+        print_table(table, console, styles=("", "bold", *COLORS), name_width=16, wrap=False)
+    print_table(distance_table(report), console, styles=("", *COLORS), name_width=NAME)
+    print_table(cost_table(report), console, name_width=NAME)
+    console.print(
+        f"{certainty(report)} Excess: the share of {report.samples[0].name} minus the truth, in percent. The noise floor is the "
+        f"mean TV of {report.n:,} draws from the truth; the last column is what 95 of 100 such samples stay under.",
+        "",
+        style="dim",
+    )
+
+
+def _excess(report: Report, view: View, value: object) -> float:
+    """Return how much too often the first sample gives ``value``."""
+    return view.frequencies[report.samples[0].name].get(value, 0.0) - view.law.get(value, 0.0)
+
+
+def _shares(report: Report, view: View, scale: float) -> Iterator[Sequence[str]]:
+    for value in view.values[:ROWS]:
+        shares = (view.law, *(view.frequencies[sample.name] for sample in report.samples))
+        excess = _excess(report, view, value)
+        bar = "█" * (round(BAR * abs(excess) / scale) if scale else 0)
+        percent = (f"{100 * share.get(value, 0.0):.1f}%" for share in shares)
+        yield (label(value), *percent, number(100 * excess, "+.1f"), bar)
