@@ -9,8 +9,10 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
+from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.guide import DEAD, DONE, Guide
 from outlines_phi.guides.phrases.banned import BannedPhrases
+from outlines_phi.guides.phrases.matcher import PhraseMatcher
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.conformance import reachable
 
@@ -135,3 +137,23 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
     cuts = draw(st.lists(st.tuples(st.integers(0, len(text) - 1), st.integers(1, 4)), min_size=3, max_size=6))
     pieces = [text[start : start + length] for start, length in cuts]
     return Vocabulary.from_tokens([*pieces, b"", b"a", b"<eos>"], len(pieces) + 2)
+
+
+def automaton_of(matcher: PhraseMatcher) -> ByteAutomaton:
+    """The texts without a phrase: one state for all states of the matcher that have the same future."""
+    reads = np.unique(matcher.byte_class, return_index=True)[1]
+    found = {int(matcher.futures(np.array(matcher.start))): matcher.start}
+    rows, alive, order = [], [], [matcher.start]
+    for state in order:  # it grows
+        after = matcher.step(np.array(state), reads)
+        rows.append(matcher.futures(after).tolist())
+        alive.append(~matcher.matches(after))
+        for future, target in zip(rows[-1], after.tolist(), strict=True):
+            if future not in found:
+                found[future] = target
+                order.append(target)
+    number = {future: place for place, future in enumerate(found, 1)}
+    inner = np.where(alive, [[number[future] for future in row] for row in rows], 0)
+    targets = np.concatenate([np.zeros((1, len(reads)), dtype=np.int32), inner.astype(np.int32)])
+    accepting = np.concatenate([[False], ~matcher.completes_at_end(np.array(order))])
+    return ByteAutomaton(targets, matcher.byte_class, 1, accepting)

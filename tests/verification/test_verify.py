@@ -324,7 +324,7 @@ def with_clean_ends(lexer: Lexer) -> Lexer:
 def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, check: str, witness: str) -> None:
     right = subject_of(BY_ID[id_])
     assert right.machine is not None
-    spanner = Spanner.of(mutate(right.machine.lexer), right.guide.vocabulary)
+    spanner = Spanner(mutate(right.machine.lexer), right.guide.vocabulary)
     mutant = CFGGuide(spanner, right.machine.parser)
     wrong = replace(right, guide=mutant, machine=Machine.of(mutant, GrammarOracle(right.machine.grammar)))
     of = {found.id: found.find(wrong) for found in CHECKS if found.id in (check, "T12", "T14")}

@@ -33,20 +33,15 @@ _ROWS, _STEPS = 4096, 65536
 
 @final
 class CFGGuide(Guide):
-    """The token sequences whose text a context-free grammar derives (grammar-theory.md, section 7; Park,
-    Zhou, D'Antoni 2025, arXiv 2502.05111).
+    """The token sequences whose text a context-free grammar derives (grammar-theory.md, section 7; Park, Zhou, D'Antoni 2025).
 
-    A state is a pair: a state ``q`` of the lexing transducer, in which the last lexeme is pending, and a configuration of the
-    parser, which has read all lexemes before it. What a token does to ``q``, the state that it leads to and the terminals that it
-    completes, depends on ``q`` alone. So all states with one ``q`` share their vocabulary classes, and a row parses each distinct
-    word of terminals once.
+    A state is a pair: a state of the lexer, in which the last lexeme is pending, and a configuration of the parser, which has read
+    all lexemes before it. Which terminals a token completes, and where it leads the lexer, depends on the lexer's state alone: all
+    states with one share their vocabulary classes, and a row parses each distinct word of terminals once.
 
     A token is allowed if and only if the text after it can be completed: its distance to the end is finite (:class:`Completion`).
-    That takes into account which lexemes cannot stand side by side, the exact realizability that the paper assumes.
-
-    Rows are made when they are asked for, and masks need no rows; memory grows with the configurations that were met.
-
-    A guide can be pickled, with its tables and the numbers of its states. From then on each copy numbers new states by itself.
+    Rows are made when they are asked for, and masks need no rows; memory grows with the configurations that were met. A guide can
+    be pickled, with its tables and the numbers of its states; from then on each copy numbers new states by itself.
 
     Parameters
     ----------
@@ -66,7 +61,7 @@ class CFGGuide(Guide):
         self.spanner, self.parser = spanner, parser
         self.lexer, self.grammar, self.vocabulary = spanner.lexer, parser.grammar, spanner.vocabulary
         self.completion = completion or Completion(spanner, parser)
-        self._splits = SuffixDistances(spanner, parser, self.completion)
+        self._suffix_distances = SuffixDistances(spanner, parser, self.completion)
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_step = lru_cache(_STEPS)(self._step)
@@ -91,7 +86,7 @@ class CFGGuide(Guide):
             raise GrammarError(
                 "the grammar derives the empty text alone: no rule that the start rule needs has a terminal"
             )
-        guide = cls(Spanner.of(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
+        guide = cls(Spanner(Lexer.of(grammar.terminals), vocabulary), Parser.of(grammar))
         if guide.min_tokens(guide.start) >= UNREACHABLE:
             raise EmptyLanguageError(guide.why_empty(b""))
         return guide
@@ -132,7 +127,7 @@ class CFGGuide(Guide):
         if configuration == ERROR:
             return np.full(self.partition_of(state).size, UNREACHABLE, dtype=np.int64)
         with self._lock:
-            return self._splits.distances(configuration, lexeme)
+            return self._suffix_distances.distances(configuration, lexeme)
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: without the row."""

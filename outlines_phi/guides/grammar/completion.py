@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ..guide import UNREACHABLE
 from .lexing.lexeme_distances import FAR, Distances, LexemeDistances, LookaheadStates, then
+from .lexing.lexer import Word
 from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
-
-Word: TypeAlias = tuple[int, ...]
 
 
 class _Profile(NamedTuple):
@@ -32,14 +31,14 @@ _NOWHERE = _Profile(0, 0)
 """No way to the end from anywhere."""
 
 
-class Footing(NamedTuple):
+class StackOffset(NamedTuple):
     """What a stack is to those on top of it: on two of one ``kind`` they have the same distances but for the ``base``."""
 
     base: int
     kind: int
 
 
-_Likeness: TypeAlias = tuple[int, tuple[Footing, ...]]
+_Likeness: TypeAlias = tuple[int, tuple[StackOffset, ...]]
 """The top of a stack, and what it stands on, the least base 0: stacks of one likeness are the same but for a constant."""
 
 
@@ -50,52 +49,38 @@ class _Item(NamedTuple):
     reduced: tuple[int, ...]
 
 
-class _Known(NamedTuple):
+class _KnownStacks(NamedTuple):
     """What is known of stacks of one likeness: their distances ``W``, and what they are to those on top."""
 
     distances: _Profile
-    footing: Footing
+    offset: StackOffset
 
 
 @final
 class Completion:
-    """The least number of tokens to the end, the end of sequence included, where no token ends more than one lexeme that counts.
+    """The least number of tokens to the end of the text, where no token ends more than one lexeme (grammar-theory.md, section 6).
 
-    Such a text is a sequence of lexemes, each ended by the token that begins the next. What may begin after a lexeme depends on the
-    state of the lexer in which it is complete, and states after which tokens lead to the same are one *context*: few, for what
-    matters is whether a letter or a digit would prolong the lexeme. With ``g_T(r, k)`` the least number of tokens from ``r``, a
-    view of a state of the lexer or a context, until a lexeme of terminal ``T`` is complete in context ``k``, the distances of a
-    nonterminal are the least solution of
+    With ``g_T`` of :class:`LexemeDistances`, from a state ``r`` to where a lexeme of ``T`` is complete in context ``k``, the
+    distances of nonterminals are the least solution of (Bar-Hillel, Perles, Shamir 1961, with the weights of Knuth 1977)
 
     ``D_A(r, k) = min over A -> X_1 .. X_m and k_1, k_2, .. of D_X1(r, k_1) + D_X2(k_1, k_2) + .. + D_Xm(k_{m-1}, k)``,
 
-    the triples of Bar-Hillel, Perles and Shamir (1961) with the weights of Knuth (1977). A stack ``s`` of an LR parser is completed
-    by an item of its top state, all of which are valid for it (Knuth 1965): for ``A -> a . b``, by what ``b`` derives, and then by
-    what completes the stack in which ``A`` stands in the place of ``a``:
+    and a stack ``s`` is completed by an item of its top state, all of which are valid for it (Knuth 1965):
 
     ``W_s(r) = min over A -> a . b in top(s) and k of D_b(r, k) + W_goto(s without a, A)(k)``.
 
-    Of all that lies below the top of ``s`` only the ``W`` matter that its items lead to. Stacks with one top are of one *kind* if
-    these are the same up to a constant: then so are the distances of what is put on top of them. There are few kinds, however deep
-    stacks become, and what is found on top of one stack is known on top of all of its kind.
+    Of what lies below the top only the ``W`` that its items lead to matter. Stacks with one top whose ``W`` are the same up to a
+    constant are of one *kind*: what is found on top of one is known on top of all. There are few kinds, however deep stacks become.
 
-    So a distance is finite if and only if bytes complete a text, where each byte is a token: it knows which lexemes cannot stand
-    side by side, and leaves no dead end in a grammar without separators. It is the least of all where no token reaches over two
-    ends of lexemes, and else an upper bound that some token always lowers.
-
-    Parameters
-    ----------
-    spanner
-        What tokens do to the states of the lexer.
-    parser
-        The parser.
+    A distance is finite if and only if bytes complete a text, where each byte is a token. It is the least of all where no token
+    reaches over two ends of lexemes, and else an upper bound that some token always lowers.
     """
 
     def __init__(self, spanner: Spanner, parser: Parser) -> None:
         self._parser, self._rules = parser, parser.tables.rules
-        self._views = LookaheadStates.of(spanner)
-        self._states = len(self._views.emitted)
-        lexemes = LexemeDistances.of(self._views)
+        self._lookahead = LookaheadStates.of(spanner)
+        self._states = len(self._lookahead.emitted)
+        lexemes = LexemeDistances.of(self._lookahead)
         self._of_symbol = {symbol: lexemes.distances(symbol) for symbol in range(self._rules.terminals)}
         for symbol in self._rules.by_head:
             self._of_symbol[symbol] = np.full_like(self._of_symbol[0], FAR)
@@ -107,21 +92,21 @@ class Completion:
         self._end = self._profile(lexemes.end)
         self._before: dict[tuple[Word, int], _Profile] = {}
         self._least: dict[frozenset[_Profile], _Profile] = {}
-        self._known: list[_Known] = []
+        self._known: list[_KnownStacks] = []
         self._number_of_likeness: dict[_Likeness, int] = {}
         # Of each stack the number of its likeness, and the constant. Plain tuples, which the garbage collector passes over.
         self._of_stack: dict[int, tuple[int, int]] = {}
         self._kinds: dict[tuple[int, tuple[_Profile, ...]], int] = {}
-        self._holds = np.isin(np.arange(self._states), list(self._views.of_state))
+        self._holds = np.isin(np.arange(self._states), list(self._lookahead.of_state))
         self._of_configuration = np.array([_NOWHERE], dtype=np.int64)
 
     def distance(self, configuration: int, lexeme: int) -> int:
         """Return the distance of a configuration and a state of the lexer, UNREACHABLE for none."""
         ways = [(configuration, lexeme)]
-        for view in self._views.of_state.get(lexeme, ()):
-            ways.append((self._parser.read(configuration, self._views.emitted[view]), view))
-        profiles = [(self._of(read), view) for read, view in ways]
-        found = min(base + int(self._shapes[shape, view]) for (base, shape), view in profiles)
+        for state in self._lookahead.of_state.get(lexeme, ()):
+            ways.append((self._parser.read(configuration, self._lookahead.emitted[state]), state))
+        profiles = [(self._of(read), state) for read, state in ways]
+        found = min(base + int(self._shapes[shape, state]) for (base, shape), state in profiles)
         return found if found < FAR else UNREACHABLE
 
     def distances(self, configurations: NDArray[np.integer], lexemes: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -139,11 +124,11 @@ class Completion:
             found[place] = self.distance(int(configurations[place]), int(lexemes[place]))
         return np.where(found < FAR, found, UNREACHABLE)
 
-    def footing(self, stack: int) -> Footing:
+    def offset(self, stack: int) -> StackOffset:
         """Return what ``stack`` is to those on top of it."""
         number, constant = self._like(stack)
-        base, kind = self._known[number].footing
-        return Footing(base + constant, kind)
+        base, kind = self._known[number].offset
+        return StackOffset(base + constant, kind)
 
     def _solve(self, rows: slice) -> None:
         """Find the least solution for these rows of ``D``, in rounds over the productions whose symbols have changed."""
@@ -192,9 +177,9 @@ class Completion:
 
     def _likeness(self, stack: int) -> tuple[_Likeness, int]:
         """Return the likeness of a stack, and the constant; the stacks below are known."""
-        under = {self.footing(lower) for lower in self._parser.below(stack)}
-        constant = min((footing.base for footing in under), default=0)
-        relative = sorted(Footing(footing.base - constant, footing.kind) for footing in under)
+        under = {self.offset(lower) for lower in self._parser.below(stack)}
+        constant = min((offset.base for offset in under), default=0)
+        relative = sorted(StackOffset(offset.base - constant, offset.kind) for offset in under)
         return (self._parser.top(stack), tuple(relative)), constant
 
     def _is_known(self, stack: int) -> bool:
@@ -223,9 +208,9 @@ class Completion:
             ends = [self._after(item, found) for item in ways[each]]
             base = min((end.base for end in ends if end != _NOWHERE), default=constant)
             kind = (self._parser.top(each), tuple(end.beyond(-base) for end in ends))
-            footing = Footing(base - constant, self._kinds.setdefault(kind, len(self._kinds)))
+            offset = StackOffset(base - constant, self._kinds.setdefault(kind, len(self._kinds)))
             self._of_stack[each] = (self._number_of_likeness.setdefault(likeness, len(self._known)), constant)
-            self._known.append(_Known(distances.beyond(-constant), footing))
+            self._known.append(_KnownStacks(distances.beyond(-constant), offset))
 
     def _after(self, item: _Item, found: dict[int, _Profile]) -> _Profile:
         """Return the distances after an item, to stacks whose distances are ``found`` so far or known."""
@@ -270,9 +255,8 @@ class Completion:
         least = min(profile.base for profile in profiles)
         relative = frozenset(_Profile(base - least, shape) for base, shape in profiles)
         if relative not in self._least:
-            self._least[relative] = self._profile(
-                np.minimum.reduce([base + self._shapes[shape] for base, shape in relative])
-            )
+            all_of = [base + self._shapes[shape] for base, shape in relative]
+            self._least[relative] = self._profile(np.minimum.reduce(all_of))
         return self._least[relative].beyond(least)
 
     def _profile(self, distances: Distances) -> _Profile:

@@ -1,4 +1,4 @@
-"""What tokens lead to beside a stack: most of it depends on the top of the stack alone, and is computed once."""
+"""The mask of a grammar: the distance to the end after each class of tokens, most of it from the top of the stack alone."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ _TOP = 3
 """How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
 tops are met for a first time."""
 
-_SPLITS = 4096
-"""Of how many tops of stacks the split is kept."""
+_KEPT_TOPS = 4096
+"""Of how many tops of stacks it is kept what they decide."""
 
 _RECENT = 8
 """How many distances are kept: a mask asks twice, for what is allowed and for the budget beyond which more is not."""
+
+_ENDED = DEAD
+"""In place of the lexer's state: the text has ended."""
 
 
 class TerminalWords(NamedTuple):
     """The words of terminals of some vocabulary classes, each beginning of a word once.
 
-    Attributes
-    ----------
-    steps
-        For each beginning but the empty one, the place of the one before it, and the terminal that it adds.
-    place
-        ``int64[G]``: the place of the word of each class.
+    ``steps`` has, for each beginning but the empty one, the place of the one before it and the terminal that it adds; ``place``,
+    ``int64[G]``, the place of the word of each class.
     """
 
     steps: tuple[tuple[int, int], ...]
@@ -67,81 +66,55 @@ class TerminalWords(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Task:
-    """What is to be read from a stack.
+class _Suffixes:
+    """Words of terminals that are left to be read from a stack, and the state of the lexer after each, ``int32[N]``.
 
-    Attributes
-    ----------
-    words
-        TerminalWords of terminals; the last terminal of that of the end of the text is END.
-    targets
-        ``int32[N]``: the state of the lexer after each; DEAD behind the end of the text.
+    The last terminal of the word of the end of the text is END, its state :data:`_ENDED`.
     """
 
     words: TerminalWords
     targets: NDArray[np.int32]
 
 
-class _Later(NamedTuple):
-    """What is left to read from another stack, that of ``head`` on what lies ``entries`` below the last one that was looked at.
+class _Below(NamedTuple):
+    """Suffixes to be read from another stack: ``head`` on what lies ``entries`` below the last entry that was looked at.
 
-    Attributes
-    ----------
-    places
-        Where the words stood in what was to be read.
-    task
-        What is left of them.
+    ``places`` are those of their words among all that were to be read.
     """
 
     entries: int
     head: int
     places: NDArray[np.int64]
-    task: _Task
+    suffixes: _Suffixes
 
 
-class _Split(NamedTuple):
-    """What the top of a stack decides.
+class _Decided(NamedTuple):
+    """What the top of a stack decides: ``distances`` of the words at ``places``, less the base of what lies below it.
 
-    Attributes
-    ----------
-    places
-        The words that lead to the end, whatever lies below.
-    distances
-        ``int64[N]``: theirs, less the base of what lies below.
-    later
-        The words that take off all that was looked at.
+    ``below`` has the words that take off all entries that were looked at; all others are dead.
     """
 
     places: NDArray[np.int64]
     distances: NDArray[np.int64]
-    later: tuple[_Later, ...]
+    below: tuple[_Below, ...]
 
 
 @final
 class SuffixDistances:
     """The distances to the end after each class of tokens (Alg. 5 and 6 of Park et al. 2025; grammar-theory.md, section 5.2).
 
-    Beside a state of the lexer and the top entries of a stack most words of terminals are accepted whatever lies below, or by no
-    stack at all: to read them takes nothing off the entries that are known. Where they are accepted, the distances are those to the
-    end of what is known and then of what lies below. They are computed once for each top and each kind of what lies below.
-
-    The other words at some terminal take off all that is known, and put a nonterminal on what lies there. What is left of all that
-    put the same one there is read from one stack, whose top decides most of it in its turn. So a stack that was never met costs a
-    few look-ups, one for each top that is taken off.
-
-    A parser that follows several stacks reads all words each time.
-
-    Parameters
-    ----------
-    spanner, parser, completion
-        Those of a guide.
+    Beside a state of the lexer and the top entries of a stack, most words of terminals are accepted whatever lies below, or by no
+    stack at all: reading them takes off known entries alone. Their distances are computed once for each top and each kind of what
+    lies below (:class:`Completion`). The other words take off all entries that are known and put a nonterminal on what lies there:
+    their suffixes are read from that stack, whose top decides most of them in turn. So a stack that was never met costs one look-up
+    for each top that is taken off. A parser that follows several stacks reads all words each time.
     """
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion) -> None:
         self._spanner, self._parser, self._completion = spanner, parser, completion
-        self._whole: dict[int, tuple[NDArray[np.int64], _Task]] = {}
-        self._tasks: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Task] = {}
-        self._splits: dict[tuple[_Task, tuple[int, ...], int], _Split] = {}
+        self._whole: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
+        self._interned: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Suffixes] = {}
+        self._decided: dict[tuple[_Suffixes, tuple[int, ...], int], _Decided] = {}
         self._recent = lru_cache(_RECENT)(self._distances)
 
     def distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
@@ -154,34 +127,34 @@ class SuffixDistances:
         if self._parser.is_lone:
             pending = [(configuration, live, whole)]
             while pending:
-                stack, places, task = pending.pop()
+                stack, places, suffixes = pending.pop()
                 states, bottom = self._top(stack)
-                base, split = self._split(stack, states, bottom, task)
-                if len(split.places):
-                    found[places[split.places]] = base + split.distances
-                for later in split.later:
-                    (left,) = self._parser.descend(bottom, later.entries + 1)
-                    pending.append((self._parser.goto(left, later.head), places[later.places], later.task))
+                base, decided = self._of_top(stack, states, bottom, suffixes)
+                if len(decided.places):
+                    found[places[decided.places]] = base + decided.distances
+                for below in decided.below:
+                    (left,) = self._parser.descend(bottom, below.entries + 1)
+                    pending.append((self._parser.goto(left, below.head), places[below.places], below.suffixes))
         else:
             found[live] = self._after(whole.words.read(self._parser, configuration), whole.targets)
         found.flags.writeable = False
         return found
 
-    def _all_of(self, lexeme: int) -> tuple[NDArray[np.int64], _Task]:
+    def _all_of(self, lexeme: int) -> tuple[NDArray[np.int64], _Suffixes]:
         """Return the classes of a state of the lexer that are not dead there, and what is to be read of them."""
         if lexeme not in self._whole:
             spans = self._spanner.of_state(lexeme)
             words = [*self._spanner.words, (*self._spanner.words[spans.word[EOS]], END)]
             number, targets = spans.word.copy(), spans.target.copy()
-            number[EOS], targets[EOS] = len(words) - 1, DEAD
+            number[EOS], targets[EOS] = len(words) - 1, _ENDED
             live = np.flatnonzero(spans.target != DEAD)
-            self._whole[lexeme] = live, self._task(TerminalWords.of(words, number[live]), targets[live])
+            self._whole[lexeme] = live, self._suffixes(TerminalWords.of(words, number[live]), targets[live])
         return self._whole[lexeme]
 
-    def _task(self, words: TerminalWords, targets: NDArray[np.int32]) -> _Task:
-        """Return a task: equal ones are one."""
+    def _suffixes(self, words: TerminalWords, targets: NDArray[np.int32]) -> _Suffixes:
+        """Return suffixes: equal ones are one object."""
         key = (words.steps, words.place.tobytes(), targets.tobytes())
-        return self._tasks.setdefault(key, _Task(words, targets))
+        return self._interned.setdefault(key, _Suffixes(words, targets))
 
     def _top(self, stack: int) -> tuple[tuple[int, ...], int]:
         """Return the states on top of a stack that are looked at, all but the last of them, and the stack that has that on top."""
@@ -194,22 +167,22 @@ class SuffixDistances:
             stack = below[0]
         return tuple(states), stack
 
-    def _split(self, stack: int, states: tuple[int, ...], bottom: int, task: _Task) -> tuple[int, _Split]:
+    def _of_top(self, stack: int, states: tuple[int, ...], bottom: int, suffixes: _Suffixes) -> tuple[int, _Decided]:
         """Return the base of what lies below, and what the top of a stack decides: the same for all stacks with this top."""
-        base, kind = self._completion.footing(bottom)
-        key = (task, states, kind)
-        if key not in self._splits:
-            if len(self._splits) == _SPLITS:
-                del self._splits[next(iter(self._splits))]
-            self._splits[key] = self._new_split(stack, task, base)
-        return base, self._splits[key]
+        base, kind = self._completion.offset(bottom)
+        key = (suffixes, states, kind)
+        if key not in self._decided:
+            if len(self._decided) == _KEPT_TOPS:
+                del self._decided[next(iter(self._decided))]
+            self._decided[key] = self._decide(stack, suffixes, base)
+        return base, self._decided[key]
 
-    def _new_split(self, stack: int, task: _Task, base: int) -> _Split:
+    def _decide(self, stack: int, suffixes: _Suffixes, base: int) -> _Decided:
         # After each beginning of a word: this stack, what is known of all, and where what is known ended, with the rest since then.
         whole, known = [stack], [self._parser.cut(stack, _TOP)]
         ended: list[tuple[int, int] | None] = [None]
         rest: list[Word] = [()]
-        for before, terminal in task.words.steps:
+        for before, terminal in suffixes.words.steps:
             after, end = self._parser.shift(known[before], terminal), ended[before]
             if after == UNKNOWN:
                 after, end = ERROR, self._parser.beyond(known[before], terminal)
@@ -217,17 +190,18 @@ class SuffixDistances:
             whole.append(ERROR if after == ERROR else self._parser.shift(whole[before], terminal))
             ended.append(end)
             rest.append((*rest[before], terminal) if end else ())
-        place = task.words.place
-        distances = self._after(np.array(whole)[place], task.targets)
+        place = suffixes.words.place
+        distances = self._after(np.array(whole)[place], suffixes.targets)
         places = np.flatnonzero(distances < UNREACHABLE)
-        later = []
+        below = []
         for end in dict.fromkeys(filter(None, ended)):
             left = np.flatnonzero(np.array([each == end for each in ended])[place])
-            later.append(_Later(*end, left, self._task(TerminalWords.of(rest, place[left]), task.targets[left])))
-        return _Split(places, distances[places] - base, tuple(later))
+            words = TerminalWords.of(rest, place[left])
+            below.append(_Below(*end, left, self._suffixes(words, suffixes.targets[left])))
+        return _Decided(places, distances[places] - base, tuple(below))
 
     def _after(self, configurations: NDArray[np.int64], targets: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the distances after words that lead to these configurations and states of the lexer."""
         found = self._completion.distances(configurations, targets)
-        found[(targets == DEAD) & (configurations != ERROR)] = 0
+        found[(targets == _ENDED) & (configurations != ERROR)] = 0
         return found

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...automata.automaton import ByteAutomaton
 from .matcher import PhraseMatcher
 
 UNKNOWN = -1
@@ -71,7 +70,6 @@ class LazyMatcher(PhraseMatcher):
         self._keys: list[Any] = []
         self._number: dict[Hashable, int] = {}
         self._futures: dict[Hashable, int] = {}
-        self._closed: dict[int, tuple[ByteAutomaton, NDArray[np.int32]] | None] = {}
         self._facts: tuple[Callable[[Any], int], ...] = (
             lambda key: bool(machine.completed(key)),
             lambda key: bool(machine.completed_at_end(key)),
@@ -125,48 +123,11 @@ class LazyMatcher(PhraseMatcher):
         with self._growing:
             return self._numbers([self._machine.after_prompt(self._keys[state])])[0]
 
-    def automaton(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
-        with self._growing:
-            if limit not in self._closed:
-                self._closed[limit] = self._close(limit)
-            closed = self._closed[limit]
-        if closed is None:
-            return None
-        automaton, number_of = closed
-        futures = self.futures(np.arange(len(self)))
-        # What after_prompt gave has a future that no text has by itself.
-        return automaton, np.where(futures < len(number_of), number_of[futures.clip(max=len(number_of) - 1)], 0)
-
     def _find(self, source: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         """Take the step from each of these states on the byte beside it."""
         keys = [self._keys[state] for state in source.tolist()]
         numbers = self._numbers(self._machine.follow(keys, self._bytes[column].astype(np.uint8)))
         self._after[source, column] = numbers
-
-    def _close(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
-        """Return the automaton, and which of its states each future is."""
-        # One state stands for all with the same future.
-        found = {int(self.futures(np.array(self.start))): self.start}
-        frontier, rows, alive = np.array([self.start]), list[NDArray[np.int32]](), list[NDArray[np.bool_]]()
-        while len(frontier):
-            after = self.step(frontier[:, None], self._bytes)
-            rows.append(self.futures(after))
-            alive.append(~self.matches(after))
-            futures, first = np.unique(rows[-1], return_index=True)
-            fresh = [
-                (f, s) for f, s in zip(futures.tolist(), after.ravel()[first].tolist(), strict=True) if f not in found
-            ]
-            found.update(fresh)
-            if len(found) > limit:
-                return None
-            frontier = np.array([state for _, state in fresh], dtype=np.int64)
-        number_of = np.zeros(max(found) + 1, dtype=np.int32)
-        number_of[list(found)] = np.arange(1, len(found) + 1)
-        targets = np.zeros((len(found) + 1, len(self._bytes)), dtype=np.int32)
-        targets[1:] = np.where(np.concatenate(alive), number_of[np.concatenate(rows)], 0)
-        accepting = np.zeros(len(found) + 1, dtype=bool)
-        accepting[1:] = ~self.completes_at_end(np.array(list(found.values())))
-        return ByteAutomaton(targets, self.byte_class, 1, accepting), number_of
 
     def _numbers(self, keys: Sequence[Hashable]) -> list[int]:
         """Return the number of each key; a new one gets the next."""

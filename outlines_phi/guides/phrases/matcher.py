@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.aho_corasick import AhoCorasick
-from ...automata.automaton import ByteAutomaton
 
 
 class PhraseMatcher(ABC):
@@ -74,21 +73,6 @@ class PhraseMatcher(ABC):
         """Return a number for each state, equal only for states after which the same texts complete the same phrases.
 
         Two such states may differ in what has been read: in the bytes that are pending, or in what was just completed.
-        """
-
-    @abstractmethod
-    def automaton(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
-        """Return the texts without a phrase as a byte automaton, and which of its states each matcher state is.
-
-        A text may begin in any of its states, in one that just completed a phrase as well: it is what comes *after* that holds
-        none. So states that no text without a phrase leads to are kept; :meth:`ByteAutomaton.trim` drops them.
-
-        Returns
-        -------
-        tuple
-            The automaton, whose start is ``start``, and ``int32[S]`` for the states that have come up so far, 0 for one that only
-            :meth:`after_prompt` leads to. Another call with the same limit gives the same automaton; the array may have grown.
-            ``None`` where more than ``limit`` states are needed.
         """
 
     def after_prompt(self, state: int) -> int:
@@ -156,23 +140,3 @@ class LiteralMatcher(PhraseMatcher):
     def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
         # A phrase that begins nothing longer goes on as its longest end that does.
         return self._words.open[states]
-
-    def automaton(self, limit: int) -> tuple[ByteAutomaton, NDArray[np.int32]] | None:
-        inner = np.flatnonzero(self._words.is_inner)
-        if len(inner) > limit:
-            return None
-        number = np.zeros(len(self._words), dtype=np.int32)
-        number[inner] = np.arange(len(inner))
-        after = self._words.after[inner]
-        targets = np.where(self.matches(after), 0, number[self._words.open[after]] + 1)
-        nowhere = np.zeros((1, targets.shape[1]), dtype=np.int32)
-        accepting = np.arange(len(inner) + 1) > 0
-        return (
-            ByteAutomaton(
-                np.concatenate([nowhere, targets]).astype(np.int32),
-                self.byte_class,
-                int(number[self.start]) + 1,
-                accepting,
-            ),
-            number[self._words.open] + 1,
-        )

@@ -106,10 +106,10 @@ def test_words_that_end_elsewhere_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("keep", [1, 3])
 def test_what_is_dropped_is_found_again(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suffix_distances, "_SPLITS", keep)
+    monkeypatch.setattr(suffix_distances, "_KEPT_TOPS", keep)
     built.cache_clear()
     assert_split("json")
-    assert len(built("json")._splits._splits) == keep
+    assert len(built("json")._suffix_distances._decided) == keep
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -290,7 +290,7 @@ def test_thousands_of_phrases_are_one_dense_table() -> None:
     assert isinstance(matcher, LiteralMatcher)
     beginnings = {phrase[:size] for phrase in phrases for size in range(len(phrase) + 1)}
     assert matcher._words.after.shape == (len(beginnings), 96) and matcher._words.after.nbytes < 100e6
-    assert matcher.automaton(20_000) is None and matcher.longest == 40
+    assert matcher.longest == 40
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,6 @@ def test_a_matcher_makes_the_states_that_a_text_leads_to(given: dict[str, bool])
     text = "".join(phrases[:20])[:-1].encode()
     matcher.read(matcher.start, text)
     assert len(matcher) <= len(text) + 1
-    assert matcher.automaton(2000) is None
 
 
 class TestSizes:

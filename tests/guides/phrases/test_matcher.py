@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.guides.phrases.lazy_matcher import ByteMachine, LazyMatcher, SideBySide
 from outlines_phi.guides.phrases.machines import BoundedLanguages, FoldedLiterals
 from outlines_phi.guides.phrases.matcher import LiteralMatcher, PhraseMatcher
+from tests.guides.banning import automaton_of
 from tests.occurrences import Occurrences
 
 fixed = settings(derandomize=True, deadline=None, max_examples=40)
@@ -119,11 +119,8 @@ def test_equal_classes_of_bytes_act_alike(matcher: PhraseMatcher) -> None:
         assert (after == after[first][matcher.byte_class]).all()
 
 
-def test_the_automaton_accepts_the_texts_without_a_phrase(matcher: PhraseMatcher) -> None:
-    found = matcher.automaton(5000)
-    assert found is not None
-    automaton, _ = found
-    outcomes = set()
+def test_texts_without_a_phrase_are_those_of_its_futures(matcher: PhraseMatcher) -> None:
+    automaton, outcomes = automaton_of(matcher), set()
 
     @fixed
     @given(texts)
@@ -133,20 +130,6 @@ def test_the_automaton_accepts_the_texts_without_a_phrase(matcher: PhraseMatcher
 
     check()
     assert outcomes == {True, False}
-    assert matcher.automaton(len(automaton) - 2) is None, "one state too many"
-    again = matcher.automaton(5000)
-    assert again is not None and again[0].witness(automaton) is None
-
-
-@fixed
-@given(before=texts, text=texts)
-def test_a_text_may_begin_in_any_state_of_the_automaton(matcher: PhraseMatcher, before: bytes, text: bytes) -> None:
-    state = matcher.read(matcher.start, before)
-    found = matcher.automaton(5000)
-    assert found is not None
-    automaton, number_of = found
-    began = replace(automaton, start=int(number_of[state]))
-    assert began.accepts(text) == is_free(matcher, states_along(matcher, text, state))
 
 
 def test_states_of_one_future_complete_the_same(matcher: PhraseMatcher) -> None:

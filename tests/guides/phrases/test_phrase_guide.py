@@ -25,6 +25,7 @@ from tests.guides.banning import (
     WORDS,
     assert_rows,
     assert_same,
+    automaton_of,
     bans,
     ended,
     holds,
@@ -86,9 +87,7 @@ def test_any_phrases_over_any_vocabulary_after_any_prompt(
 def test_the_guide_spells_what_the_automaton_of_the_phrases_accepts(
     vocabulary: Vocabulary, phrases: BannedPhrases
 ) -> None:
-    found = phrases.matcher.automaton(10_000)
-    assert found is not None
-    assert_spells(PhraseGuide(vocabulary, phrases), found[0])
+    assert_spells(PhraseGuide(vocabulary, phrases), automaton_of(phrases.matcher))
 
 
 def test_the_search_finds_tokens_that_are_each_looked_at_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:

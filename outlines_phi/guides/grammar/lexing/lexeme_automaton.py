@@ -27,16 +27,8 @@ _CHUNK = 1 << 21
 class LexemeAutomaton:
     """The least automaton that tells which terminal a byte string is a lexeme of, and whether it begins one.
 
-    Attributes
-    ----------
-    targets
-        ``int32[S, C]``: the next state; row 0 is dead.
-    byte_class
-        ``uint8[256]``: the column of each byte.
-    start
-        The state before the first byte; it is not accepting.
-    label
-        ``int32[S]``: the terminal of each accepting state, :data:`NOTHING` elsewhere.
+    ``targets``, ``int32[S, C]``, is the next state, row 0 dead; ``byte_class``, ``uint8[256]``, the column of each byte; ``start``
+    is not accepting; ``label``, ``int32[S]``, is the terminal of each accepting state, :data:`NOTHING` elsewhere.
     """
 
     targets: NDArray[np.int32]
@@ -49,11 +41,8 @@ class LexemeAutomaton:
         """Return the automaton of the lexemes of ``terminals``.
 
         Where several match a byte string, it is a lexeme of the one with the highest priority, of a literal if two of them tie.
-
-        Raises
-        ------
-        GrammarError
-            A terminal matches nothing or the empty text, or two match the same text and neither comes first.
+        Raises :class:`GrammarError` where a terminal matches nothing or the empty text, or two match the same text and neither
+        comes first.
         """
         automata = [_automaton(terminal) for terminal in terminals]
         classes = np.stack([automaton.byte_class for automaton in automata])

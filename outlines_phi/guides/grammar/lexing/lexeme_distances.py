@@ -18,21 +18,18 @@ SILENT = -2
 class LookaheadStates(NamedTuple):
     """The states of a lexer, and beside each that holds terminals back the guesses that the longer lexeme fails.
 
-    A *view* of a state takes some terminals as emitted before they are. The longer lexeme may fail in several ways, one behind the
-    other, so there may be several views of one state; its first takes nothing as emitted. What is emitted along a path of views
-    from a state to the end of the text is what the lexer emits along it. So each lexeme that ends is one step, however late the
-    lexer tells.
+    A *guess* about a state takes some terminals as emitted before they are; there may be several, for the longer lexeme may fail in
+    several ways, one behind the other. What is emitted along a path of guesses is what the lexer emits along it, so each lexeme
+    that ends is one step, however late the lexer tells. States have the first numbers, in their order, and guess nothing.
 
     Attributes
     ----------
     emitted
-        For each view what it takes as emitted beyond what is; the first views, of all states in turn, take nothing.
+        For each number what it takes as emitted beyond what is.
     of_state
-        The further views of the states that hold terminals back.
-    source, target
-        ``int32[E]``: steps on single tokens that emit at most one terminal.
-    terminal
-        ``int32[E]``: what they emit, :data:`NOTHING` for nothing.
+        The guesses about the states that hold terminals back.
+    source, target, terminal
+        ``int32[E]``: steps on single tokens, with the one terminal that they emit or :data:`NOTHING`.
     complete
         ``int32[X]``: the terminal of the lexeme that is pending and complete, if it counts; else :data:`NOTHING`.
     end
@@ -50,7 +47,7 @@ class LookaheadStates(NamedTuple):
 
     @classmethod
     def of(cls, spanner: Spanner) -> LookaheadStates:
-        """Return the views of a lexer and the steps on the tokens of a vocabulary."""
+        """Return the guesses about a lexer, and the steps on the tokens of a vocabulary."""
         lexer, edges = spanner.lexer, spanner.edges()
 
         def counted(word: Word) -> Word:
@@ -107,19 +104,11 @@ Distances: TypeAlias = NDArray[np.int32]
 
 
 class LexemeDistances(NamedTuple):
-    """The distances to the ends of lexemes.
+    """The distances to the ends of lexemes, from rows that are lookahead states and then contexts.
 
-    Attributes
-    ----------
-    to_end_of
-        ``int32[R, J]``: from each row, a view of a state or a context, to where a lexeme of terminal ``terminal[j]`` is complete in
-        context ``context[j]``.
-    terminal, context
-        ``int[J]``.
-    contexts
-        ``K``.
-    end
-        ``int32[R]``: the tokens to the end of the text where nothing more may count.
+    ``to_end_of``, ``int32[R, J]``, are the tokens to where a lexeme of ``terminal[j]`` is complete in ``context[j]``, one of
+    ``contexts``; ``end``, ``int32[R]``, those to the end of the text where nothing more may count. A *context* is all states in
+    which a lexeme is complete and after which tokens lead to the same places (grammar-theory.md, section 6.2).
     """
 
     to_end_of: Distances
@@ -129,26 +118,26 @@ class LexemeDistances(NamedTuple):
     end: Distances
 
     @classmethod
-    def of(cls, views: LookaheadStates) -> LexemeDistances:
-        """Return those of the views of a lexer."""
-        size = len(views.emitted)
-        # Where tokens that end just this lexeme lead, from the views in which one is complete.
-        ends = (views.terminal != NOTHING) & (views.terminal == views.complete[views.source])
+    def of(cls, states: LookaheadStates) -> LexemeDistances:
+        """Return those of the lookahead states of a lexer."""
+        size = len(states.emitted)
+        # Where tokens that end just this lexeme lead, from the states in which one is complete.
+        ends = (states.terminal != NOTHING) & (states.terminal == states.complete[states.source])
         lands = np.zeros((size, size + 1), dtype=bool)
-        lands[views.source[ends], views.target[ends]] = True
-        lands[:, -1] = views.end == views.complete
-        counts = np.flatnonzero(views.complete != NOTHING)
+        lands[states.source[ends], states.target[ends]] = True
+        lands[:, -1] = states.end == states.complete
+        counts = np.flatnonzero(states.complete != NOTHING)
         after, context = np.unique(lands[counts], axis=0, return_inverse=True)
-        groups, group = np.unique(np.stack([views.complete[counts], context.reshape(-1)]), axis=1, return_inverse=True)
+        groups, group = np.unique(np.stack([states.complete[counts], context.reshape(-1)]), axis=1, return_inverse=True)
         goals = np.zeros((size, groups.shape[1] + 1), dtype=bool)
         goals[counts, group.reshape(-1)] = True
-        goals[:, -1] = views.end == SILENT
-        silent = views.terminal == NOTHING
-        from_views = _levels(views.source[silent], views.target[silent], goals)
+        goals[:, -1] = states.end == SILENT
+        silent = states.terminal == NOTHING
+        from_states = _levels(states.source[silent], states.target[silent], goals)
         from_contexts = np.full((len(after), goals.shape[1]), FAR, dtype=np.int32)
         for row, landing in zip(from_contexts, after[:, :-1], strict=True):
-            row[:] = from_views[landing].min(axis=0, initial=FAR)
-        rows = np.minimum(np.concatenate([from_views, 1 + from_contexts]), FAR)
+            row[:] = from_states[landing].min(axis=0, initial=FAR)
+        rows = np.minimum(np.concatenate([from_states, 1 + from_contexts]), FAR)
         end = np.minimum(rows[:, -1] + 1, FAR)
         end[size:] = np.where(after[:, -1], 1, FAR)
         return cls(rows[:, :-1], groups[0], groups[1], len(from_contexts), end.astype(np.int32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -24,20 +24,16 @@ Word = tuple[int, ...]
 @final
 @dataclass(frozen=True, eq=False)
 class Lexer:
-    """A deterministic transducer that cuts a text into lexemes, each as long as possible.
+    """A deterministic transducer that cuts a text into lexemes, each as long as possible (grammar-theory.md, sections 2 and 3).
 
     A state is what is known of the lexeme that is pending. A byte that prolongs it emits nothing; one that does not ends it, emits
-    its terminal and begins the next lexeme, if it can. :meth:`flush` is what the end of the text emits. With ``L(t)`` the lexemes
-    of terminal ``t`` and a text ``w`` without end of sequence,
-
-    ``Lex("") = ((), "")``; if ``Lex(w) = (T, r)`` then ``Lex(w c)`` is ``(T, r c)`` where ``r c`` begins a lexeme, else
-    ``(T t, c)`` where ``r`` is a lexeme of ``t`` and ``c`` begins one, else there is none.
+    its terminal and begins the next lexeme, if it can. :meth:`flush` is what the end of the text emits.
 
     **Where a longer lexeme may fail.** In ``1else``, ``1`` is a number and ``1e`` begins a longer one that the next byte refutes.
-    Then the terminal is held back: the state knows which terminals the bytes since are if the longer lexeme fails, and when it
-    does all are emitted at once. So a text is lexed as longest match with going back lexes it. If this would hold more than
-    ``rollback.HELD`` terminals, as a comment ``/* ..`` that may not end does beside ``/`` and ``*``, the longer lexeme must be
-    ignored or have a higher priority; then what begins like it has to be one. Other such grammars are refused.
+    So the terminal is held back: the state knows which terminals the bytes since are if the longer lexeme fails, and then all are
+    emitted at once. Where that would hold more than ``transducer.HELD`` terminals, as a comment ``/* ..`` that may not end does
+    beside ``/`` and ``*``, the longer lexeme must be ignored or have a higher priority: what begins like it has to be one. Other
+    such grammars are refused.
 
     Attributes
     ----------
@@ -59,8 +55,8 @@ class Lexer:
         ``bool[L, T]``: the terminals that the pending lexeme may be of when it is complete, all bytes since the last emission
         belonging to it.
     held, fallback
-        ``int32[L]``: an index into ``words`` and a state. Where ``held`` is not 0, terminals are held back: if the longer lexeme
-        fails, it is as if ``held`` had been emitted and the lexer were in ``fallback``.
+        ``int32[L]``: where ``held``, an index into ``words``, is not 0, terminals are held back: if the longer lexeme fails, it is
+        as if they had been emitted and the lexer were in the state ``fallback``.
     """
 
     terminals: tuple[Terminal, ...]
@@ -81,8 +77,8 @@ class Lexer:
         Raises
         ------
         GrammarError
-            A terminal is empty or matches the empty text; two match the same text and neither comes first; or it takes an unbounded
-            number of bytes to know how a text is cut. The last two name the shortest such text.
+            A terminal is empty or matches the empty text; two match the same text and neither comes first; or no bounded number of
+            bytes tells how a text is cut. The last two name the shortest such text.
         """
         automaton = LexemeAutomaton.of(terminals)
         made = Transducer.of(automaton, terminals)
@@ -114,7 +110,6 @@ class Lexer:
         )
 
     def __len__(self) -> int:
-        """The number of states."""
         return len(self.targets)
 
     @property
@@ -139,29 +134,15 @@ class Lexer:
 
     @cached_property
     def producible(self) -> NDArray[np.bool_]:
-        """``bool[L, T]``: the terminals that what is emitted from a state on may begin with.
+        """``bool[L, T]``: the terminals that what is emitted from a state on may begin with (grammar-theory.md, section 3.2).
 
-        The least solution of ``Prod(q) = {the first terminal of w : q emits w in one step, or at the end} u union of Prod(q') over
-        the q' that q leads to in silence``. Where nothing is held back, it is what the pending lexeme may be of.
+        Where nothing is held back, it is what the pending lexeme may be of.
         """
         found = self.reaches.copy()
         for state in np.flatnonzero(self.held).tolist():
             failing = [self._failing(each) for each in self._waiting(state)]
             found[state, [word[0] for words in failing for word, _ in words]] = True
         return found
-
-    def ahead(self, state: int) -> tuple[Word, ...]:
-        """Return words such that what is emitted from ``state`` on begins with one of them, and each of them occurs.
-
-        Single terminals, but where some are held back: then one more terminal is told than those. Ignored terminals are left out,
-        so ``()`` says that nothing is known. No word is the beginning of another one.
-        """
-        words: set[Word] = {(terminal,) for terminal in np.flatnonzero(self.reaches[state]).tolist()}
-        for each in self._waiting(state):
-            for word, target in self._failing(each):
-                more = len(word) == len(self.words[self.held[each]]) and target != START
-                words |= {(*word, t) for t in np.flatnonzero(self.producible[target]).tolist()} if more else {word}
-        return _shortest({tuple(t for t in word if not self.terminals[t].ignored) for word in words})
 
     def _waiting(self, state: int) -> list[int]:
         """Return the states, ``state`` among them, that hold terminals back and that it leads to without emitting."""
@@ -190,12 +171,3 @@ class Lexer:
         return f"{begun} of {' | '.join(names)}" + (
             f", else {held} {self.describe(int(self.fallback[state]))}" if held else ""
         )
-
-
-def _shortest(words: Iterable[Word]) -> tuple[Word, ...]:
-    """Return the words that no other one is a beginning of."""
-    kept: list[Word] = []
-    for word in sorted(set(words), key=lambda word: (len(word), word)):
-        if not any(word[: len(other)] == other for other in kept):
-            kept.append(word)
-    return tuple(kept)

@@ -25,16 +25,9 @@ _UNKNOWN = -1
 class Emitted(NamedTuple):
     """What the numbers of :class:`Emissions` stand for, when all have come up.
 
-    Attributes
-    ----------
-    source_of
-        ``int32[L]``: the number of each state of the lexer before the text.
-    state, word
-        ``int32[N]``: what each number stands for, ``word`` an index into ``words``.
-    words
-        The words that came up.
-    length, begins_with_own
-        ``int64[W]``, ``bool[W]``: how many terminals each word has, and whether the first is that of the state before the text.
+    ``source_of``, ``int32[L]``, is the number of each state of the lexer before the text; ``state`` and ``word``, ``int32[N]``, are
+    what each number stands for, ``word`` an index into ``words``; ``length``, ``int64[W]``, is how many terminals each word has,
+    and ``begins_with_own``, ``bool[W]``, whether the first is that of the state before the text.
     """
 
     source_of: NDArray[np.int32]
@@ -49,14 +42,9 @@ class Emitted(NamedTuple):
 class Emissions:
     """Pairs (state of a lexer, word emitted since the text began), each once, and what a byte makes of them.
 
-    Number 0 is dead; the numbers up to :attr:`sources` are the states before the text, those with equal steps as one: the terminal
-    that a state itself completes is written :data:`OWN`, so that the states in which a keyword or an identifier is complete are the
+    Number 0 is dead; the numbers up to ``sources`` are the states before the text, those with equal steps as one: the terminal that
+    a state itself completes is written :data:`OWN`, so that the states in which a keyword or an identifier is complete are the
     same. The others come up as the text is read. Ignored terminals are left out of words.
-
-    Attributes
-    ----------
-    sources
-        How many states before the text there are.
     """
 
     def __init__(self, lexer: Lexer) -> None:
@@ -141,15 +129,7 @@ _FORGOTTEN = ("growing", "_of_state", "_of_source", "_partitions")
 
 
 class Edges(NamedTuple):
-    """Steps of a lexer on single tokens, each once.
-
-    Attributes
-    ----------
-    source, target
-        ``int32[E]``: states.
-    word
-        ``int32[E]``: what is emitted, an index into :attr:`Spanner.words`.
-    """
+    """Steps of a lexer on single tokens, each once; ``word`` is what is emitted, an index into :attr:`Spanner.words`."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
@@ -161,15 +141,9 @@ class Edges(NamedTuple):
 class Spans:
     """What tokens do to one state of a lexer.
 
-    Attributes
-    ----------
-    partition
-        Tokens are in one class if and only if they lead to the same state and emit the same terminals, ignored ones left out. Those
-        that lead nowhere are NEVER.
-    target
-        ``int32[G]``: the state that the tokens of each class lead to, 0 for none; that of EOS is START where the text may end.
-    word
-        ``int32[G]``: what they emit, an index into :attr:`Spanner.words`.
+    Tokens are in one class of ``partition`` if and only if they lead to the same state and emit the same terminals, ignored ones
+    left out; NEVER are those that lead nowhere. ``target``, ``int32[G]``, is the state that each class leads to, 0 for none, that
+    of EOS START where the text may end; ``word``, ``int32[G]``, what it emits, an index into :attr:`Spanner.words`.
     """
 
     partition: Partition
@@ -180,12 +154,8 @@ class Spans:
 class _Classes(NamedTuple):
     """The vocabulary classes of states that differ at most by their own terminal, which is taken for one apart.
 
-    Attributes
-    ----------
-    of_action
-        ``int32[U + 1]``: the class of each distinct thing that tokens do; the last is for ids without bytes.
-    extended
-        ``int32[G - FIRST]``: where they lead and what they emit, as :class:`Emissions` numbers it.
+    ``of_action``, ``int32[U + 1]``, is the class of each distinct thing that tokens do, the last for ids without bytes;
+    ``extended``, ``int32[G - FIRST]``, is where classes lead and what they emit, as :class:`Emissions` numbers it.
     """
 
     of_action: NDArray[np.int32]
@@ -198,13 +168,6 @@ class Spanner:
 
     One walk of the byte trie carries, for each node, what its bytes do to all states at once: the state and the word emitted, as
     one number. States that differ only by the terminal that they complete, as most keywords and operators do, are walked as one.
-
-    Parameters
-    ----------
-    lexer
-        Whose states are meant.
-    vocabulary
-        The tokens.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
@@ -232,11 +195,6 @@ class Spanner:
         self._offsets = np.concatenate([[0], np.cumsum(counts)])
         self._emissions = emissions.settled()
         self._forget()
-
-    @classmethod
-    def of(cls, lexer: Lexer, vocabulary: Vocabulary) -> Spanner:
-        """Return what the tokens of ``vocabulary`` do to the states of ``lexer``."""
-        return cls(lexer, vocabulary)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: part for name, part in vars(self).items() if name not in _FORGOTTEN}

@@ -30,13 +30,8 @@ class Rollbacks:
 
     While a longer lexeme goes on behind a complete one, the bytes since are read a second time, as the lexemes that they are if it
     fails. A pair matters if bytes can lead to such a failure. ``1.`` and ``1e`` of a JSON number do not: nothing else begins so.
-
-    Attributes
-    ----------
-    pairs
-        ``int64[P]``, ascending: the pairs that matter, as ``state * S + other``.
-    deep
-        ``bool[P]``: those from which more than :data:`HELD` terminals would have to be held back.
+    ``pairs``, ``int64[P]``, are those that matter, ``state * S + other``, ascending; from those that are ``deep`` more than
+    :data:`HELD` terminals would have to be held back.
     """
 
     automaton: LexemeAutomaton
@@ -45,7 +40,6 @@ class Rollbacks:
 
     @classmethod
     def of(cls, automaton: LexemeAutomaton) -> Rollbacks:
-        """Return those of an automaton."""
         _, longer, again = _beginnings(automaton)
         pairs, source, target, emits, fails = _reachable(automaton, np.unique(longer * len(automaton) + again))
         matters = distances(source, target, np.flatnonzero(fails), len(pairs)) != UNREACHABLE
@@ -63,10 +57,10 @@ class Rollbacks:
 
     @cached_property
     def steps(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """``bool[S, C]`` each: the steps out of complete lexemes whose outcome matters, and those of them that may be waited for
-        without end.
+        """``bool[S, C]`` each: the steps out of complete lexemes whose outcome matters, and those that may be waited for without
+        end.
 
-        The latter is on the safe side: what is read again may be lexed here in ways that later bytes rule out.
+        The latter on the safe side: what is read again may be lexed here in ways that later bytes rule out.
         """
         matters = np.zeros(self.automaton.targets.shape, dtype=bool)
         deep = np.zeros_like(matters)
@@ -145,13 +139,8 @@ def _reachable(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
     """Return all pairs that ``pairs`` lead to, ascending, the steps between them, and where the longer lexeme may fail.
 
-    What is read again is lexed by longest match too; where that depends on later bytes, both outcomes are followed.
-
-    Returns
-    -------
-    tuple
-        The pairs; per step the place of its source, of its target, and whether it completes a lexeme; ``bool`` per pair, whether
-        bytes or the end of the text make the longer lexeme fail and not the other.
+    What is read again is lexed by longest match too; where that depends on later bytes, both outcomes are followed. A step is the
+    place of its source, of its target, and whether it completes a lexeme; the last ``bool`` is per pair.
     """
     size = len(automaton)
     found, frontier = pairs, pairs
@@ -235,28 +224,24 @@ class Transducer:
         """Return the transducer of an automaton.
 
         Where a complete lexeme may go on to a longer one that may fail, terminals are held back. If that would have no bound, it is
-        not done where the longer one is ignored, nor, if that does not help, where it has a higher priority.
-
-        Raises
-        ------
-        GrammarError
-            No bounded number of terminals held back would do.
+        not done where the longer one is ignored, nor, if that does not help, where it has a higher priority; else raise
+        :class:`GrammarError`.
         """
         rollbacks = Rollbacks.of(automaton)
         matters, deep = rollbacks.steps
         if not deep.any():
-            return _Builder(automaton, rollbacks, matters).build()
+            return _TransducerBuilder(automaton, rollbacks, matters).build()
         ignored = np.array([terminal.ignored for terminal in terminals])
         priority = np.array([terminal.priority for terminal in terminals])
         comments = np.repeat(ignored[:, None], len(terminals), axis=1)
         waits = matters & ~(deep & rollbacks.outranked(comments))
         prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
         try:
-            return _Builder(automaton, rollbacks, waits).build()
+            return _TransducerBuilder(automaton, rollbacks, waits).build()
         except _TooMany:
             pass
         try:
-            return _Builder(automaton, rollbacks, prior).build()
+            return _TransducerBuilder(automaton, rollbacks, prior).build()
         except _TooMany:
             if not (prior & deep).any():
                 raise
@@ -278,7 +263,7 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
         alone = np.zeros_like(steps)
         alone[tuple(places[place])] = True
         try:
-            _Builder(automaton, rollbacks, alone).build()
+            _TransducerBuilder(automaton, rollbacks, alone).build()
         except _TooMany:
             endless[kind] = True
     found = np.zeros_like(steps)
@@ -286,7 +271,7 @@ def _endless(automaton: LexemeAutomaton, rollbacks: Rollbacks, steps: NDArray[np
     return found if found.any() else steps
 
 
-class _Builder:
+class _TransducerBuilder:
     def __init__(self, automaton: LexemeAutomaton, rollbacks: Rollbacks, held_back: NDArray[np.bool_]) -> None:
         self._automaton, self._rollbacks = automaton, rollbacks
         self._words: dict[tuple[int, ...], int] = {(): 0}
@@ -316,7 +301,6 @@ class _Builder:
         self._ends = [NOTHING, 0, *ends[1:].tolist()]
 
     def build(self) -> Transducer:
-        """Return the transducer with the states that hold terminals back."""
         plain = np.concatenate(self._targets), np.concatenate(self._emits)
         targets, emits = (part.tolist() for part in plain)
         for place, holding in enumerate(

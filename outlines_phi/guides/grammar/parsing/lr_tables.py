@@ -69,25 +69,6 @@ class LR0Automaton:
             complete.append(tuple(done))
         return cls(rules, tuple(kernels), tuple(transitions), tuple(complete))
 
-    @cached_property
-    def shortest(self) -> tuple[tuple[int, int], ...]:
-        """For each state but the start ``(previous state, symbol)`` on a shortest way to it; ``(0, 0)`` for the start."""
-        ways = {0: (0, 0)}
-        for state in (order := [0]):
-            for symbol, target in self.transitions[state].items():
-                if target not in ways:
-                    ways[target] = (state, symbol)
-                    order.append(target)
-        return tuple(ways[state] for state in range(len(self.kernels)))
-
-    def example(self, state: int) -> tuple[int, ...]:
-        """Return a shortest word of symbols that leads to ``state``."""
-        word = []
-        while state:
-            state, symbol = self.shortest[state]
-            word.append(symbol)
-        return tuple(reversed(word))
-
 
 def _next_symbols(rules: Rules, kernel: Iterable[LRItem]) -> Iterable[int]:
     bodies = ((rules.productions[item.production].body, item.dot) for item in kernel)
@@ -231,7 +212,6 @@ class LRTables:
     shifts: tuple[dict[int, int], ...]
     goto: tuple[dict[int, int], ...]
     reductions: tuple[dict[int, tuple[int, ...]], ...]
-    _automaton: LR0Automaton
 
     @classmethod
     def of(cls, rules: Rules) -> LRTables:
@@ -250,7 +230,6 @@ class LRTables:
             tuple({s: target for s, target in row.items() if s < rules.terminals} for row in automaton.transitions),
             tuple({s: target for s, target in row.items() if s >= rules.terminals} for row in automaton.transitions),
             tuple(reductions),
-            automaton,
         )
 
     @property
@@ -259,23 +238,11 @@ class LRTables:
         return len(self.kernels)
 
     @cached_property
-    def conflicts(self) -> tuple[str, ...]:
-        """What a parser with one stack could not decide, a message each; empty where the rules are LALR(1).
-
-        Each names a shortest way there, the terminal that is next, and all that may be done before it.
-        """
-        messages = []
-        for state, row in enumerate(self.reductions):
-            choices: dict[tuple[str, ...], list[int]] = {}
-            for terminal, productions in sorted(row.items()):
-                actions = [f"reduce {self.rules.describe(number)}" for number in productions]
-                if terminal in self.shifts[state]:
-                    target = self.kernels[self.shifts[state][terminal]]
-                    actions += [f"shift {self.rules.describe(item.production, item.dot - 1)}" for item in target]
-                if len(productions) + (terminal in self.shifts[state]) > 1:
-                    choices.setdefault(tuple(actions), []).append(terminal)
-            for several, terminals in choices.items():
-                before = " ".join(map(self.rules.name, self._automaton.example(state)))
-                names = ", ".join(map(self.rules.name, terminals))
-                messages.append(f"after {before!r}, before {names}: {' or '.join(several)}")
-        return tuple(messages)
+    def conflicts(self) -> int:
+        """How many choices between several actions a parser with one stack would have; none where the rules are LALR(1)."""
+        actions = {
+            (state, productions, self.shifts[state].get(terminal))
+            for state, row in enumerate(self.reductions)
+            for terminal, productions in row.items()
+        }
+        return sum(len(productions) + (shift is not None) > 1 for _, productions, shift in actions)

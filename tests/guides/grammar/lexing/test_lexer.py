@@ -216,29 +216,23 @@ def test_producible_is_what_may_be_emitted_first(name: str) -> None:
     further = 5 if len(alphabet) < 4 else 4
     reference = StringLexer(terminals, alphabet, further + max(map(len, texts.values())))
     for state, text in texts.items():
-        (emitted, pending), heads, ahead, reach = reference.lex(text) or ((), ""), set(), set(), set()
+        (emitted, pending), heads, reach = reference.lex(text) or ((), ""), set(), set()
         for more in words(alphabet, further):
             if (end := reference.end(text + more)) is not None and len(end) > len(emitted):
                 assert end[: len(emitted)] == emitted
                 heads.add(end[len(emitted)])
-                ahead.add(tuple(t for t in end[len(emitted) :] if not terminals[t].ignored))
             if (label := reference.label(pending + more)) is not None:
                 reach.add(label)
         assert set(np.flatnonzero(lexer.producible[state])) == heads
         assert set(np.flatnonzero(lexer.reaches[state])) == reach
         if not lexer.held[state]:
             assert heads == reach, "what is emitted first is what the pending lexeme may be"
-        expected = lexer.ahead(state)
-        assert all(any(word[: len(each)] == each for each in expected) for word in ahead)
-        assert all(any(word[: len(each)] == each for word in ahead) for each in expected)
-        assert all(a == b or b[: len(a)] != a for a in expected for b in expected)
 
 
-def test_what_is_ahead_knows_more_than_the_first_terminal() -> None:
+def test_a_terminal_is_held_back_while_a_longer_one_may_come() -> None:
     lexer = Lexer.of(INDEX)
     float_, int_, dot = range(3)
     state, _ = lexer.lex(b"1.") or (0, ())
-    assert set(lexer.ahead(state)) == {(float_,), (int_, dot)}
     assert lexer.words[lexer.held[state]] == (int_,) and lexer.lex(b".") == (lexer.fallback[state], ())
 
 
@@ -315,7 +309,7 @@ def test_every_piece_of_a_comment_is_pending() -> None:
     )
     lexer = Lexer.of(terminals)
     state, emitted = lexer.lex(b"1/**") or (0, ())
-    assert emitted == (2,) and np.flatnonzero(lexer.producible[state]).tolist() == [0] and lexer.ahead(state) == ((),)
+    assert emitted == (2,) and np.flatnonzero(lexer.producible[state]).tolist() == [0]
     assert named(terminals, "1/**/+2") == ["NUMBER", "COMMENT", "+", "NUMBER"]
 
 

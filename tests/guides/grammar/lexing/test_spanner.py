@@ -39,7 +39,7 @@ def counted(lexer: Lexer, word: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def assert_spanned(lexer: Lexer, vocabulary: Vocabulary) -> None:
-    spanner = Spanner.of(lexer, vocabulary)
+    spanner = Spanner(lexer, vocabulary)
     assert spanner.words[0] == ()
     steps = set()
     for state in range(len(lexer)):
@@ -106,7 +106,7 @@ def test_only_the_text_matters(name: str) -> None:
     lexer = Lexer.of(terminals)
     spelled = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
     vocabulary = vocabulary_of([*spelled, *(a + b for a, b in product(spelled, repeat=2))])
-    spanner = Spanner.of(lexer, vocabulary)
+    spanner = Spanner(lexer, vocabulary)
     rng = np.random.default_rng(0)
     alive = 0
     for _ in range(2000):
@@ -124,7 +124,7 @@ def test_only_the_text_matters(name: str) -> None:
 
 def test_states_that_differ_by_their_own_terminal_share_classes() -> None:
     lexer = Lexer.of(DYCK)
-    spanner = Spanner.of(lexer, vocabulary_of(["(", ")", "_", "()", "_)"]))
+    spanner = Spanner(lexer, vocabulary_of(["(", ")", "_", "()", "_)"]))
     complete = [(lexer.lex(text) or (0,))[0] for text in (b"(", b")")]
     one, other = (spanner.of_state(state) for state in complete)
     assert one.partition is other.partition and not np.array_equal(one.word, other.word)
@@ -137,7 +137,7 @@ def test_a_vocabulary_without_use() -> None:
 
 def test_terminals_that_are_held_back_come_in_one_word() -> None:
     lexer = Lexer.of(C_LIKE)
-    spanner = Spanner.of(lexer, vocabulary_of(["1e-", "-x", ">", " "]))
+    spanner = Spanner(lexer, vocabulary_of(["1e-", "-x", ">", " "]))
     state, _ = lexer.lex(b"1e-") or (0, ())
     spans = spanner.of_state(state)
     words = {

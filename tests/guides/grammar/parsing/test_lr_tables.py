@@ -134,13 +134,8 @@ def test_transitions_read_the_symbol_behind_the_dot() -> None:
         ("S: S L | \n L: a L | ", 3),
     ],
 )
-def test_conflicts_are_kept_and_told(rules: str, conflicts: int) -> None:
-    assert len(LRTables.of(Rules.of(grammar(rules))).conflicts) == conflicts
-
-
-def test_a_conflict_tells_the_way_to_it() -> None:
-    (message,) = LRTables.of(Rules.of(grammar("S: i S | i S e S | a"))).conflicts
-    assert message == "after 'i S', before e: reduce S: i S or shift S: i S • e S"
+def test_conflicts_are_kept(rules: str, conflicts: int) -> None:
+    assert LRTables.of(Rules.of(grammar(rules))).conflicts == conflicts
 
 
 def test_ansi_c() -> None:
@@ -148,8 +143,7 @@ def test_ansi_c() -> None:
     for rules in (found := Rules.of(grammar(ANSI_C, "Translation_unit")), found.without_empty_bodies()):
         tables = LRTables.of(rules)
         assert tables.states == 350
-        (conflict,) = tables.conflicts
-        assert conflict.startswith("after 'Declarator { if ( Expression ) Statement', before else: reduce")
+        assert tables.conflicts == 1
 
 
 CLASSIC = {
