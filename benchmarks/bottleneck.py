@@ -47,7 +47,7 @@ from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTraj
 from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.brackets import of_canonical
+from outlines_phi.suite.languages import of_canonical
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)

@@ -22,11 +22,10 @@ from outlines_phi.fidelity.plots import png
 from outlines_phi.lm import bundled
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite.cells import Cell
-from outlines_phi.suite.grid import LEGEND, Grid, Heading, distance, worth
+from outlines_phi.suite.experiment import Suite
+from outlines_phi.suite.grid import LEGEND, Grid, Heading, distance, draw_grid, worth
 from outlines_phi.suite.languages import SUITE
 from outlines_phi.suite.methods import methods
-from outlines_phi.suite.run import Suite
-from outlines_phi.suite.scatter import draw_grid
 
 PAGE = Path(__file__).parent.parent / "docs" / "fidelity.md"
 PICTURE = PAGE.parent / "images" / "fidelity.png"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlines_phi.verification.verify import CHECKS
+from outlines_phi.verification.verification import CHECKS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

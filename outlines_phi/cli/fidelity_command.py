@@ -18,11 +18,10 @@ from ..fidelity.page import write_atomically
 from ..fidelity.plots import png
 from ..plugin.options import CallOptions
 from ..suite.cells import Cell
-from ..suite.grid import COLUMNS, LEGEND, Grid, Heading
+from ..suite.experiment import Suite
+from ..suite.grid import COLUMNS, LEGEND, Grid, Heading, draw_grid
 from ..suite.languages import QUICK, SUITE, Language, own
 from ..suite.methods import methods
-from ..suite.run import Suite
-from ..suite.scatter import draw_grid
 from .command_options import FormatOptions, ModelOptions, PromptOptions, SettingOptions, grouped
 from .ending import INTERRUPTED, Debug, note, tell
 from .inputs import model_input

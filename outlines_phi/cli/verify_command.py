@@ -22,10 +22,9 @@ from ..lm import bundled
 from ..numerics.checks import counted
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
-from ..verification.finding import Verdict
-from ..verification.subject import Subject
-from ..verification.verify import CHECKS, DEPTH, MOST, Check, Verification
-from ..verification.verify import verify as run_checks
+from ..verification.subject import Subject, Verdict
+from ..verification.verification import CHECKS, DEPTH, MOST, Check, Verification
+from ..verification.verification import verify as run_checks
 from ..vocabulary.vocabulary import Vocabulary
 from .command_options import RegexOption, Schema, Type
 from .ending import FAILED, Debug

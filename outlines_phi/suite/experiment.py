@@ -1,4 +1,4 @@
-"""One language as it is measured: the truth about it, and how far a method is from that."""
+"""The fidelity suite: languages as they are measured, each with its truth, and how far every method is from that."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from ..automata.automaton import ByteAutomaton
-from ..errors import BudgetError, FidelityWarning
+from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
 from ..fidelity.probabilities import probabilities
 from ..fidelity.reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 from ..guides.fsm import FSMGuide
@@ -38,6 +38,7 @@ from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
 from .cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed
+from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
 
@@ -85,7 +86,7 @@ ANY_TEXT = r"[\x00-\x7f]*"
 
 
 @final
-class Subject:
+class Experiment:
     """A language as it is measured: compiled, with the model that is asked.
 
     Where it can be enumerated, the model's answers are kept, so that thousands of calls cost no more than one of each prefix.
@@ -314,3 +315,81 @@ def _certificate(results: Sequence[Draws]) -> float | None:
     found = [draws.certificate for draws in results]
     known = [certificate.total_variation for certificate in found if certificate is not None]
     return max(known) if len(known) == len(found) else None
+
+
+Observe = Callable[[str], None]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """What is measured.
+
+    Attributes
+    ----------
+    model
+        The model.
+    languages, methods
+        What is written, and how: a cell for each pair.
+    settings
+        What defines the law, apart from the budget.
+    n, seed
+        Draws per cell, and where all random streams come from.
+    """
+
+    model: PhiTransformers
+    languages: Sequence[Language]
+    methods: Sequence[Method]
+    settings: SamplingSettings
+    n: int
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.languages) * len(self.methods)
+
+    def cells(self, observe: Observe = lambda _: None) -> Iterator[tuple[Heading, Cell]]:
+        """Yield the cells as they are finished, under the headings of their languages; ``observe`` is told what comes next.
+
+        A cell that cannot be measured says why in its note, and the others go on.
+        """
+        laws = {method.name: method.law for method in self.methods if method.law is not None}
+        settings = replace(self.settings, seed=self.seed)
+        for language in self.languages:
+            observe(f"{language.name}, truth")
+            heading = Heading(name=language.name, family=language.family, title=language.title)
+            try:
+                subject = Experiment(self.model, language, settings, self.n, laws)
+                truth = subject.truth
+            except OutlinesPhiError as error:
+                heading = replace(heading, source=_said(error))
+                yield from ((heading, _failed(language, method, error)) for method in self.methods)
+                continue
+            heading = replace(heading, log_phi=truth.log_phi, error=truth.error, source=truth.source)
+            mask = subject.mask_tv(truth)
+            for method in filter(subject.runs, self.methods):
+                observe(f"{language.name}, {method.name}")
+                try:
+                    cell = subject.measure(method, truth)
+                except OutlinesPhiError as error:
+                    cell = _failed(language, method, error)
+                if method.phi == LocalPhi() and method.sampler == DRAW:
+                    mask = cell.tv
+                elif mask and cell.tv is not None and (cell.floor or 0.0) < mask / 4:
+                    cell = replace(cell, change=cell.tv / mask - 1)
+                yield heading, cell
+
+
+def _failed(language: Language, method: Method, error: OutlinesPhiError) -> Cell:
+    return Cell(
+        family=language.family,
+        language=language.name,
+        estimator=method.estimator,
+        sampler=method.sampler,
+        note=_said(error),
+    )
+
+
+def _said(error: OutlinesPhiError) -> str:
+    """Return the first sentence of an error, with its kind; of one that begins with a remedy, what was reached."""
+    said, _, _ = " ".join((error.reason if isinstance(error, BudgetError) else str(error)).split()).partition(". ")
+    return f"{type(error).__name__}: {said.removesuffix('.')}."

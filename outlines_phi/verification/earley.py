@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..guides.grammar.grammar import Grammar
 
 
-class Item(NamedTuple):
+class EarleyItem(NamedTuple):
     """A production that was begun at ``origin``, with as much of its body behind it as ``dot`` says."""
 
     production: int
@@ -37,16 +37,16 @@ class Earley:
         self._bodies = [production.body for production in grammar.productions]
         self._heads = [production.head for production in grammar.productions]
         self._empty = self._nullable()
-        first = {Item(number, 0, 0) for number in self._by_head.get(grammar.start, ())}
-        self._sets: dict[Word, frozenset[Item]] = {(): self._complete((), first)}
+        first = {EarleyItem(number, 0, 0) for number in self._by_head.get(grammar.start, ())}
+        self._sets: dict[Word, frozenset[EarleyItem]] = {(): self._complete((), first)}
         self._same: dict[Word, Word] = {}
         self._first: dict[object, Word] = {}
 
-    def items(self, word: Word) -> frozenset[Item]:
+    def items(self, word: Word) -> frozenset[EarleyItem]:
         """Return the last set of ``word``: empty if the items before it have no use for its last terminal."""
         if word not in self._sets:
             before = self.items(word[:-1])
-            read = {Item(p, d + 1, o) for p, d, o in before if self._bodies[p][d : d + 1] == word[-1:]}
+            read = {EarleyItem(p, d + 1, o) for p, d, o in before if self._bodies[p][d : d + 1] == word[-1:]}
             self._sets[word] = self._complete(word, read) if read else frozenset()
         return self._sets[word]
 
@@ -69,16 +69,16 @@ class Earley:
             self._same[word] = self._first.setdefault((self.derives(word), self.survives(word), needs, not word), word)
         return self._same[word]
 
-    def next_symbol(self, item: Item) -> int | None:
+    def next_symbol(self, item: EarleyItem) -> int | None:
         """Return the symbol after the dot."""
         body = self._bodies[item.production]
         return body[item.dot] if item.dot < len(body) else None
 
-    def head(self, item: Item) -> int:
+    def head(self, item: EarleyItem) -> int:
         """Return the head of an item's production."""
         return self._heads[item.production]
 
-    def rest(self, item: Item, skipped: int = 0) -> Word:
+    def rest(self, item: EarleyItem, skipped: int = 0) -> Word:
         """Return what an item still needs, ``skipped`` symbols left out."""
         return self._bodies[item.production][item.dot + skipped :]
 
@@ -86,13 +86,13 @@ class Earley:
         """Return whether ``symbol`` derives the empty word."""
         return symbol in self._empty
 
-    def _is_whole(self, items: frozenset[Item]) -> bool:
+    def _is_whole(self, items: frozenset[EarleyItem]) -> bool:
         return any(
             item.origin == 0 and self.head(item) == self.grammar.start and self.next_symbol(item) is None
             for item in items
         )
 
-    def _complete(self, word: Word, items: set[Item]) -> frozenset[Item]:
+    def _complete(self, word: Word, items: set[EarleyItem]) -> frozenset[EarleyItem]:
         here, found, pending = len(word), set(items), list(items)
         while pending:
             item = pending.pop()
@@ -100,13 +100,13 @@ class Earley:
             if symbol is None:
                 head = self.head(item)
                 waiting = found if item.origin == here else self._sets[word[: item.origin]]
-                new = {Item(p, d + 1, o) for p, d, o in waiting if self._bodies[p][d : d + 1] == (head,)}
+                new = {EarleyItem(p, d + 1, o) for p, d, o in waiting if self._bodies[p][d : d + 1] == (head,)}
             elif symbol < self._terminals:
                 continue
             else:
-                new = {Item(number, 0, here) for number in self._by_head.get(symbol, ())}
+                new = {EarleyItem(number, 0, here) for number in self._by_head.get(symbol, ())}
                 if symbol in self._empty:
-                    new.add(Item(item.production, item.dot + 1, item.origin))
+                    new.add(EarleyItem(item.production, item.dot + 1, item.origin))
             new -= found
             found |= new
             pending += new
@@ -122,7 +122,7 @@ class Earley:
 
 
 @final
-class Completion:
+class RegularCompletion:
     """From which states of a finite automaton over terminals the beginning of a word is completed to a derived one.
 
     The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
@@ -165,7 +165,7 @@ class Completion:
             self._answers[word] = self._unpacked(answer)
         return self._answers[word]
 
-    def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: Item) -> int:
+    def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:
         """Return from where the whole is completed once the item's head is."""
         known = contexts if item.origin == len(word) else self._after(word[: item.origin])
         return known.get((self._earley.head(item), item.origin), 0)

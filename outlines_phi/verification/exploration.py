@@ -1,8 +1,8 @@
-"""A guide and an oracle side by side, on all words of tokens up to a length."""
+"""A guide and an oracle side by side, on all words of tokens up to a length; few tokens stand for a whole vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
@@ -11,8 +11,54 @@ from numpy.typing import NDArray
 
 from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER, Partition
-from .collapse import Collapse
+from ..vocabulary.vocabulary import Vocabulary
 from .oracle import Oracle
+
+
+class Collapse(NamedTuple):
+    """Tokens that no state tells apart, one of each kind.
+
+    Attributes
+    ----------
+    tokens
+        ``int64[R]``: the representatives, the shortest of their kinds, short ones first.
+    texts
+        What they write.
+    stands_for
+        ``int64[V]``: the place among ``tokens`` of the one that stands for each id; -1 for ids that no state allows.
+    """
+
+    tokens: NDArray[np.int64]
+    texts: tuple[bytes, ...]
+    stands_for: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, partitions: Iterable[Partition]) -> Collapse:
+        """Return one token for each combination of classes; tokens that are never in a class but :data:`NEVER` have none.
+
+        Nothing is lost where a state's classes are tokens that lead to the same from it: masks are equal on equal rows.
+        """
+        kind = np.zeros(len(vocabulary), dtype=np.int64)
+        useful = np.zeros(len(vocabulary), dtype=bool)
+        for partition in partitions:
+            kind = np.unique(kind * partition.size + partition.class_of, return_inverse=True)[1].reshape(-1)
+            useful |= partition.class_of != NEVER
+        lengths = np.fromiter(map(len, vocabulary.tokens), np.int64)
+        useful &= lengths > 0
+        order = np.lexsort([np.arange(len(vocabulary)), lengths])
+        order = order[useful[order]]
+        first = order[np.sort(np.unique(kind[order], return_index=True)[1])]
+        place = np.full(int(kind.max(initial=0)) + 1, -1)
+        place[kind[first]] = np.arange(len(first))
+        texts = tuple(vocabulary.tokens[token] for token in first.tolist())
+        return cls(first, texts, np.where(useful, place[kind], -1))
+
+    def betrayed(self, of_token: Partition) -> NDArray[np.int64]:
+        """Return the tokens that are in another class than what stands for them, or in one although nothing does."""
+        class_of, stood_for = of_token.class_of, self.stands_for >= 0
+        same = class_of == class_of[self.tokens[self.stands_for]] if len(self.tokens) else ~stood_for
+        return np.flatnonzero(np.where(stood_for, ~same, (class_of != NEVER) & (class_of != EOS)))
+
 
 Word = tuple[int, ...]
 
@@ -29,7 +75,7 @@ LONGEST = 4096
 """No shortest way to the end that is followed has more tokens."""
 
 
-class Node(NamedTuple):
+class Pair(NamedTuple):
     """Where a word of tokens has led the guide and the oracle; words that lead both to the same are one node."""
 
     word: Word
@@ -38,7 +84,7 @@ class Node(NamedTuple):
 
 
 @dataclass
-class Tally:
+class LawTally:
     """How often a law was tried, and the first word that breaks it, which is a shortest one."""
 
     cases: int = 0
@@ -80,8 +126,8 @@ class Exploration:
     complete: int = 0
     closed: bool = False
     followed: int = 0
-    nodes: list[Node] = field(default_factory=list)
-    laws: dict[str, Tally] = field(default_factory=dict)
+    nodes: list[Pair] = field(default_factory=list)
+    laws: dict[str, LawTally] = field(default_factory=dict)
     endings: list[Word] = field(default_factory=list)
     _next: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
     _stands: dict[Partition, int | None] = field(default_factory=dict, repr=False)
@@ -100,7 +146,7 @@ class Exploration:
         """Explore; ``progress`` is told how long words are, and how many nodes were found."""
         found = cls(guide, oracle, collapse, depth, most)
         tell = progress or (lambda length, nodes: None)
-        level: list[Node] | None = [Node((), guide.start, oracle.start)]
+        level: list[Pair] | None = [Pair((), guide.start, oracle.start)]
         seen = {(guide.start, oracle.start)}
         found.nodes += level or []
         while level and found.complete < depth:
@@ -118,9 +164,9 @@ class Exploration:
             found._follow(node)
         return found
 
-    def _level_after(self, level: list[Node], seen: set[tuple[int, Any]], tell: Progress) -> list[Node] | None:
+    def _level_after(self, level: list[Pair], seen: set[tuple[int, Any]], tell: Progress) -> list[Pair] | None:
         """Return the nodes that a token after those of ``level`` leads to and that are new; ``None`` if there would be too many."""
-        following: list[Node] = []
+        following: list[Pair] = []
         for place, node in enumerate(level):
             if place % TELLING == 0:
                 tell(self.complete + 1, len(seen))
@@ -134,15 +180,15 @@ class Exploration:
         return following
 
     @property
-    def inner(self) -> list[Node]:
+    def inner(self) -> list[Pair]:
         """The nodes after which every token was tried."""
         return [node for node in self.nodes if self.closed or len(node.word) < self.complete]
 
-    def tally(self, law: str) -> Tally:
+    def tally(self, law: str) -> LawTally:
         """Return the cases of a law."""
-        return self.laws.setdefault(law, Tally())
+        return self.laws.setdefault(law, LawTally())
 
-    def _visit(self, node: Node) -> Iterator[Node]:
+    def _visit(self, node: Pair) -> Iterator[Pair]:
         """Try the laws of the tokens after a node, and yield what both allow, one node for each outcome."""
         guide, tokens = self.guide, self.collapse.tokens
         row = guide.row(node.state)
@@ -161,21 +207,21 @@ class Exploration:
             targets[both].astype(np.int64) * len(found.continues) + found.of_text[both], return_index=True
         )
         for index in both[np.sort(first)].tolist():
-            yield Node((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
+            yield Pair((*node.word, int(tokens[index])), int(targets[index]), found.points[found.of_text[index]])
         self._steps(node, guide.vocabulary.eos_ids[0], DONE if ends else DEAD)
 
-    def _steps(self, node: Node, token: int, target: int) -> None:
+    def _steps(self, node: Pair, token: int, target: int) -> None:
         """See whether a single step leads where the row says."""
         holds = self.guide.advance(node.state, token) == target
         self.tally("one relation").count(holds, (*node.word, token), "leads elsewhere than its row says")
 
-    def _compare(self, law: str, wrong: NDArray[np.bool_], cases: NDArray[np.bool_], node: Node, remark: str) -> None:
+    def _compare(self, law: str, wrong: NDArray[np.bool_], cases: NDArray[np.bool_], node: Pair, remark: str) -> None:
         tally = self.tally(law)
         tally.cases += int(cases.sum())
         if wrong.any() and (tally.witness is None or len(node.word) + 1 < len(tally.witness)):
             tally.witness, tally.remark = (*node.word, int(self.collapse.tokens[wrong.argmax()])), remark
 
-    def _stands_for(self, node: Node, row: Row) -> None:
+    def _stands_for(self, node: Pair, row: Row) -> None:
         """See whether tokens that one stands for are in one class, and those that none stands for are never allowed."""
         if row.partition not in self._stands:
             wrong = self.collapse.betrayed(row.partition)
@@ -185,14 +231,14 @@ class Exploration:
             token is None and row.targets[NEVER] == DEAD, (*node.word, token or 0), "is not what stands for it"
         )
 
-    def _end(self, node: Node) -> None:
+    def _end(self, node: Pair) -> None:
         """See whether the text of a node may end."""
         end = self.guide.vocabulary.eos_ids[0]
         ends, may_end = self.guide.advance(node.state, end) == DONE, self.oracle.ends(node.point)
         self.tally("end sound").count(may_end or not ends, (*node.word, end), "may end, but is no member")
         self.tally("end complete").count(ends or not may_end, (*node.word, end), "is a member, but may not end")
 
-    def _follow(self, node: Node) -> None:
+    def _follow(self, node: Pair) -> None:
         """Write what is nearest to the end until it is there: it is a member, in as many tokens as was promised."""
         guide, vocabulary = self.guide, self.guide.vocabulary
         promised = guide.min_tokens(node.state)

@@ -14,9 +14,8 @@ from ..guides.guide import DEAD, DONE, Guide, Row
 from ..vocabulary.classes import EOS, NEVER
 from ..vocabulary.vocabulary import Vocabulary
 from .exploration import Exploration
-from .finding import Finding, check, shown
 from .runs import FAILED, Alike
-from .subject import Subject
+from .subject import CheckFinding, Subject, check, shown
 
 MUTANT_DEPTH, MUTANT_NODES = 3, 1_000
 """How far a wrong guide is followed, and in how many nodes."""
@@ -26,31 +25,31 @@ SPELLINGS = 2_000
 
 
 @check("S5", "every byte is a token")
-def bytes_are_tokens(subject: Subject) -> Finding:
+def bytes_are_tokens(subject: Subject) -> CheckFinding:
     """Each byte that a text may hold is a token by itself, so any text can be completed byte by byte."""
     tokens = set(subject.guide.vocabulary.tokens)
     missing = next((byte for byte in sorted(subject.used) if bytes([byte]) not in tokens), None)
     witness = None if missing is None else f"{shown(bytes([missing]))} is no token"
-    return Finding.assumption(
+    return CheckFinding.assumption(
         len(subject.used), witness, "" if witness is None else "texts are completed by whole tokens"
     )
 
 
 @check("S7", "ids decode as their bytes")
-def bytes_are_exact(subject: Subject) -> Finding:
+def bytes_are_exact(subject: Subject) -> CheckFinding:
     """The tokenizer writes ids as the bytes that they are taken for, one after the other."""
     if subject.tokenizer is None:
-        return Finding.assumption(0, "no tokenizer", "the tokens were given as bytes")
+        return CheckFinding.assumption(0, "no tokenizer", "the tokens were given as bytes")
     try:
         vocabulary = Vocabulary.from_tokenizer(subject.tokenizer, size=len(subject.guide.vocabulary))
     except VocabularyError as error:
-        return Finding.bounded(8, 256, str(error))
+        return CheckFinding.bounded(8, 256, str(error))
     same = vocabulary.tokens == subject.guide.vocabulary.tokens
-    return Finding.bounded(8, 256, None if same else "its vocabulary is another one", "random ids")
+    return CheckFinding.bounded(8, 256, None if same else "its vocabulary is another one", "random ids")
 
 
 @check("S8", "few tokens stand for all")
-def collapse_is_lossless(subject: Subject) -> Finding:
+def collapse_is_lossless(subject: Subject) -> CheckFinding:
     """Tokens that are taken as alike do the same everywhere, so it is enough to try one of each kind."""
     exploration, vocabulary, collapse = subject.exploration, subject.guide.vocabulary, subject.collapse
     found = _explored(subject, "stands for")
@@ -77,12 +76,12 @@ def collapse_is_lossless(subject: Subject) -> Finding:
         wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
         if wrong:
             witness = subject.spelled((*node.word, wrong[0]))
-            return Finding.bounded(exploration.complete, cases, witness, "is not what stands for it")
+            return CheckFinding.bounded(exploration.complete, cases, witness, "is not what stands for it")
     remark = f"{len(nodes):,} states of the oracle's lexer, all tokens"
     return (
-        Finding.proved(cases, None, remark)
+        CheckFinding.proved(cases, None, remark)
         if exploration.closed
-        else Finding.bounded(exploration.complete, cases, None, remark)
+        else CheckFinding.bounded(exploration.complete, cases, None, remark)
     )
 
 
@@ -98,43 +97,43 @@ def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> li
 
 
 @check("T9", "what is allowed survives")
-def allowed_survives(subject: Subject) -> Finding:
+def allowed_survives(subject: Subject) -> CheckFinding:
     """Nothing that is allowed has a terminal out of place."""
     return _explored(subject, "survives")
 
 
 @check("T10", "what is allowed begins a member")
-def sound(subject: Subject) -> Finding:
+def sound(subject: Subject) -> CheckFinding:
     """Nothing too much is allowed: all that is allowed can be completed to a member of the language."""
     return _explored(subject, "sound", "live")
 
 
 @check("T11", "what begins a member is allowed")
-def complete(subject: Subject) -> Finding:
+def complete(subject: Subject) -> CheckFinding:
     """Nothing too little is allowed: all that begins a member is allowed."""
     return _explored(subject, "complete")
 
 
 @check("T12", "members, and no others, may end")
-def ends_are_exact(subject: Subject) -> Finding:
+def ends_are_exact(subject: Subject) -> CheckFinding:
     """A text may end where it is a member, and nowhere else."""
     return _explored(subject, "end complete", "end sound")
 
 
 @check("T13", "accepted words are the members")
-def language_is_exact(subject: Subject) -> Finding:
+def language_is_exact(subject: Subject) -> CheckFinding:
     """The words of tokens that are accepted to their end are those that write members."""
     return _explored(subject, "end complete", "end sound", "complete")
 
 
 @check("T14", "allowed words are their beginnings")
-def prefixes_are_exact(subject: Subject) -> Finding:
+def prefixes_are_exact(subject: Subject) -> CheckFinding:
     """The words of tokens that are allowed so far are those that write beginnings of members."""
     return _explored(subject, "sound", "complete", "one relation")
 
 
 @check("T16", "members within the promised length")
-def productive(subject: Subject) -> Finding:
+def productive(subject: Subject) -> CheckFinding:
     """From all that is allowed, a member is written within as many tokens as is promised (with --schema: one that is
     valid).
     """
@@ -143,16 +142,16 @@ def productive(subject: Subject) -> Finding:
         return found
     for word in exploration.endings if subject.fault is not None else ():
         if subject.fault is not None and (fault := subject.fault(subject.guide.vocabulary.decode(word))):
-            return Finding.bounded(exploration.followed, found.cases, subject.spelled(word), fault)
+            return CheckFinding.bounded(exploration.followed, found.cases, subject.spelled(word), fault)
     if len(exploration.endings) == len(exploration.nodes):
         return found
-    return Finding.bounded(
+    return CheckFinding.bounded(
         exploration.followed, found.cases, None, f"from the {len(exploration.endings):,} first pairs of states"
     )
 
 
 @check("T15", "masks depend on the text alone")
-def independent_of_the_cut(subject: Subject) -> Finding:
+def independent_of_the_cut(subject: Subject) -> CheckFinding:
     """What may follow a text does not depend on which tokens wrote it."""
     guide, exploration, collapse = subject.guide, subject.exploration, subject.collapse
     single = {token: v for v, token in reversed(list(enumerate(guide.vocabulary.tokens))) if len(token) == 1}
@@ -166,14 +165,16 @@ def independent_of_the_cut(subject: Subject) -> Finding:
         cases += 1
         other = _run(guide, [v for v in spelling if v is not None])
         if not np.array_equal(_mask(guide, _run(guide, word), collapse.tokens), _mask(guide, other, collapse.tokens)):
-            return Finding.bounded(
+            return CheckFinding.bounded(
                 exploration.complete, cases, subject.spelled(word), f"and {shown(text)} byte by byte"
             )
-    return Finding.bounded(exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else "")
+    return CheckFinding.bounded(
+        exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else ""
+    )
 
 
 @check("T18", "wrong guides are found out")
-def mistakes_are_found(subject: Subject) -> Finding:
+def mistakes_are_found(subject: Subject) -> CheckFinding:
     """Masks that are made wrong on purpose are found out by these checks."""
     caught, harmless, cases = [], [], 0
     for name, mutate in MUTANTS.items():
@@ -185,11 +186,11 @@ def mistakes_are_found(subject: Subject) -> Finding:
         if any(tally.witness is not None for tally in found.laws.values()):
             caught.append(name)
         elif any(node.state in mutant.changed for node in found.inner):
-            return Finding.bounded(found.complete, cases, f"a guide that {name} was not found out")
+            return CheckFinding.bounded(found.complete, cases, f"a guide that {name} was not found out")
         else:
             harmless.append(name)
     remark = f"found out: one that {', '.join(caught)}"
-    return Finding.bounded(
+    return CheckFinding.bounded(
         min(subject.depth, MUTANT_DEPTH),
         cases,
         None,
@@ -197,15 +198,15 @@ def mistakes_are_found(subject: Subject) -> Finding:
     )
 
 
-def _explored(subject: Subject, *laws: str) -> Finding:
+def _explored(subject: Subject, *laws: str) -> CheckFinding:
     exploration = subject.exploration
     tallies = [exploration.tally(law) for law in laws]
     cases = sum(tally.cases for tally in tallies)
     broken = [tally for tally in tallies if tally.witness is not None]
     first = min(broken, key=lambda tally: len(tally.witness or ()), default=None)
     if first is None or first.witness is None:
-        return Finding.proved(cases) if exploration.closed else Finding.bounded(exploration.complete, cases)
-    return Finding.bounded(exploration.complete, cases, subject.spelled(first.witness), first.remark)
+        return CheckFinding.proved(cases) if exploration.closed else CheckFinding.bounded(exploration.complete, cases)
+    return CheckFinding.bounded(exploration.complete, cases, subject.spelled(first.witness), first.remark)
 
 
 def _run(guide: Guide, word: tuple[int, ...] | list[int]) -> int:

@@ -30,7 +30,7 @@ _WORDS = ((0x200C, 0x200D), (0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F
 """Word characters that no category tells."""
 
 
-class Reading(NamedTuple):
+class PatternReading(NamedTuple):
     """What a terminal knows of the bytes so far: places in its pattern, and the bytes of a character that is not complete.
 
     Where it does not matter which character it will be, ``places`` are those after it, and ``missing`` bytes are to come.
@@ -76,34 +76,34 @@ class Lexemes:
         first, self._end = self._new(), 0
         self._build(parsed, parsed.state.flags, first, self._end)
         self._useful = self._leading_to_the_end()
-        self._after: dict[tuple[Reading, int], Reading | None] = {}
-        self.start: Reading = Reading(self._closed([first]))
+        self._after: dict[tuple[PatternReading, int], PatternReading | None] = {}
+        self.start: PatternReading = PatternReading(self._closed([first]))
 
-    def step(self, reading: Reading, byte: int) -> Reading | None:
+    def step(self, reading: PatternReading, byte: int) -> PatternReading | None:
         """Return the reading after one more byte; ``None`` if no lexeme begins so."""
         key = (reading, byte)
         if key not in self._after:
             self._after[key] = self._step(reading, byte)
         return self._after[key]
 
-    def matches(self, reading: Reading) -> bool:
+    def matches(self, reading: PatternReading) -> bool:
         """Return whether the bytes so far are a lexeme."""
         return not reading.tail and not reading.missing and self._end in reading.places
 
-    def run(self, text: bytes) -> Reading | None:
+    def run(self, text: bytes) -> PatternReading | None:
         """Return the reading after ``text``; ``None`` if no lexeme begins so."""
-        reading: Reading | None = self.start if self.start.places else None
+        reading: PatternReading | None = self.start if self.start.places else None
         for byte in text:
             if reading is None:
                 return None
             reading = self.step(reading, byte)
         return reading
 
-    def _step(self, reading: Reading, byte: int) -> Reading | None:
+    def _step(self, reading: PatternReading, byte: int) -> PatternReading | None:
         if self._shortest and self.matches(reading):
             return None
         if reading.missing:
-            return Reading(reading.places, missing=reading.missing - 1) if 0x80 <= byte < 0xC0 else None
+            return PatternReading(reading.places, missing=reading.missing - 1) if 0x80 <= byte < 0xC0 else None
         tail = reading.tail + bytes([byte])
         span = _characters(tail)
         if span is None:
@@ -117,9 +117,9 @@ class Lexemes:
         ]
         if not missing or (is_any and all(_covers(characters, low, high) for _, characters, _ in meeting)):
             places = self._closed(target for _, _, target in meeting)
-            return Reading(places, missing=missing) if places else None
+            return PatternReading(places, missing=missing) if places else None
         waiting = frozenset(place for place, _, _ in meeting)
-        return Reading(waiting, tail) if waiting else None
+        return PatternReading(waiting, tail) if waiting else None
 
     def _closed(self, places: Iterable[int]) -> frozenset[int]:
         """Return the places that are reached without reading, as far as they lead to the end."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guides.grammar.grammar import Terminal
-from .lexemes import Lexemes, Reading
+from .lexemes import Lexemes, PatternReading
 
 START = 0
 """The state before the first byte: no lexeme has begun. A lexeme never leads back to it."""
@@ -18,7 +18,7 @@ MOST_HELD = 8
 """Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""
 
 Word = tuple[int, ...]
-Readings = tuple[tuple[int, Reading], ...]
+Readings = tuple[tuple[int, PatternReading], ...]
 
 
 class Move(NamedTuple):

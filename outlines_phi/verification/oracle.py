@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guides.grammar.grammar import Grammar
-from .earley import Completion, Earley, Word
-from .lexemes import Lexemes, Reading
+from ..guides.json_schema.machine.machine import Machine
+from ..guides.json_schema.machine.sizes import NEVER
+from ..guides.json_schema.machine.stack import Configuration
+from .earley import Earley, RegularCompletion, Word
+from .lexemes import Lexemes, PatternReading
 from .lexing import START, Lexing, Move
 from .runs import Runs, WordTrees
 
@@ -222,8 +225,8 @@ class GrammarOracle(Oracle):
         return self.lexing.unfold(self._letters)
 
     @cached_property
-    def _completion(self) -> Completion:
-        return Completion(self.earley, self._unfolded.reads, self._unfolded.ends)
+    def _completion(self) -> RegularCompletion:
+        return RegularCompletion(self.earley, self._unfolded.reads, self._unfolded.ends)
 
 
 class ByteOracle(Oracle):
@@ -291,18 +294,18 @@ class PatternOracle(ByteOracle):
         self._letters = tuple(letters)
         self._by_bytes = set(self._letters).issuperset(BYTES)
         self._lexemes = Lexemes(pattern)
-        self._continues: dict[Reading, bool] = {}
+        self._continues: dict[PatternReading, bool] = {}
         super().__init__(self._lexemes.start)
 
-    def after(self, point: Reading, byte: int) -> Reading | None:
+    def after(self, point: PatternReading, byte: int) -> PatternReading | None:
         """See :meth:`ByteOracle.after`."""
         return self._lexemes.step(point, byte)
 
-    def ends(self, point: Reading) -> bool:
+    def ends(self, point: PatternReading) -> bool:
         """See :meth:`Oracle.ends`."""
         return self._lexemes.matches(point)
 
-    def continues(self, point: Reading) -> bool:
+    def continues(self, point: PatternReading) -> bool:
         """See :meth:`Oracle.continues`: what begins a match is completed by bytes, or by letters after a search."""
         if self._by_bytes:
             return bool(point.places)
@@ -315,3 +318,24 @@ class PatternOracle(ByteOracle):
                 pending += after
             self._continues[point] = any(self.ends(reading) or self._continues.get(reading) for reading in found)
         return self._continues[point]
+
+
+@final
+class JSONOracle(ByteOracle):
+    """The texts of a machine. A third party says whether their values are those of the schema."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        super().__init__(machine.start)
+
+    def after(self, point: Configuration, byte: int) -> Configuration | None:
+        """See :meth:`ByteOracle.after`."""
+        return self._machine.advance(point, byte)
+
+    def ends(self, point: Configuration) -> bool:
+        """See :meth:`Oracle.ends`."""
+        return self._machine.size(point) == 0
+
+    def continues(self, point: Configuration) -> bool:
+        """See :meth:`Oracle.continues`."""
+        return self._machine.size(point) < NEVER

@@ -1,11 +1,12 @@
-"""What is verified: a guide beside an independent oracle of its language."""
+"""What is verified, a guide beside an independent oracle of its language; what a check states, and what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -22,17 +23,121 @@ from ..guides.json_schema.guide import JSONGuide
 from ..guides.regex import compile_regex
 from ..vocabulary.classes import Partition
 from ..vocabulary.vocabulary import Vocabulary
-from .collapse import Collapse
-from .exploration import Exploration, Progress
-from .finding import shown
-from .json_oracle import JSONOracle
+from .exploration import Collapse, Exploration, Progress
 from .lexing import Lexing
-from .oracle import BYTES, GrammarOracle, Oracle, PatternOracle
+from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
+
+
+class Verdict(str, Enum):
+    """How far a statement was checked, and with what result."""
+
+    PROVED = "PROVED"
+    """Decided: there are finitely many cases, and all were tried."""
+
+    BOUNDED = "BOUNDED"
+    """No counterexample among the words of the bound, or in a sample."""
+
+    COUNTEREXAMPLE = "COUNTEREXAMPLE"
+    """It does not hold, as the witness shows."""
+
+    NOT_NEEDED = "NOT NEEDED"
+    """An assumption that does not hold here; what follows from it elsewhere is checked by itself."""
+
+    @property
+    def meaning(self) -> str:
+        """What the verdict says, in a sentence."""
+        return MEANINGS[self]
+
+
+MEANINGS = {
+    Verdict.PROVED: "All cases were tried, and it holds in each.",
+    Verdict.BOUNDED: "It holds in every case that was tried, of at most so many tokens, bytes or terminals.",
+    Verdict.COUNTEREXAMPLE: "It does not hold, as the text beside it shows.",
+    Verdict.NOT_NEEDED: "An assumption that does not hold here; what it is for elsewhere is checked by itself.",
+}
+
+
+@final
+@dataclass(frozen=True)
+class CheckFinding:
+    """The verdict of one check.
+
+    Attributes
+    ----------
+    verdict
+        See :class:`Verdict`.
+    cases
+        How many were tried.
+    bound
+        The most tokens, bytes or terminals of a case; ``None`` where all cases were tried.
+    witness
+        The shortest case that breaks the statement, or that shows why the assumption does not hold.
+    remark
+        What is worth knowing besides.
+    """
+
+    verdict: Verdict
+    cases: int
+    bound: int | None = None
+    witness: str | None = None
+    remark: str = ""
+
+    @classmethod
+    def proved(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
+        """Return the finding of a check that tried all cases; a witness is a counterexample."""
+        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+
+    @classmethod
+    def bounded(cls, bound: int, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
+        """Return the finding of a check that tried the cases up to a bound; a witness is a counterexample."""
+        return cls(Verdict.COUNTEREXAMPLE if witness is not None else Verdict.BOUNDED, cases, bound, witness, remark)
+
+    @classmethod
+    def assumption(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
+        """Return the finding on an assumption that nothing else here rests on."""
+        return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.PROVED, cases, None, witness, remark)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "verdict": self.verdict.value,
+            "bound": self.bound,
+            "cases": self.cases,
+            "witness": self.witness,
+            "remark": self.remark or None,
+        }
+
+
+class Check(NamedTuple):
+    """A statement, and how it is checked; the docstring of ``find`` says what the statement means.
+
+    What is ``of_grammars`` looks at the lexer or the parser, which regular languages have not.
+    """
+
+    id: str
+    statement: str
+    find: Callable[[Any], CheckFinding]
+    of_grammars: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What is stated, in a sentence that needs no notation."""
+        return " ".join((self.find.__doc__ or "").split())
+
+
+def check(id: str, statement: str, *, of_grammars: bool = False) -> Callable[[Callable[[Any], CheckFinding]], Check]:
+    """Return what makes a check of the function that finds whether ``statement`` holds."""
+    return lambda find: Check(id, statement, find, of_grammars)
+
+
+def shown(text: bytes) -> str:
+    """Return a text as it is printed: between quotes, what is no UTF-8 as escapes."""
+    return repr(text.decode(errors="backslashreplace"))
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Machine:
+class GrammarParts:
     """The parts of the engine of a grammar, and those of the oracle that they are compared with."""
 
     grammar: Grammar
@@ -61,7 +166,7 @@ class Machine:
         return found
 
     @classmethod
-    def of(cls, guide: CFGGuide, oracle: GrammarOracle) -> Machine:
+    def of(cls, guide: CFGGuide, oracle: GrammarOracle) -> GrammarParts:
         """Return the parts of a guide."""
         return cls(guide.grammar, guide.lexer, guide.spanner, guide.parser, oracle)
 
@@ -102,7 +207,7 @@ class Subject:
     used: frozenset[int]
     depth: int
     most: int | None = None
-    machine: Machine | None = None
+    machine: GrammarParts | None = None
     tokenizer: Any = None
     fault: Callable[[bytes], str | None] | None = None
     progress: Progress | None = None
@@ -121,7 +226,7 @@ class Subject:
         oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, machine=Machine.of(guide, oracle), **options)
+        return cls(guide, oracle, collapse, used, machine=GrammarParts.of(guide, oracle), **options)
 
     @classmethod
     def of_pattern(
@@ -159,7 +264,7 @@ class Subject:
         )
 
     @property
-    def parts(self) -> Machine:
+    def parts(self) -> GrammarParts:
         """The parts of a grammar's guide."""
         if self.machine is None:
             raise UnsupportedError("a regular language has no lexer and no parser; run the checks of its guide")

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from outlines_phi.cli.app import app
 from outlines_phi.cli.fidelity_command import FILES
-from outlines_phi.suite.run import Suite
+from outlines_phi.suite.experiment import Suite
 from tests.cli.conftest import Cli
 
 QUICKLY = ("--estimators", "local,exact", "--samplers", "draw", "--n", "40")

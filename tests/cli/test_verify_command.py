@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from outlines_phi.verification.finding import Verdict
-from outlines_phi.verification.verify import CHECKS
+from outlines_phi.verification.subject import Verdict
+from outlines_phi.verification.verification import CHECKS
 
 from .conftest import Cli
 

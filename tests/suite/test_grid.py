@@ -10,8 +10,7 @@ import pytest
 
 from outlines_phi.fidelity.plots import png
 from outlines_phi.suite.cells import Cell
-from outlines_phi.suite.grid import COLUMNS, Grid, Heading, distance, number, row, worth
-from outlines_phi.suite.scatter import draw_grid
+from outlines_phi.suite.grid import COLUMNS, Grid, Heading, distance, draw_grid, number, row, worth
 
 COMPUTED = Cell(
     family="brackets", language="short", estimator="local", sampler="draw", how="computed",

@@ -21,10 +21,10 @@ from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transfo
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite import experiment as subject
 from outlines_phi.suite.cells import Cell
+from outlines_phi.suite.experiment import Suite
 from outlines_phi.suite.grid import Heading
 from outlines_phi.suite.languages import QUICK, SUITE, Language, own
 from outlines_phi.suite.methods import SAMPLERS, SHOWN, Method, known_estimators, methods
-from outlines_phi.suite.run import Suite
 
 LANGUAGES = {language.name: language for language in SUITE}
 

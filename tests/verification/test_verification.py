@@ -19,12 +19,10 @@ from outlines_phi.guides.grammar.notation.reader import grammar_text, read_gramm
 from outlines_phi.guides.guide import DEAD, DONE, Guide, Row
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
-from outlines_phi.verification.collapse import Collapse
-from outlines_phi.verification.exploration import Exploration
-from outlines_phi.verification.finding import Verdict
+from outlines_phi.verification.exploration import Collapse, Exploration
 from outlines_phi.verification.oracle import GrammarOracle
-from outlines_phi.verification.subject import Machine, Subject
-from outlines_phi.verification.verify import CHECKS, Verification, verify
+from outlines_phi.verification.subject import GrammarParts, Subject, Verdict
+from outlines_phi.verification.verification import CHECKS, Verification, verify
 from outlines_phi.vocabulary.classes import EOS
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
@@ -326,7 +324,7 @@ def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, 
     assert right.machine is not None
     spanner = Spanner(mutate(right.machine.lexer), right.guide.vocabulary)
     mutant = CFGGuide(spanner, right.machine.parser)
-    wrong = replace(right, guide=mutant, machine=Machine.of(mutant, GrammarOracle(right.machine.grammar)))
+    wrong = replace(right, guide=mutant, machine=GrammarParts.of(mutant, GrammarOracle(right.machine.grammar)))
     of = {found.id: found.find(wrong) for found in CHECKS if found.id in (check, "T12", "T14")}
     assert of[check].verdict is Verdict.COUNTEREXAMPLE and of[check].witness == witness
     # The masks are right where nothing but the table of ends was changed, and only if they do not use it.

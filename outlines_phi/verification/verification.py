@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, final
 
-from . import guide_checks, lexer_checks, parser_checks
-from .finding import Check, Finding, Verdict
-from .subject import Subject
+from . import grammar_checks, guide_checks
+from .subject import Check, CheckFinding, Subject, Verdict
 
 DEPTH = 4
 """Tokens of the longest words that are tried, where nothing else is asked for."""
@@ -18,7 +17,7 @@ MOST = 500_000
 """How many pairs of states are looked at most, where no depth is asked for."""
 
 
-_FOUND = [found for module in (lexer_checks, parser_checks, guide_checks) for found in vars(module).values()]
+_FOUND = [found for module in (grammar_checks, guide_checks) for found in vars(module).values()]
 
 CHECKS = tuple(
     sorted((found for found in _FOUND if type(found) is Check), key=lambda found: (found.id[0], int(found.id[1:])))
@@ -32,7 +31,7 @@ class Result:
     """A check with what it found, and how long it took."""
 
     check: Check
-    finding: Finding
+    finding: CheckFinding
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.guides.table import Table
-from outlines_phi.suite.brackets import dyck, of_canonical, of_sequences, of_single_bytes
+from outlines_phi.suite.languages import dyck, of_canonical, of_sequences, of_single_bytes
 from tests.fidelity.members import members
 from tests.guides.conformance import assert_guide
 from tests.languages import VOCABULARY

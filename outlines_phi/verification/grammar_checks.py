@@ -1,0 +1,381 @@
+"""Lexer and parser of a grammar against the definition: S1 to S4 and S6, T1 to T8 and T17 of grammar-theory.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from ..automata.automaton import DEAD, UNREACHABLE, distances
+from ..guides.grammar.lexing.lexer import NOTHING, START
+from ..guides.grammar.parsing.parser import ERROR
+from ..guides.guide import DEAD as NO_STATE
+from .lexemes import Lexemes
+from .runs import FAILED
+from .subject import CheckFinding, GrammarParts, Subject, check, shown
+
+PAIRS = 20_000
+"""How many pairs of states of the two lexers are compared at most."""
+
+
+@check("S1", "no lexeme is empty", of_grammars=True)
+def no_empty_lexeme(subject: Subject) -> CheckFinding:
+    """No terminal matches the empty text, so each lexeme (a piece of text that a terminal matches) writes something."""
+    terminals = subject.parts.grammar.terminals
+    for terminal in terminals:
+        lexemes = Lexemes(terminal.pattern, terminal.shortest)
+        if lexemes.matches(lexemes.start):
+            return CheckFinding.proved(len(terminals), f"{terminal.name} matches the empty text")
+    return CheckFinding.proved(len(terminals))
+
+
+@check("S2", "every state of the lexer is of use", of_grammars=True)
+def lexer_is_pruned(subject: Subject) -> CheckFinding:
+    """Each state of the lexer, which cuts texts into lexemes, is reached by some text, and some lexeme is completed from
+    it.
+    """
+    lexer = subject.parts.lexer
+    source, column = np.nonzero(lexer.targets)
+    target, states = lexer.targets[source, column], len(lexer)
+    reached = distances(target, source, np.array([START]), states) != UNREACHABLE
+    useful = distances(source, target, np.flatnonzero(lexer.can_end), states) != UNREACHABLE
+    wrong = np.flatnonzero(~(reached & useful)[START:]) + START
+    return CheckFinding.proved(
+        states - START, f"state {wrong[0]}: {lexer.describe(int(wrong[0]))}" if len(wrong) else None
+    )
+
+
+@check("S4", "a separator may stand anywhere", of_grammars=True)
+def universal_separator(subject: Subject) -> CheckFinding:
+    """An ignored byte, such as a space, may stand after every lexeme and belongs to none."""
+    machine = subject.parts
+    lexer, ignored = machine.lexer, np.array([terminal.ignored for terminal in machine.grammar.terminals])
+    counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # whether a state may be part of a lexeme that counts
+    states = np.arange(START, len(lexer))
+    cases = 0
+    for column in range(lexer.targets.shape[1]):
+        cases += 1
+        after = lexer.targets[states, column]
+        goes = np.not_equal(after, DEAD)
+        separates = bool(goes[0]) and (goes == lexer.can_end[states]).all() and not counts[after[goes]].any()
+        again = int(after[0])
+        if separates and lexer.can_end[again] and not lexer.held[again]:
+            # Behind the separator everything may begin that begins a text.
+            begin, follow = lexer.targets[START], lexer.targets[again]
+            if ((follow == begin) | ((follow != DEAD) & ~counts[follow])).all():
+                byte = bytes([int((lexer.byte_class == column).argmax())])
+                return CheckFinding.assumption(cases, None, f"{shown(byte)} separates")
+    return CheckFinding.assumption(
+        cases,
+        "no byte separates",
+        "the theorems that need a separator do not apply; T10 to T14 are checked without one",
+    )
+
+
+@check("S6", "every lexeme can be followed", of_grammars=True)
+def lexemes_can_be_followed(subject: Subject) -> CheckFinding:
+    """After each complete lexeme, some byte begins another one."""
+    lexer = subject.parts.lexer
+    complete = np.flatnonzero(lexer.label != NOTHING)
+    stuck = complete[~(lexer.emits[complete] != 0).any(axis=1)]
+    witness = f"only the end follows {lexer.describe(int(stuck[0]))}" if len(stuck) else None
+    return CheckFinding.assumption(len(complete), witness, "terminals are taken as heads, not alone" if witness else "")
+
+
+@check("T1", "the lexer is longest match", of_grammars=True)
+def lexer_is_longest_match(subject: Subject) -> CheckFinding:
+    """The lexer cuts each text as the definition does: into the longest lexemes."""
+    machine = subject.parts
+    lexer, lexing = machine.lexer, machine.lexing
+    pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
+    pending, cases = [(START, 0)], 0
+    for state, other in pending:  # it grows
+        text = pairs[state, other]
+        if lexer.flush(state) != lexing.flush_all(other):
+            return CheckFinding.proved(cases, f"the end after {shown(text)}")
+        for byte in range(256):
+            cases += 1
+            ours, moved = lexer.lex(bytes([byte]), state), lexing.move(other, byte)
+            if (None if ours is None else ours[1]) != (None if moved is None else moved.word):
+                return CheckFinding.proved(
+                    cases, shown(text + bytes([byte])), f"{_names(machine, ours)} instead of {_names(machine, moved)}"
+                )
+            if ours is not None and moved is not None and (ours[0], moved.state) not in pairs:
+                pairs[ours[0], moved.state] = text + bytes([byte])
+                pending.append((ours[0], moved.state))
+        if len(pairs) > PAIRS:
+            return CheckFinding.bounded(len(text), cases, None, f"the first {len(pairs):,} pairs of states")
+    return CheckFinding.proved(cases, None, f"{len(pairs):,} pairs of states, all bytes")
+
+
+@check("T2", "tokens do what their bytes do", of_grammars=True)
+def tokens_are_their_bytes(subject: Subject) -> CheckFinding:
+    """Reading a token at once is the same as reading its bytes one by one."""
+    machine, collapse = subject.parts, subject.collapse
+    cases = 0
+    for state in range(START, len(machine.lexer)):
+        spans = machine.spanner.of_state(state)
+        for token, text in zip(collapse.tokens.tolist(), collapse.texts, strict=True):
+            cases += 1
+            ours = int(spans.target[spans.partition.class_of[token]]), spans.word[spans.partition.class_of[token]]
+            found = machine.lexer.lex(text, state)
+            word = () if found is None else _counted(machine, found[1])
+            if ours[0] != (DEAD if found is None else found[0]) or (found and machine.spanner.words[ours[1]] != word):
+                return CheckFinding.proved(cases, f"{shown(text)} in state {state}: {machine.lexer.describe(state)}")
+    return CheckFinding.proved(
+        cases, None, f"{len(machine.lexer) - START:,} states, {len(collapse.tokens):,} tokens that stand for all"
+    )
+
+
+@check("T3", "producible is reachable", of_grammars=True)
+def producible_is_reachable(subject: Subject) -> CheckFinding:
+    """The terminals that a state of the lexer promises as next are those that some text brings next."""
+    machine = subject.parts
+    lexing, cases, single = machine.lexing, 0, 0
+    first: dict[int, set[int]] = {}
+    silent: dict[int, set[int]] = {}
+    pending = [other for other, _ in machine.states.values()]
+    for other in pending:  # it grows
+        if other in first:
+            continue
+        flushed = lexing.flush_all(other)
+        moves = [move for byte in range(256) if (move := lexing.move(other, byte)) is not None]
+        first[other] = {move.word[0] for move in moves if move.word} | set((flushed or ())[:1])
+        silent[other] = {move.state for move in moves if not move.word}
+        single += bool(flushed) and not any(move.word for move in moves)
+        pending += silent[other] - first.keys()
+    changed = True
+    while changed:
+        before = sum(map(len, first.values()))
+        for other, following in silent.items():
+            first[other].update(*(first[after] for after in following))
+        changed = before != sum(map(len, first.values()))
+    for state, (other, text) in machine.states.items():
+        cases += len(machine.grammar.terminals)
+        if set(np.flatnonzero(machine.lexer.producible[state]).tolist()) != first[other]:
+            return CheckFinding.proved(cases, f"after {shown(text)}")
+    return CheckFinding.proved(cases, None, f"in {single:,} states a terminal is never put out alone" if single else "")
+
+
+@check("T4", "token classes are exact", of_grammars=True)
+def classes_are_exact(subject: Subject) -> CheckFinding:
+    """Tokens of one class do the same to the lexer, and tokens of no class cannot be read."""
+    machine, vocabulary = subject.parts, subject.guide.vocabulary
+    spelled = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64))
+    runs, cases = machine.oracle.runs(vocabulary.tokens), 0
+    for state, (other, _) in machine.states.items():
+        spans, effects = machine.spanner.of_state(state), runs.of(other)
+        # Each combination of a class and what the definition says is looked at once.
+        combined = np.stack([spans.partition.class_of[spelled], effects.target[spelled], effects.word[spelled]])
+        found, first = np.unique(combined, axis=1, return_index=True)
+        cases += len(spelled)
+        for place, (kind, after, word) in zip(first.tolist(), found.T.tolist(), strict=True):
+            target = int(spans.target[kind])
+            right = (after == FAILED) == (target == DEAD)
+            if after != FAILED and right:
+                right = machine.spanner.words[spans.word[kind]] == runs.words[word] and (
+                    machine.lexer.flush(target) == machine.lexing.flush_all(after)
+                )
+            if not right:
+                witness = (
+                    f"{shown(vocabulary.tokens[spelled[place]])} in state {state}: {machine.lexer.describe(state)}"
+                )
+                return CheckFinding.proved(cases, witness)
+    return CheckFinding.proved(cases, None, f"{len(machine.states):,} states, all tokens")
+
+
+def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(terminal for terminal in word if not machine.grammar.terminals[terminal].ignored)
+
+
+def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
+    return "nothing" if found is None else repr(" ".join(machine.grammar.name(terminal) for terminal in found[1]))
+
+
+CONFIGURATIONS = 300
+"""How many configurations of the parser are looked at most."""
+
+KNOWN = (1, 2)
+"""How many entries of a stack are known where the rest is cut off."""
+
+CUTS = 20_000
+"""After how many words that are read from stacks that are cut off no further stack is cut."""
+
+
+class Viable(NamedTuple):
+    """Pairs (configuration, the oracle's items) nearest to the start, each with a shortest word of terminals that leads there.
+
+    All words of at most ``longest`` terminals lead to one of them; if ``closed``, words of any length.
+    """
+
+    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]]
+    longest: int
+    closed: bool
+
+
+@check("S3", "every symbol of the grammar is of use", of_grammars=True)
+def grammar_is_reduced(subject: Subject) -> CheckFinding:
+    """Each rule is used by the start rule, and derives some text."""
+    grammar = subject.parts.grammar
+    first = len(grammar.terminals)
+    ending = set(range(first))
+    while more := {p.head for p in grammar.productions if ending.issuperset(p.body)} - ending:
+        ending |= more
+    needed = {grammar.start}
+    while more := {symbol for p in grammar.productions if p.head in needed for symbol in p.body} - needed:
+        needed |= more
+    for symbol in range(first, first + len(grammar.nonterminals)):
+        if symbol not in ending & needed:
+            return CheckFinding.proved(len(grammar.nonterminals), f"{grammar.name(symbol)} is useless")
+    return CheckFinding.proved(len(grammar.nonterminals))
+
+
+@check("T5", "stack invariance", of_grammars=True)
+def stack_is_invariant(subject: Subject) -> CheckFinding:
+    """What the parser accepts by the top of its stack alone, it accepts whatever stands below."""
+    return _cut_off(subject, "accepted")
+
+
+@check("T6", "forgetting the stack allows more", of_grammars=True)
+def forgetting_allows_more(subject: Subject) -> CheckFinding:
+    """What the parser refuses by the top of its stack alone, it refuses whatever stands below."""
+    return _cut_off(subject, "rejected")
+
+
+@check("T7", "the parser is the grammar", of_grammars=True)
+def parser_is_earley(subject: Subject) -> CheckFinding:
+    """After each sequence of terminals, the parser expects what the grammar allows, by Earley's method."""
+    machine = subject.parts
+    found, cases = _viable(machine), 0
+    earley, terminals = machine.oracle.earley, range(len(machine.grammar.terminals))
+    for (configuration, _), word in found.words.items():
+        expected = machine.parser.expected(configuration)
+        for terminal in terminals:
+            cases += 1
+            if expected[terminal] != earley.survives((*word, terminal)):
+                return CheckFinding.bounded(len(word) + 1, cases, _spelled(machine, (*word, terminal)))
+            if expected[terminal] != (machine.parser.shift(configuration, terminal) != ERROR):
+                return CheckFinding.bounded(
+                    len(word) + 1, cases, _spelled(machine, (*word, terminal)), "expected, and not read"
+                )
+        cases += 1
+        if machine.parser.accepts(configuration) != earley.derives(word):
+            return CheckFinding.bounded(len(word), cases, f"the end after {_spelled(machine, word)}")
+    remark = f"{len(found.words):,} configurations"
+    return (
+        CheckFinding.proved(cases, None, remark)
+        if found.closed
+        else CheckFinding.bounded(found.longest + 1, cases, None, remark)
+    )
+
+
+@check("T8", "masks are what survives and ends", of_grammars=True)
+def mask_is_characterised(subject: Subject) -> CheckFinding:
+    """A token is allowed exactly where lexer and parser can read it, and the text can still be ended."""
+    machine, exploration, collapse = subject.parts, subject.exploration, subject.collapse
+    vocabulary, cases = subject.guide.vocabulary, 0
+    nodes = exploration.inner[:: -(-len(exploration.inner) // CONFIGURATIONS) or 1]
+    for node in nodes:
+        read = machine.lexer.lex(vocabulary.decode(node.word))
+        row = subject.guide.row(node.state)
+        allowed = row.targets[row.partition.class_of[collapse.tokens]] != NO_STATE
+        configuration = _read_by_parser(machine, machine.parser.start, read[1]) if read else ERROR
+        if read is None or configuration == ERROR:
+            return CheckFinding.bounded(
+                exploration.complete, cases, subject.spelled(node.word), "is reached, and does not survive"
+            )
+        spans = machine.spanner.of_state(read[0])
+        kinds = spans.partition.class_of[collapse.tokens]
+        survives = np.array(
+            [
+                target != DEAD and machine.parser.read(configuration, machine.spanner.words[word]) != ERROR
+                for target, word in zip(spans.target.tolist(), spans.word.tolist(), strict=True)
+            ]
+        )[kinds]
+        cases += len(kinds)
+        outcomes = subject.oracle.outcomes(node.point, collapse.texts)
+        wrong = np.flatnonzero((allowed != survives) & (allowed | outcomes.continues[outcomes.of_text]))
+        if len(wrong):
+            witness = subject.spelled((*node.word, int(collapse.tokens[wrong[0]])))
+            return CheckFinding.bounded(exploration.complete, cases, witness)
+    sampled = len(nodes) < len(exploration.inner)
+    remark = f"in {len(nodes):,} of {len(exploration.inner):,} pairs of states" if sampled else ""
+    return CheckFinding.bounded(exploration.complete, cases, None, remark)
+
+
+@check("T17", "beginnings of what is read are read", of_grammars=True)
+def prefixes_survive(subject: Subject) -> CheckFinding:
+    """The beginnings of what lexer and parser read are read by them, so nothing is refused halfway."""
+    machine, exploration, cases = subject.parts, subject.exploration, 0
+    tried = exploration.endings[:: -(-len(exploration.endings) // CONFIGURATIONS) or 1]
+    for word in tried:
+        text, state, configuration = subject.guide.vocabulary.decode(word), START, machine.parser.start
+        for place in range(len(text)):
+            cases += 1
+            moved = machine.lexer.lex(text[place : place + 1], state)
+            state, emitted = moved or (DEAD, ())
+            configuration = _read_by_parser(machine, configuration, emitted)
+            if state == DEAD or configuration == ERROR:
+                return CheckFinding.bounded(
+                    exploration.complete, cases, subject.spelled(word), f"byte {place} is refused"
+                )
+    return CheckFinding.bounded(
+        max(map(len, tried)), cases, None, f"{len(tried):,} of {len(exploration.endings):,} members that were found"
+    )
+
+
+def _cut_off(subject: Subject, outcome: str) -> CheckFinding:
+    machine = subject.parts
+    parser, found, cases, decided, stacks = machine.parser, _viable(machine), 0, 0, 0
+    longest = 2 if len(machine.grammar.terminals) <= 12 else 1
+    for (configuration, _), before in found.words.items():
+        if cases >= CUTS:
+            break
+        stacks += 1
+        for known, word in product(KNOWN, _words_up_to(len(machine.grammar.terminals), longest)):
+            cases += 1
+            cut = parser.read(parser.cut(configuration, known), word)
+            whole = parser.read(configuration, word)
+            certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
+            decided += certain
+            if certain and (whole == ERROR) != (outcome == "rejected"):
+                return CheckFinding.bounded(
+                    longest, cases, _spelled(machine, before + word), f"top {known} of the stack"
+                )
+    remark = f"{decided:,} {outcome} by the top alone, in {stacks:,} configurations"
+    return CheckFinding.bounded(longest, cases, None, remark)
+
+
+def _words_up_to(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
+    for length in range(1, longest + 1):
+        yield from product(range(terminals), repeat=length)
+
+
+def _viable(machine: GrammarParts) -> Viable:
+    parser, earley = machine.parser, machine.oracle.earley
+    words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
+    pending = list(words)
+    for configuration, items in pending:  # it grows
+        word = words[configuration, items]
+        for terminal in np.flatnonzero(parser.expected(configuration)).tolist():
+            after = parser.shift(configuration, terminal)
+            pair = after, earley.canonical((*word, terminal))
+            if after == ERROR or pair in words:
+                continue
+            if len(words) == CONFIGURATIONS:
+                return Viable(words, len(word), False)
+            words[pair] = (*word, terminal)
+            pending.append(pair)
+    return Viable(words, max(map(len, words.values())), True)
+
+
+def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
+    """Return the configuration after what the lexer put out; ignored terminals are not read."""
+    counted = [terminal for terminal in word if not machine.grammar.terminals[terminal].ignored]
+    return machine.parser.read(configuration, counted)
+
+
+def _spelled(machine: GrammarParts, word: tuple[int, ...]) -> str:
+    return " ".join(machine.grammar.name(terminal) for terminal in word) or "no terminal"
