@@ -1,14 +1,17 @@
-"""The book-keeping that every implementation of token trees shares: which node follows which."""
+"""What implementations of token trees share: which node follows which."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ..errors import ModelError
+from .model import Evaluation, ModelCounts, TokenTrees
 
 
 @final
@@ -174,3 +177,69 @@ def grown(array: NDArray[Any], size: int) -> NDArray[Any]:
     larger = np.zeros((max(size, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+class ForestTrees(TokenTrees):
+    """Token trees over a :class:`Forest`: a subclass says how new nodes are evaluated."""
+
+    def __init__(self, prompts: Sequence[Sequence[int]], vocabulary_size: int, max_length: int | None) -> None:
+        self.counts = ModelCounts()
+        self._forest = Forest(prompts, vocabulary_size, max_length)
+
+    @property
+    def next_node(self) -> int:
+        """See :attr:`TokenTrees.next_node`."""
+        return len(self._forest)
+
+    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        """See :meth:`TokenTrees.roots`."""
+        nodes = self._forest.plant(parents, tokens)
+        return Evaluation(nodes, self._begin(nodes))
+
+    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        """See :meth:`TokenTrees.extend`."""
+        nodes = self._forest.add(parents, tokens)
+        try:
+            return Evaluation(nodes, self._grow(nodes))
+        except BaseException:
+            self._forest.withdraw(nodes)
+            raise
+
+    def compact(self, keep: Sequence[int]) -> None:
+        """See :meth:`TokenTrees.compact`."""
+        self._forest.retain(keep)
+
+    @abstractmethod
+    def _begin(self, nodes: range) -> Tensor:
+        """Evaluate the prompts and the first nodes; return their logits ``[n, V]``."""
+
+    @abstractmethod
+    def _grow(self, nodes: range) -> Tensor:
+        """Evaluate new nodes; return their logits ``[n, V]``. Where it raises, the nodes are withdrawn."""
+
+
+@final
+class SequenceTrees(ForestTrees):
+    """Token trees of a model that evaluates whole sequences: ``logits`` maps them to ``[n, V]``."""
+
+    def __init__(
+        self,
+        logits: Callable[[Sequence[tuple[int, ...]]], Tensor],
+        prompts: Sequence[Sequence[int]],
+        vocabulary_size: int,
+        max_length: int | None,
+    ) -> None:
+        super().__init__(prompts, vocabulary_size, max_length)
+        self._logits = logits
+
+    def _begin(self, nodes: range) -> Tensor:
+        logits = self._grow(nodes)
+        self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
+        self.counts.tokens -= len(self._forest.prompts)
+        return logits
+
+    def _grow(self, nodes: range) -> Tensor:
+        logits = self._logits([self._forest.sequence(node) for node in nodes])
+        self.counts.calls += bool(nodes)
+        self.counts.tokens += len(nodes)
+        return logits

@@ -1,4 +1,4 @@
-"""A tiny explicit law in float64: the model to test everything else against."""
+"""A tiny explicit distribution in float64: the model to test everything else against."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from ..errors import ModelError, UnsupportedError
 from ..numerics.checks import check_counts, shown
 from ..vocabulary.vocabulary import Vocabulary, check_vocabulary
-from .forest import Forest
-from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+from .forest import SequenceTrees
+from .model import LanguageModel, TokenTrees
 
 
 @final
 class TableModel(LanguageModel):
     """A language model given by a function, evaluated in float64 on the CPU.
 
-    Everything that can be computed about a small law (Phi, the conditioned law, the mode) can be enumerated
-    exactly with it, so it stands beside every fast path in the tests; applications have tests too.
+    Everything about a small distribution (Phi, the conditioned one, the mode) can be enumerated exactly with it, so it stands
+    beside every fast path in the tests; applications have tests too.
 
     Parameters
     ----------
@@ -114,43 +115,10 @@ class TableModel(LanguageModel):
         """Return a digest of the law after the first token: all that can be read of a function."""
         return hashlib.blake2b(self.logits((0,)).tobytes(), digest_size=16).hexdigest()
 
-    def trees(self, prompts: Sequence[Sequence[int]]) -> TableTrees:
-        return TableTrees(self, prompts)
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        """See :meth:`LanguageModel.trees`; every node is evaluated from its whole sequence."""
+        return SequenceTrees(self._stacked, prompts, len(self.vocabulary), self.max_length)
 
-
-@final
-class TableTrees(TokenTrees):
-    """Token trees of a :class:`TableModel`; every node is evaluated from its whole sequence."""
-
-    def __init__(self, model: TableModel, prompts: Sequence[Sequence[int]]) -> None:
-        self.model, self.counts = model, ModelCounts()
-        self._forest = Forest(prompts, len(model.vocabulary), model.max_length)
-
-    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
-        evaluation = self._evaluate(self._forest.plant(parents, tokens))
-        self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
-        self.counts.tokens += len(parents)
-        return evaluation
-
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-        nodes = self._forest.add(parents, tokens)
-        try:
-            evaluation = self._evaluate(nodes)
-        except ModelError:
-            self._forest.withdraw(nodes)
-            raise
-        self.counts.tokens += len(nodes)
-        return evaluation
-
-    @property
-    def next_node(self) -> int:
-        return len(self._forest)
-
-    def compact(self, keep: Sequence[int]) -> None:
-        self._forest.retain(keep)
-
-    def _evaluate(self, nodes: range) -> Evaluation:
-        rows = [self.model.logits(self._forest.sequence(node)) for node in nodes]
-        self.counts.calls += bool(rows)
-        logits = np.stack(rows) if rows else np.empty((0, len(self.model.vocabulary)))
-        return Evaluation(nodes, torch.from_numpy(logits))
+    def _stacked(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:
+        rows = [self.logits(sequence) for sequence in sequences]
+        return torch.from_numpy(np.stack(rows) if rows else np.empty((0, len(self.vocabulary))))

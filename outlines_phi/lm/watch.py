@@ -1,21 +1,70 @@
-"""What goes on between the model calls of a call: its clock, who may stop it, and who is told how far it has come.
+"""What happens between the model calls of a call: its clock, its interruption from another thread, and its progress.
 
-A model call cannot be broken off, so everything happens *between* two of them. The watch travels with the context
-(:mod:`contextvars`), so that no signature between the one who asks and the one who works has to know of it.
+A model call cannot be broken off. The watch and the interruption travel with the context (:mod:`contextvars`), so that no
+signature between who asks and who works has to know of them.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
-from .interruption import check_interruption
-from .model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+from .model import Evaluation, ModelCounts, TokenTrees, WrappedModel
+
+PATIENCE = 0.02
+"""Seconds between two looks at the flag while work waits for its turn."""
+
+
+class Interrupted(BaseException):
+    """Raised inside work that was asked to stop; like ``KeyboardInterrupt``, no ``except Exception`` may hold it up."""
+
+
+@final
+class Interruption:
+    """The flag between what asks and what works; read and written from any thread, set once and for all."""
+
+    def __init__(self) -> None:
+        # A plain attribute: setting it takes no lock, so a garbage collector that closes a stream may do it anywhere.
+        self.asked = False
+
+    def ask(self) -> None:
+        """Ask the work to stop."""
+        self.asked = True
+
+    def check(self) -> None:
+        """Raise :class:`Interrupted` where the work has been asked to stop."""
+        if self.asked:
+            raise Interrupted
+
+
+INTERRUPTION: ContextVar[Interruption | None] = ContextVar("INTERRUPTION", default=None)
+"""The flag of the work that runs in this context; ``None`` where nobody can ask."""
+
+
+def check_interruption() -> None:
+    """Raise :class:`Interrupted` where the work of this context has been asked to stop; for long work without model calls."""
+    interruption = INTERRUPTION.get()
+    if interruption is not None:
+        interruption.check()
+
+
+@contextmanager
+def turn(lock: threading.RLock) -> Iterator[None]:
+    """Hold ``lock``; work that is asked to stop while it waits stops waiting."""
+    interruption = INTERRUPTION.get()
+    while not lock.acquire(timeout=-1 if interruption is None else PATIENCE):
+        if interruption is not None:
+            interruption.check()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def now() -> float:
@@ -170,42 +219,14 @@ def follow(progress: Callable[[], Progress]) -> None:
 
 
 @final
-class WatchedModel(LanguageModel):
-    """The same law as ``lm``: equal to it, so that what is kept for one serves the other. Between calls of it, a call is watched.
-
-    Parameters
-    ----------
-    lm
-        The model that answers.
-    """
-
-    def __init__(self, lm: LanguageModel) -> None:
-        self.lm = lm
-        self.vocabulary, self.max_length, self.device = lm.vocabulary, lm.max_length, lm.device
+class WatchedModel(WrappedModel):
+    """A model that is watched between its calls; equal to ``lm``, so that what is kept for one serves the other."""
 
     def __eq__(self, other: object) -> bool:
         return self.lm == (other.lm if isinstance(other, WatchedModel) else other)
 
     def __hash__(self) -> int:
         return hash(self.lm)
-
-    def version(self) -> Hashable:
-        """See :meth:`LanguageModel.version`."""
-        return self.lm.version()
-
-    @property
-    def opaque(self) -> bool:
-        """See :attr:`LanguageModel.opaque`."""
-        return self.lm.opaque
-
-    @property
-    def rounding(self) -> float:
-        """See :attr:`LanguageModel.rounding`."""
-        return self.lm.rounding
-
-    def fingerprint(self) -> str:
-        """See :meth:`LanguageModel.fingerprint`."""
-        return self.lm.fingerprint()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
         """See :meth:`LanguageModel.trees`."""

@@ -16,9 +16,8 @@ from ..errors import UnsupportedError
 from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
-from ..lm.interruption import turn
 from ..lm.model import LanguageModel
-from ..lm.watch import limited
+from ..lm.watch import limited, turn
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.estimators.exact import Effort

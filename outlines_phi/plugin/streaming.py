@@ -20,7 +20,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.generation.streamers import BaseStreamer
 
 from ..errors import EmptyLanguageError, UnsupportedError
-from ..lm.interruption import INTERRUPTION, Interruption, turn
+from ..lm.watch import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
 from ..sampling.lookahead.lookahead_sampler import LookaheadSampler

@@ -14,7 +14,7 @@ from outlines_phi.lm.model import TokenTrees
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
-from outlines_phi.lm.transformers.regions import RegionTrees
+from outlines_phi.lm.transformers.roads import RegionTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.mask import TreeMask
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
+from outlines_phi.lm.transformers.slots import TreeMask
 from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]

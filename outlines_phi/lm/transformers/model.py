@@ -13,8 +13,7 @@ from ...errors import UnsupportedError, VocabularyError
 from ...vocabulary.vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
 from .forward import Forward
-from .regions import RegionTrees
-from .selfcheck import ROADS, road, tolerance
+from .roads import ROADS, RegionTrees, road, tolerance
 from .version import hooks, opaque, saved, structure, weights
 
 SPREAD = 4.0

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import UnsupportedError
-from ..forest import Forest, grown
-from ..model import Evaluation, ModelCounts, TokenTrees
-from .cache import SlotCache
+from ..forest import ForestTrees, grown
 from .forward import Forward
-from .mask import Layout, TreeMask, eightfold, windows
+from .slots import Layout, SlotCache, TreeMask, eightfold, windows
 
 
 @final
-class PackedTrees(TokenTrees):
+class PackedTrees(ForestTrees):
     """Token trees of many prompts in one key-value cache, one batch row per prompt.
 
     Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its ancestors
@@ -46,12 +44,12 @@ class PackedTrees(TokenTrees):
     """
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, gap: int = 0) -> None:
-        self.counts, self._forward = ModelCounts(), forward
+        super().__init__(prompts, forward.size, forward.max_length)
+        self._forward = forward
         # Each look at these walks over the model's parameters, or its configuration.
         self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
         if forward.attention == "flex_attention":
             raise UnsupportedError("flexible attention takes no mask of its own for every slot")
-        self._forest = Forest(prompts, forward.size, forward.max_length)
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()) + gap)
         self._mask = TreeMask(lengths, self._base, windows(forward.config))
@@ -59,32 +57,24 @@ class PackedTrees(TokenTrees):
         self._slot = np.full(len(lengths), -1, dtype=np.int64)  # per handle: its node slot, -1 for a root
         self.cache = SlotCache(len(lengths), self._base)
 
-    @property
-    def next_node(self) -> int:
-        return len(self._forest)
-
-    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
-        nodes, prompts = self._forest.plant(parents, tokens), len(self._used)
-        new = np.arange(prompts, nodes.stop)
+    def _begin(self, nodes: range) -> Tensor:
+        new = np.arange(len(self._used), nodes.stop)
         self._slot = grown(self._slot, nodes.stop)
         if len(new) and self._fits_with_prompts(new):
-            return Evaluation(nodes, self._call_with_prompts(new))
+            return self._call_with_prompts(new)
         logits = self._call_prompts()
-        return Evaluation(nodes, torch.cat([logits, self._evaluate(new)]) if len(new) else logits)
+        return torch.cat([logits, self._evaluate(new)]) if len(new) else logits
 
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-        nodes, used = self._forest.add(parents, tokens), self._used.copy()
+    def _grow(self, nodes: range) -> Tensor:
         if not nodes:
-            empty = torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device)
-            return Evaluation(nodes, empty)
+            return torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device)
+        used = self._used.copy()
         self._slot = grown(self._slot, nodes.stop)
         try:
-            logits = self._evaluate(np.arange(nodes.start, nodes.stop))
+            return self._evaluate(np.arange(nodes.start, nodes.stop))
         except BaseException:  # the slots written so far are free again, and will be overwritten
             self._used = used
-            self._forest.withdraw(nodes)
             raise
-        return Evaluation(nodes, logits)
 
     def compact(self, keep: Sequence[int]) -> None:
         live = self._forest.retain(keep)[len(self._forest.prompts) :]

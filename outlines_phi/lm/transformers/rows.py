@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..forest import Forest
-from ..model import Evaluation, ModelCounts, TokenTrees
+from ..forest import ForestTrees
 from .forward import Forward
 
 
 @final
-class RowTrees(TokenTrees):
+class RowTrees(ForestTrees):
     """Token trees whose every new node is a batch row with a whole sequence of its own.
 
     The cache of the last call is kept, where the model's can be. When all parents were nodes of the last call, its rows are
@@ -40,32 +39,24 @@ class RowTrees(TokenTrees):
     def __init__(
         self, forward: Forward, prompts: Sequence[Sequence[int]], *, padding: bool = True, cached: bool = True
     ) -> None:
-        self.counts, self._forward, self._padding, self._cached = ModelCounts(), forward, padding, cached
-        self._forest = Forest(prompts, forward.size, forward.max_length)
+        super().__init__(prompts, forward.size, forward.max_length)
+        self._forward, self._padding, self._cached = forward, padding, cached
         self._cache: Any = None
         self._held: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [b] nodes of the cache's rows, ascending
         self._real: NDArray[np.bool_] = np.empty((0, 0), dtype=bool)  # [b, columns] where the cache is not padding
 
-    @property
-    def next_node(self) -> int:
-        return len(self._forest)
+    def _begin(self, nodes: range) -> Tensor:
+        return self._evaluate(np.arange(nodes.stop))
 
-    def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
-        nodes = self._forest.plant(parents, tokens)
-        return Evaluation(nodes, self._evaluate(np.arange(len(nodes))))
-
-    def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-        nodes = self._forest.add(parents, tokens)
+    def _grow(self, nodes: range) -> Tensor:
         if not nodes:
-            empty = torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
-            return Evaluation(nodes, empty)
+            return torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
         new = np.arange(nodes.start, nodes.stop)
         try:
             follows = self._cache is not None and np.isin(self._forest.parent[new], self._held).all()
-            return Evaluation(nodes, self._advance(new) if follows else self._evaluate(new))
+            return self._advance(new) if follows else self._evaluate(new)
         except BaseException:
             self._forget()
-            self._forest.withdraw(nodes)
             raise
 
     def compact(self, keep: Sequence[int]) -> None:

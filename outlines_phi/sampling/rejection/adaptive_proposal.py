@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from ...guides.guide import DEAD, DONE
-from ...lm.interruption import check_interruption
+from ...lm.watch import check_interruption
 from ...numerics.weights import draw
 from ...phi.tree.state_averages import BackedUpValues
 from ...phi.tree.tree import BoundsTree, Node

@@ -10,8 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from ...guides.guide import DEAD, DONE
-from ...lm.interruption import check_interruption
-from ...lm.watch import current
+from ...lm.watch import check_interruption, current
 from ...numerics.weights import draw, scaled
 from ...phi.estimators.exact import Effort
 from ...phi.tree.tree import BoundsTree, Node

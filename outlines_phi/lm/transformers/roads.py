@@ -1,20 +1,22 @@
-"""Which kind of token trees a model can hold at which lengths, found out by trying."""
+"""Which kind of token trees a model can hold at which lengths, found out by trying, and trees over regions of lengths."""
 
 from __future__ import annotations
 
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ModelError, UnsupportedError
-from ..forest import Forest
+from ..forest import Forest, ForestTrees, grown
 from ..model import TokenTrees
 from .forward import Forward
 from .packed import PackedTrees
@@ -47,7 +49,7 @@ _VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = Weak
 _RESTLESS: WeakSet[Any] = WeakSet()  # models whose structure is another one after each call
 
 
-class Call(NamedTuple):
+class TrialCall(NamedTuple):
     """One model call of a trial: what is given back before it, and the parents of its new nodes."""
 
     parents: Sequence[int]
@@ -58,16 +60,22 @@ class Call(NamedTuple):
 # parents that are all of the call before, one repeated, others dropped, out of order; the same after nodes were given back, where
 # all have one length, twice; then prefixes of earlier calls.
 WALKS = (
-    Call((0, 0, 1)),
-    Call((2, 5, 3, 4, 2)),
-    Call((8, 6, 6, 5)),
-    Call((12, 11), keep=(11, 12, 10)),
-    Call((15, 15)),
-    Call((17, 16)),
-    Call((10, 0)),
+    TrialCall((0, 0, 1)),
+    TrialCall((2, 5, 3, 4, 2)),
+    TrialCall((8, 6, 6, 5)),
+    TrialCall((12, 11), keep=(11, 12, 10)),
+    TrialCall((15, 15)),
+    TrialCall((17, 16)),
+    TrialCall((10, 0)),
 )
 # The same with fewer leaves, as prompts are long. The third call writes the last tokens before the border, in one length.
-CROSSING = (Call((0, 0, 1)), Call((2, 2, 3, 4)), Call((6, 5, 5)), Call((10, 9, 9)), Call((13, 4), keep=(13, 4)))
+CROSSING = (
+    TrialCall((0, 0, 1)),
+    TrialCall((2, 2, 3, 4)),
+    TrialCall((6, 5, 5)),
+    TrialCall((10, 9, 9)),
+    TrialCall((13, 4), keep=(13, 4)),
+)
 
 
 def tolerance(forward: Forward) -> float:
@@ -237,3 +245,107 @@ def distance(found: Tensor, plain: Tensor) -> float:
     error = torch.where(real, found - plain, 0).square().sum(-1) / real.sum(-1)
     off = float(error.sqrt().max() / plain[real].std().clamp(min=1e-6))
     return float("inf") if np.isnan(off) else off
+
+
+@final
+class RegionTrees(ForestTrees):
+    """Token trees over trees of their own for each region of lengths.
+
+    A region ends at a border that separates (:class:`~outlines_phi.lm.transformers.forward.Borders`), and at one behind which
+    another of :data:`ROADS` is needed, which is tried when a sequence first comes to it. A
+    node that crosses the end of a region is evaluated anew, with all that stands before it, as a prompt of new trees.
+    """
+
+    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:
+        super().__init__(prompts, forward.size, forward.max_length)
+        self._forward = forward
+        self._parts: list[TokenTrees | None] = []
+        self._region_of: list[int] = []  # of each part
+        self._part = np.full(len(self._forest), -1, dtype=np.int64)  # per handle: its trees,
+        self._inner = np.zeros(len(self._forest), dtype=np.int64)  # and its handle there
+        self._ends: list[int] = []  # the lengths at which regions end,
+        self._ahead = list(forward.borders.all)  # and those that no sequence has crossed yet
+        self._roads = [road(forward, 0)]  # of each region
+
+    def _begin(self, nodes: range) -> Tensor:
+        return self._evaluate(np.arange(nodes.stop))
+
+    def _grow(self, nodes: range) -> Tensor:
+        if not nodes:
+            return torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+        parts = len(self._parts)
+        try:
+            return self._evaluate(np.arange(nodes.start, nodes.stop))
+        except BaseException:
+            del self._parts[parts:], self._region_of[parts:]
+            raise
+
+    def compact(self, keep: Sequence[int]) -> None:
+        live = self._forest.retain(keep)
+        for index, part in enumerate(self._parts):
+            mine = live[self._part[live] == index]
+            if part is not None and len(mine):
+                part.compact(self._inner[mine].tolist())
+            else:
+                self._parts[index] = None
+
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+        """Evaluate new nodes (and prompts, the first time), each in the trees of its region; return their logits ``[n, V]``."""
+        forest = self._forest
+        lengths = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes]
+        regions = self._regions(lengths)
+        self._part, self._inner = grown(self._part, len(forest)), grown(self._inner, len(forest))
+        old, begun = len(self._parts), dict[int, int]()  # by region
+        prompts: dict[int, list[int]] = {}
+        grown_by: dict[int, list[int]] = {}
+        for node, region in zip(nodes.tolist(), regions.tolist(), strict=True):
+            parent = int(forest.parent[node])
+            part = int(self._part[parent]) if parent >= 0 else -1
+            if part >= 0 and self._region_of[part] == region:
+                grown_by.setdefault(part, []).append(node)
+            else:  # a prompt, or a node beyond the end of its parent's region
+                if region not in begun:
+                    begun[region] = len(self._region_of)
+                    self._region_of.append(region)
+                part = begun[region]
+                prompts.setdefault(part, []).append(node)
+            self._part[node] = part
+        self._parts += [
+            ROADS[self._roads[region]](self._forward, [forest.sequence(node) for node in prompts[part]])
+            for region, part in begun.items()
+        ]
+        logits: Tensor | None = None
+        for index in sorted(prompts.keys() | grown_by.keys()):
+            trees = self._parts[index]
+            assert trees is not None
+            new = grown_by.get(index, [])
+            answered = [*prompts.get(index, []), *new]
+            first = 0 if index >= old else trees.next_node
+            self._inner[answered] = first + np.arange(len(answered))
+            before = replace(trees.counts)
+            pairs = self._inner[forest.parent[new]].tolist(), forest.token[new].tolist()
+            answer = (trees.roots(*pairs) if index >= old else trees.extend(*pairs)).logits
+            # Generated tokens that are evaluated as those of a prompt count as generated.
+            written = int(forest.depth[prompts.get(index, [])].sum())
+            self.counts.calls += trees.counts.calls - before.calls
+            self.counts.prompt_tokens += trees.counts.prompt_tokens - before.prompt_tokens - written
+            self.counts.tokens += trees.counts.tokens - before.tokens + written
+            if answered == nodes.tolist():
+                return answer
+            if logits is None:
+                logits = answer.new_empty(len(nodes), answer.shape[1])
+            places = np.searchsorted(nodes, answered)
+            logits[torch.from_numpy(places).to(answer.device)] = answer
+        assert logits is not None
+        return logits
+
+    def _regions(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the region of sequences of ``lengths`` tokens, after trials at the borders that are crossed for the first time."""
+        while self._ahead and lengths.max() > self._ahead[0]:
+            border = self._ahead[0]
+            behind = road(self._forward, border + 1)
+            self._ahead.pop(0)
+            if border in self._forward.borders.separate or behind != self._roads[-1]:
+                self._ends.append(border)
+                self._roads.append(behind)
+        return np.searchsorted(self._ends, lengths)

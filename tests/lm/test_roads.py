@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.transformers import regions
-from outlines_phi.lm.transformers.borders import Borders
+from outlines_phi.lm.transformers import roads
+from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.lm.transformers.model import TransformersModel
-from outlines_phi.lm.transformers.regions import RegionTrees
+from outlines_phi.lm.transformers.roads import RegionTrees
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 
 GPT_NEO = {
@@ -121,7 +121,7 @@ def test_a_border_whose_trial_failed_is_tried_again(monkeypatch: pytest.MonkeyPa
     trees = TransformersModel(hf_model, VOCABULARY).trees([prompt])
     trees.roots()
     with monkeypatch.context() as patch:
-        patch.setattr(regions, "road", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+        patch.setattr(roads, "road", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
         with pytest.raises(torch.OutOfMemoryError):
             trees.extend([0], [5])
     found = trees.extend([0], [5]).logits[0].double()
