@@ -19,30 +19,16 @@ class AhoCorasick:
     Node 0 is the root. The node after a text is the longest end of the text that begins a word: ``after[n, c]`` is the
     child of ``n`` for symbols of class ``c`` if it has one, else ``after[failure[n], c]``, where ``failure[n]`` is the longest
     proper end of ``n`` that begins a word.
-
-    Attributes
-    ----------
-    after
-        ``int32[N, C]``: the next node.
-    symbol_class
-        ``int32[A]``: the column of each symbol. Symbols that are in no word share one.
-    failure
-        ``int32[N]``; the root is its own.
-    parent, symbol
-        ``int32[N]``: the node before the last symbol, and that symbol; without meaning at the root.
-    depth
-        ``int32[N]``: how many symbols the node has.
-    word_at
-        ``int32[N]``: the index of the word that the node is, or -1.
     """
 
-    after: NDArray[np.int32]
-    symbol_class: NDArray[np.int32]
-    failure: NDArray[np.int32]
+    after: NDArray[np.int32]  # `int32[N, C]`: the next node
+    symbol_class: NDArray[np.int32]  # `int32[A]`: the column of each symbol. Symbols that are in no word share one
+    failure: NDArray[np.int32]  # `int32[N]`; the root is its own
+    # `int32[N]`: the node before the last symbol, and that symbol; without meaning at the root
     parent: NDArray[np.int32]
     symbol: NDArray[np.int32]
-    depth: NDArray[np.int32]
-    word_at: NDArray[np.int32]
+    depth: NDArray[np.int32]  # `int32[N]`: how many symbols the node has
+    word_at: NDArray[np.int32]  # `int32[N]`: the index of the word that the node is, or -1
 
     @classmethod
     def build(cls, words: Sequence[Sequence[int]], symbols: int) -> AhoCorasick:

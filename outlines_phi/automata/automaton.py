@@ -22,24 +22,12 @@ UNREACHABLE = np.iinfo(np.int32).max
 @final
 @dataclass(frozen=True, eq=False)
 class ByteAutomaton:
-    """A complete deterministic automaton over bytes: one row per state, one column per class of bytes that act alike.
+    """A complete deterministic automaton over bytes: one row per state, one column per class of bytes that act alike."""
 
-    Attributes
-    ----------
-    targets
-        ``int32[S, C]``: the next state. Row :data:`DEAD` is all :data:`DEAD`.
-    byte_class
-        ``uint8[256]``: the column of each byte.
-    start
-        The state before the first byte.
-    accepting
-        ``bool[S]``: whether the bytes read so far are a member; False for :data:`DEAD`.
-    """
-
-    targets: NDArray[np.int32]
-    byte_class: NDArray[np.uint8]
-    start: int
-    accepting: NDArray[np.bool_]
+    targets: NDArray[np.int32]  # `int32[S, C]`: the next state. Row `DEAD` is all `DEAD`
+    byte_class: NDArray[np.uint8]  # `uint8[256]`: the column of each byte
+    start: int  # The state before the first byte
+    accepting: NDArray[np.bool_]  # `bool[S]`: whether the bytes read so far are a member; False for `DEAD`
 
     def __post_init__(self) -> None:
         assert not self.targets[DEAD].any() and not self.accepting[DEAD], "state 0 must be dead"

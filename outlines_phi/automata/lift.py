@@ -38,17 +38,11 @@ class Transformations:
 
     Few states survive a byte (10 % on JSON schemas with bounded strings, fewer after each further byte), so pairs are
     several times less work than whole columns, and the memory of a large automaton is that of its live part.
-
-    Attributes
-    ----------
-    offsets
-        ``int64[U + 1]``: the pairs of transformation ``u`` are ``offsets[u]`` to ``offsets[u + 1]`` of the next two.
-    source, target
-        ``int32[nnz]``: the pairs; sources ascend inside a transformation.
     """
 
+    # `int64[U + 1]`: the pairs of transformation `u` are `offsets[u]` to `offsets[u + 1]` of the next two
     offsets: NDArray[np.int64]
-    source: NDArray[np.int32]
+    source: NDArray[np.int32]  # `int32[nnz]`: the pairs; sources ascend inside a transformation
     target: NDArray[np.int32]
 
     def __len__(self) -> int:
@@ -134,21 +128,12 @@ class Compositions:
 
     Number 0 leaves every state dead, number 1 is the identity, and number ``n`` is ``known[n - 1]``.
 
-    Parameters
-    ----------
-    states
-        How many states the transformations are of, the dead one among them; they may lead to more.
-    width
-        ``C``, the number of byte classes.
-    move
-        What a byte does.
+    ``states``: how many states the transformations are of, the dead one among them; they may lead to more.
+    ``width``: ``C``, the number of byte classes.
+    ``move``: what a byte does.
 
-    Attributes
-    ----------
-    known
-        The transformations found so far.
-    after
-        ``int32[at least U + 1, C]``: the number of each transformation after a byte of each class, or ``UNKNOWN``.
+    ``known``: the transformations found so far.
+    ``after``: ``int32[at least U + 1, C]``: the number of each transformation after a byte of each class, or ``UNKNOWN``.
     """
 
     UNKNOWN = -1
@@ -252,18 +237,11 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Lift(NamedTuple):
-    """What the tokens of a vocabulary do to the states of a byte automaton.
+    """What the tokens of a vocabulary do to the states of a byte automaton."""
 
-    Attributes
-    ----------
-    partition
-        The vocabulary classes: tokens with the same transformation share one.
-    transformations
-        Transformation ``g - FIRST`` is that of class ``g``. Classes NEVER and EOS have none: what the end of sequence
-        does is the guide's business.
-    """
-
-    partition: Partition
+    partition: Partition  # The vocabulary classes: tokens with the same transformation share one
+    # Transformation `g - FIRST` is that of class `g`. Classes NEVER and EOS have none: what the end of sequence
+    # does is the guide's business.
     transformations: Transformations
 
 

@@ -21,17 +21,11 @@ class Forest:
     Handles ``0 .. P - 1`` are the prompts; every later node is one token after its parent. Only the shape of
     the trees lives here; what a model keeps per node (cache slots, rows) it keeps beside, by the same handle.
 
-    Attributes
-    ----------
-    prompts
-        The token ids of each prompt.
-    prompt_lengths
-        ``[P]`` their lengths.
-    parent, token, depth, row
-        ``[capacity]`` per handle: the parent (-1 for a root), the token (-1 for a root), the number of tokens
-        after the prompt, and the prompt it belongs to. Entries from ``len(self)`` on mean nothing.
-    alive
-        ``[capacity]`` per handle: not given back by :meth:`retain`.
+    ``prompts``: the token ids of each prompt.
+    ``prompt_lengths``: ``[P]`` their lengths.
+    ``parent``, ``token``, ``depth``, ``row``: ``[capacity]`` per handle: the parent (-1 for a root), the token (-1 for a root),
+        the number of tokens after the prompt, and the prompt it belongs to. Entries from ``len(self)`` on mean nothing.
+    ``alive``: ``[capacity]`` per handle: not given back by :meth:`retain`.
     """
 
     def __init__(self, prompts: Sequence[Sequence[int]], vocabulary_size: int, max_length: int | None) -> None:
@@ -67,10 +61,8 @@ class Forest:
     def add(self, parents: Sequence[int], tokens: Sequence[int]) -> range:
         """Append one node per pair and return their handles; refused arguments change nothing.
 
-        Raises
-        ------
-        ModelError
-            Unknown or given-back parents, tokens outside the vocabulary, a node beyond the model's context.
+        Raises :class:`ModelError`: unknown or given-back parents, tokens outside the vocabulary, a node beyond the model's
+        context.
         """
         if not self._evaluated:
             raise ModelError("extend() was called before roots(); evaluate the prompts first.")

@@ -16,38 +16,21 @@ from ..vocabulary.vocabulary import Vocabulary
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The answer of one model call about ``n`` new nodes.
+    """The answer of one model call about ``n`` new nodes."""
 
-    Attributes
-    ----------
-    nodes
-        The handles of the nodes, consecutive integers.
-    logits
-        ``[n, V]`` raw next-token logits after each node, on the model's device. What the user's settings make of
-        them (temperature, truncation) is ``p``; see :class:`outlines_phi.SamplingSettings`.
-    """
-
-    nodes: range
+    nodes: range  # The handles of the nodes, consecutive integers
+    # `[n, V]` raw next-token logits after each node, on the model's device. What the user's settings make of them
+    # (temperature, truncation) is `p`; see `SamplingSettings`.
     logits: Tensor
 
 
 @dataclass
 class ModelCounts:
-    """What a set of token trees has cost so far.
+    """What a set of token trees has cost so far."""
 
-    Attributes
-    ----------
-    calls
-        Calls of the model.
-    prompt_tokens
-        Prompt tokens evaluated, padding excluded.
-    tokens
-        Generated tokens (tree nodes) evaluated, padding excluded.
-    """
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    tokens: int = 0
+    calls: int = 0  # Calls of the model
+    prompt_tokens: int = 0  # Prompt tokens evaluated, padding excluded
+    tokens: int = 0  # Generated tokens (tree nodes) evaluated, padding excluded
 
 
 class TokenTrees(ABC):
@@ -72,18 +55,11 @@ class TokenTrees(ABC):
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
         """Evaluate one new node per pair, all in one call.
 
-        Parameters
-        ----------
-        parents
-            Handle of each new node's parent. The ``i``-th new node's handle is ``evaluation.nodes[i]``, which is known
+        ``parents``: handle of each new node's parent. The ``i``-th new node's handle is ``evaluation.nodes[i]``, which is known
             beforehand (``next_node + i``), so a parent may be a node of this same call that stands before it.
-        tokens
-            The token of each new node.
+        ``tokens``: the token of each new node.
 
-        Raises
-        ------
-        ModelError
-            A node would lie beyond the model's context, or the model answered NaN.
+        Raises :class:`ModelError`: a node would lie beyond the model's context, or the model answered NaN.
         """
 
     @property
@@ -100,21 +76,12 @@ class TokenTrees(ABC):
 
 
 class LanguageModel(ABC):
-    """A causal language model over token ids.
+    """A causal language model over token ids."""
 
-    Attributes
-    ----------
-    vocabulary
-        The exact bytes of every token.
-    max_length
-        The longest sequence, prompt included, that the model can evaluate; ``None`` when there is no limit.
-    device
-        Where logits are returned.
-    """
-
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary  # The exact bytes of every token
+    # The longest sequence, prompt included, that the model can evaluate; `None` when there is no limit
     max_length: int | None
-    device: torch.device
+    device: torch.device  # Where logits are returned
 
     def version(self) -> Hashable:
         """Return a value that changes with what a forward pass depends on beside its input (weights, adapter, dtype, device).

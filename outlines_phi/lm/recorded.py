@@ -22,17 +22,9 @@ class RecordedModel(WrappedModel):
     The counts of its trees are those of a model that remembers nothing between calls. A prefix keeps the logits of its first
     evaluation, so that all draws are from one distribution; they are float64, so that rounding is not measured.
 
-    Parameters
-    ----------
-    lm
-        The model.
-    max_bytes
-        Logits that are kept; beyond it prefixes are evaluated every time.
+    ``max_bytes``: logits that are kept; beyond it prefixes are evaluated every time.
 
-    Attributes
-    ----------
-    evaluated
-        Prefixes that the model has been asked for.
+    ``evaluated``: prefixes that the model has been asked for.
     """
 
     def __init__(self, lm: LanguageModel, *, max_bytes: int = 2**30) -> None:

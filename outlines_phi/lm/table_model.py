@@ -25,15 +25,9 @@ class TableModel(LanguageModel):
     Everything about a small distribution (Phi, the conditioned one, the mode) can be enumerated exactly with it, so it stands
     beside every fast path in the tests; applications have tests too.
 
-    Parameters
-    ----------
-    vocabulary
-        The tokens.
-    law
-        Maps the whole token sequence so far, prompt included, to ``V`` logits of the next token.
-        Log-probabilities are logits too; ``-inf`` marks what never happens. It must be a pure function.
-    max_length
-        The longest sequence that can be evaluated, prompt included; ``None`` for no limit.
+    ``law``: maps the whole token sequence so far, prompt included, to ``V`` logits of the next token. Log-probabilities are
+        logits too; ``-inf`` marks what never happens. It must be a pure function.
+    ``max_length``: the longest sequence that can be evaluated, prompt included; ``None`` for no limit.
     """
 
     def __init__(
@@ -65,18 +59,10 @@ class TableModel(LanguageModel):
     ) -> TableModel:
         """Return a random law: independent normal logits of standard deviation ``scale`` in every context.
 
-        Parameters
-        ----------
-        vocabulary
-            The tokens.
-        seed
-            Names the law; the same seed is the same law in every process.
-        order
-            How many of the last tokens the law looks at (a Markov chain of that order); ``None`` for all.
-        scale
-            Standard deviation of the logits; 0 is the uniform law.
-        max_length
-            As in the constructor.
+        ``seed``: names the law; the same seed is the same law in every process.
+        ``order``: how many of the last tokens the law looks at (a Markov chain of that order); ``None`` for all.
+        ``scale``: standard deviation of the logits; 0 is the uniform law.
+        ``max_length``: as in the constructor.
         """
         cache: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
@@ -93,10 +79,7 @@ class TableModel(LanguageModel):
     def logits(self, sequence: Sequence[int]) -> NDArray[np.float64]:
         """Return the ``[V]`` logits of the token that follows ``sequence``, prompt included.
 
-        Raises
-        ------
-        ModelError
-            The law gave another shape, NaN, ``+inf``, or no possible token.
+        Raises :class:`ModelError`: the law gave another shape, NaN, ``+inf``, or no possible token.
         """
         logits = np.asarray(self.law(tuple(sequence)), dtype=np.float64)
         if logits.shape != (len(self.vocabulary),):

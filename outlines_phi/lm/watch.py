@@ -131,19 +131,11 @@ class Progress:
 class Watch:
     """One call as it goes on.
 
-    Parameters
-    ----------
-    tell
-        Asked after every model call, and at the end, with this watch.
+    ``tell``: asked after every model call, and at the end, with this watch.
 
-    Attributes
-    ----------
-    limit
-        Seconds after which nothing more may be launched.
-    progress
-        How far the call has come; ``None`` before its sampler says how to know.
-    ended
-        Whether this is the last time that is told.
+    ``limit``: seconds after which nothing more may be launched.
+    ``progress``: how far the call has come; ``None`` before its sampler says how to know.
+    ``ended``: whether this is the last time that is told.
     """
 
     def __init__(self, tell: Callable[[Watch], object] | None = None) -> None:

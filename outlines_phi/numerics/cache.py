@@ -25,12 +25,8 @@ CACHE_VARIABLE = "OUTLINES_PHI_CACHE"
 class Cache(Generic[Key, Value]):
     """What was made once under each key, the least recently used of it forgotten where the sizes exceed a bound.
 
-    Parameters
-    ----------
-    most
-        The bound of the sum of sizes: a number of entries, where each has the size 1.
-    least
-        How many entries are kept whatever they take.
+    ``most``: the bound of the sum of sizes: a number of entries, where each has the size 1.
+    ``least``: how many entries are kept whatever they take.
     """
 
     def __init__(self, most: int, *, least: int = 1) -> None:

@@ -16,16 +16,10 @@ MOST_BYTES = 2**34
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:
     """Raise :class:`UnsupportedError` for the first value that is not a whole number of at least ``least``.
 
-    Parameters
-    ----------
-    owner
-        The name of what has the options.
-    otherwise
-        What else could have been given, for the message.
-    least
-        The least count that is allowed.
-    **values
-        The values by the names of their options.
+    ``owner``: the name of what has the options.
+    ``otherwise``: what else could have been given, for the message.
+    ``least``: the least count that is allowed.
+    ``**values``: the values by the names of their options.
     """
     for name, value in values.items():
         if not is_count(value, least):
@@ -53,18 +47,11 @@ def check_fits(
 ) -> None:
     """Raise :class:`UnsupportedError` where ``value`` things of at least ``each`` bytes take more than :data:`MOST_BYTES`.
 
-    Parameters
-    ----------
-    name, value
-        What was given.
-    count
-        How many things that are, if not ``value``.
-    each
-        What one of them takes at the least.
-    things
-        What they are called.
-    instead
-        What to do.
+    ``name``, ``value``: what was given.
+    ``count``: how many things that are, if not ``value``.
+    ``each``: what one of them takes at the least.
+    ``things``: what they are called.
+    ``instead``: what to do.
     """
     most = MOST_BYTES // each
     if (value if count is None else count) > most:

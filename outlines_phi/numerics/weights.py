@@ -53,17 +53,10 @@ def at_quantiles(weights: NDArray[np.floating], quantiles: NDArray[np.float64] |
 def columns_at(cumulative: Tensor, uniforms: Tensor) -> Tensor:
     """Return the column at each quantile of each row.
 
-    Parameters
-    ----------
-    cumulative
-        ``[..., V]`` float64: sums of the masses of a row, from the left.
-    uniforms
-        ``[..., n]`` float64 in [0, 1).
+    ``cumulative``: ``[..., V]`` float64: sums of the masses of a row, from the left.
+    ``uniforms``: ``[..., n]`` float64 in [0, 1).
 
-    Returns
-    -------
-    Tensor
-        ``[..., n]``. Means nothing in a row without mass.
+    Returns ``[..., n]``. Means nothing in a row without mass.
     """
     found = torch.searchsorted(cumulative, masses_at(cumulative, uniforms), right=True)
     return found.clamp_(max=cumulative.shape[-1] - 1)

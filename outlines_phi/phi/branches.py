@@ -23,15 +23,7 @@ class Branches:
 
     A prefix that an estimator has looked at and the walk then chooses costs no second evaluation.
 
-    Parameters
-    ----------
-    trees
-        The token trees; their counts are those of the run.
-
-    Attributes
-    ----------
-    trees
-        As given.
+    ``trees``: the token trees; their counts are those of the run.
     """
 
     def __init__(self, trees: TokenTrees) -> None:
@@ -79,13 +71,9 @@ class Branches:
     def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return the nodes and the ``[n, V]`` logits of distinct pairs; one call evaluates what is new of them, and new prompts.
 
-        Parameters
-        ----------
-        parents
-            The node of each parent, or ``~i`` for that of the ``i``-th pair, which stands before it. What lies below another pair
-            counts as looked at, not as visited.
-        tokens
-            The token of each.
+        ``parents``: the node of each parent, or ``~i`` for that of the ``i``-th pair, which stands before it. What lies below
+            another pair counts as looked at, not as visited.
+        ``tokens``: the token of each.
         """
         first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
         pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()

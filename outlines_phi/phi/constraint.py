@@ -33,12 +33,8 @@ class Constraint(Protocol):
     costs what the visited prefixes cost. It is part of the key under which trees are kept: equal ones stand for one constraint.
     ``str`` of it is what messages call it.
 
-    Attributes
-    ----------
-    further
-        Next tokens that a walk tests after the one that it draws, at least 1: more make its weight less noisy.
-    bytes
-        Memory that it holds beside what others hold anyway.
+    ``further``: next tokens that a walk tests after the one that it draws, at least 1: more make its weight less noisy.
+    ``bytes``: memory that it holds beside what others hold anyway.
     """
 
     @property
@@ -152,17 +148,9 @@ class TextConstraint:
 class AllowedTexts:
     """A :class:`TextConstraint` over a vocabulary: a :class:`~outlines_phi.phi.constraint.Constraint`.
 
-    Parameters
-    ----------
-    texts
-        The predicates.
-    vocabulary
-        The bytes of the tokens.
+    ``vocabulary``: the bytes of the tokens.
 
-    Raises
-    ------
-    UnsupportedError
-        The vocabulary does not know what its tokens write.
+    Raises :class:`UnsupportedError`: the vocabulary does not know what its tokens write.
     """
 
     def __init__(self, texts: TextConstraint, vocabulary: Vocabulary) -> None:
@@ -185,10 +173,7 @@ class AllowedTexts:
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
         """See :meth:`Constraint.allows`.
 
-        Raises
-        ------
-        ConstraintError
-            A predicate raised, or returned something else than ``True`` or ``False``.
+        Raises :class:`ConstraintError`: a predicate raised, or returned something else than ``True`` or ``False``.
         """
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(self._vocabulary.decode(tokens))
         if not text and not finished:  # every text begins so, and predicates like to look at the first character

@@ -23,54 +23,30 @@ Need = Literal["guide", "logits", "model"]
 
 
 class Prefixes(NamedTuple):
-    """The distinct prefixes of one step, in the order of the rows of their distributions.
+    """The distinct prefixes of one step, in the order of the rows of their distributions."""
 
-    Attributes
-    ----------
-    rows
-        The prompt of each, by its number.
-    nodes
-        The node of each in the run's branches.
-    states, remaining
-        The guide state of each, and the tokens that it may still write.
-    tokens
-        The tokens that each has written.
-    drafted
-        Which of them stand on drafts, where there are any: whether a walk comes to one of these is found out after the step, see
-        :meth:`~outlines_phi.phi.estimator.Estimate.reached`.
-    """
-
-    rows: Sequence[int]
-    nodes: Sequence[int]
-    states: Sequence[int]
-    remaining: Sequence[int]
-    tokens: Sequence[Sequence[int]]
+    rows: Sequence[int]  # The prompt of each, by its number
+    nodes: Sequence[int]  # Their nodes in the run's branches
+    states: Sequence[int]  # Their guide states
+    remaining: Sequence[int]  # The tokens that each may still write
+    tokens: Sequence[Sequence[int]]  # The tokens that each has written
+    # Which of them stand on drafts, where there are any: whether a walk comes to one of these is found out after the
+    # step, see `reached`.
     drafted: Sequence[bool] = ()
 
 
 @final
 @dataclass(frozen=True)
 class SampledRun:
-    """One call of a sampler, as an estimator sees it.
-
-    Attributes
-    ----------
-    lm, table, settings
-        The language model, the compiled guide, and the sampling settings.
-    prompts, budgets
-        Token ids of each prompt, and the most tokens after it.
-    branches
-        The prefixes evaluated in this run.
-    stream
-        A random stream per prompt, for estimators that draw; keyed by the call's seed, apart from those of the draws.
-    """
+    """One call of a sampler, as an estimator sees it."""
 
     lm: LanguageModel
     table: Table
     settings: SamplingSettings
-    prompts: Sequence[tuple[int, ...]]
-    budgets: Sequence[int]
-    branches: Branches
+    prompts: Sequence[tuple[int, ...]]  # Token ids
+    budgets: Sequence[int]  # The most tokens after each prompt
+    branches: Branches  # The prefixes evaluated in this run
+    # A random stream per prompt, for estimators that draw; keyed by the call's seed, apart from those of the draws
     stream: Callable[[int], np.random.Generator]
 
     def log_p(self, logits: Tensor, prefixes: Iterable[tuple[int, Sequence[int]]]) -> Tensor:
@@ -84,17 +60,11 @@ class Phi(ABC):
 
     Any ``h`` is a proposal, ``q_h(v|y) = p(v|y) h(yv) / S(y)``; fidelity comes from what corrects for it: the tree and its
     rejection, or weights.
-
-    Attributes
-    ----------
-    name
-        Its name in a call: ``phi="onestep"``.
-    needs
-        Its inputs. An estimator that needs only the guide and the current logits runs anywhere, also inside a
-        logits processor; one that needs the model runs in samplers of this package.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # Its name in a call: `phi="onestep"`
+    # Its inputs. An estimator that needs only the guide and the current logits runs anywhere, also inside a logits
+    # processor; one that needs the model runs in samplers of this package.
     needs: ClassVar[frozenset[Need]]
 
     def keeping(self, values: KeptValues) -> Phi:
@@ -103,31 +73,19 @@ class Phi(ABC):
 
 
 class Estimate(ABC):
-    """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches.
+    """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
 
-    Attributes
-    ----------
-    stateless
-        Whether an answer depends on its step alone, so that steps whose answer is not needed may be left out.
-    """
-
+    # Whether an answer depends on its step alone, so that steps whose answer is not needed may be left out
     stateless: ClassVar[bool] = False
 
     @abstractmethod
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         """Add ``log h`` of every next token to ``log_p`` in place, and return it.
 
-        Parameters
-        ----------
-        log_p
-            ``[B, V]`` log probabilities, one row per prefix.
-        prefixes
-            The prefixes.
+        ``log_p``: ``[B, V]`` log probabilities, one row per prefix.
 
-        Returns
-        -------
-        Tensor
-            ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of sequence.
+        Returns ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of
+        sequence.
         """
 
     def reached(self, places: Sequence[int]) -> None:  # noqa: B027 - most estimators learn nothing
@@ -166,19 +124,10 @@ class StepPhi(ProposalPhi):
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """Return ``[G]`` float: ``log h`` of each class of the partition of ``state``.
 
-        Parameters
-        ----------
-        log_p
-            ``[V]`` log probabilities of one row, summing to 1.
-        table
-            The compiled guide.
-        state, remaining
-            The guide state, and the tokens that may still be written.
+        ``log_p``: ``[V]`` log probabilities of one row, summing to 1.
+        ``state``, ``remaining``: the guide state, and the tokens that may still be written.
 
-        Returns
-        -------
-        Tensor
-            ``-inf`` on classes that cannot be completed within the budget, 0 at the end of sequence.
+        Returns ``-inf`` on classes that cannot be completed within the budget, 0 at the end of sequence.
         """
 
     def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:

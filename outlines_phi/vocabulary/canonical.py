@@ -31,17 +31,10 @@ class CanonicalTokenization:
     The output is tokenized by itself, not together with the prompt. A text that holds the name of a special token
     (``<|im_end|>``) has no canonical tokenization.
 
-    Parameters
-    ----------
-    tokenizer
-        A Hugging Face tokenizer.
-    vocabulary
-        Its exact bytes.
+    ``tokenizer``: A Hugging Face tokenizer.
+    ``vocabulary``: its exact bytes.
 
-    Raises
-    ------
-    UnsupportedError
-        The tokenizer cannot encode a text without adding to its beginning.
+    Raises :class:`UnsupportedError`: the tokenizer cannot encode a text without adding to its beginning.
     """
 
     further = 4

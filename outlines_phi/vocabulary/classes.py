@@ -26,12 +26,9 @@ Changes = Sequence[tuple[NDArray[np.int32], int | NDArray[np.integer]]]
 class Partition:
     """A map from the ``V`` token ids to ``G`` classes; :data:`NEVER` and :data:`EOS` mean the same in all of them.
 
-    Parameters
-    ----------
-    class_of
-        ``int32[V]``: the class of each id.
-    size
-        ``G``. Every class but :data:`NEVER` and :data:`EOS` has a member, or leads nowhere in the state whose partition it is.
+    ``class_of``: ``int32[V]``: the class of each id.
+    ``size``: ``G``. Every class but :data:`NEVER` and :data:`EOS` has a member, or leads nowhere in the state whose partition it
+        is.
     """
 
     def __init__(self, class_of: NDArray[np.int32], size: int) -> None:

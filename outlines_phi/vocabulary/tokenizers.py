@@ -31,10 +31,7 @@ def spell(tokenizer: Any) -> dict[int, bytes]:
     Where a decoder drops the space in front of the very first token (SentencePiece) or of the very first word
     (WordPiece), the spelling has that space.
 
-    Raises
-    ------
-    VocabularyError
-        The bytes of an id cannot be known.
+    Raises :class:`VocabularyError`: the bytes of an id cannot be known.
     """
     ids, special = sorted(_ids(tokenizer)), _special_ids(tokenizer)
     read = _reader(tokenizer, [v for v in ids if v not in special])

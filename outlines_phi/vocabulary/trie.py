@@ -29,23 +29,13 @@ class Trie:
     """The trie of a vocabulary's spelled tokens. Node 0 is the root; nodes are numbered level by level.
 
     The children of a node are neighbours, in the order of their bytes, so ``parent`` ascends.
-
-    Attributes
-    ----------
-    parent
-        ``int32[N]``; the root is its own parent.
-    byte
-        ``uint8[N]``: the byte on the edge from the parent; without meaning at the root.
-    levels
-        ``int32[D + 2]``: the nodes of depth ``d`` are ``levels[d]`` to ``levels[d + 1]`` of the next.
-    node_of
-        ``int32[V]``: the node where each token ends, 0 for ids that write nothing.
     """
 
-    parent: NDArray[np.int32]
-    byte: NDArray[np.uint8]
+    parent: NDArray[np.int32]  # `int32[N]`; the root is its own parent
+    byte: NDArray[np.uint8]  # `uint8[N]`: the byte on the edge from the parent; without meaning at the root
+    # `int32[D + 2]`: the nodes of depth `d` are `levels[d]` to `levels[d + 1]` of the next
     levels: NDArray[np.int32]
-    node_of: NDArray[np.int32]
+    node_of: NDArray[np.int32]  # `int32[V]`: the node where each token ends, 0 for ids that write nothing
 
     def __len__(self) -> int:
         return len(self.parent)

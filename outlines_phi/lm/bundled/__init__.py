@@ -20,11 +20,7 @@ __all__ = ["load", "path"]
 def path() -> pathlib.Path:
     """Return the folder that holds the weights, the tokenizer and the model card.
 
-    Returns
-    -------
-    pathlib.Path
-        A folder that ``AutoModelForCausalLM.from_pretrained`` and
-        ``AutoTokenizer.from_pretrained`` accept.
+    Returns a folder that ``AutoModelForCausalLM.from_pretrained`` and ``AutoTokenizer.from_pretrained`` accept.
     """
     return pathlib.Path(__file__).resolve().parent
 
@@ -32,16 +28,10 @@ def path() -> pathlib.Path:
 def load(dtype: torch.dtype | None = None) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerBase]:
     """Load the bundled model and its tokenizer, without any network access.
 
-    Parameters
-    ----------
-    dtype
-        The type of the weights in memory; they are stored as float16. ``None``, the default,
-        stands for ``torch.float32``, which every CPU computes quickly.
+    ``dtype``: the type of the weights in memory; they are stored as float16. ``None``, the default, stands for ``torch.float32``,
+        which every CPU computes quickly.
 
-    Returns
-    -------
-    tuple[Qwen3ForCausalLM, PreTrainedTokenizerBase]
-        The model, in evaluation mode, and its tokenizer.
+    Returns the model, in evaluation mode, and its tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

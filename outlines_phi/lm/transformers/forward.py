@@ -27,16 +27,10 @@ SLOTS = 2048
 class Forward:
     """A Hugging Face model as a function from token ids to logits.
 
-    Parameters
-    ----------
-    hf_model
-        A causal model of transformers.
-    size
-        The vocabulary size ``V`` that its logits must have.
-    max_length
-        The model's context, or ``None``.
-    memory
-        Bytes that the logits and the mask of one call may take together, beyond what is returned.
+    ``hf_model``: A causal model of transformers.
+    ``size``: the vocabulary size ``V`` that its logits must have.
+    ``max_length``: the model's context, or ``None``.
+    ``memory``: bytes that the logits and the mask of one call may take together, beyond what is returned.
     """
 
     def __init__(self, hf_model: Any, size: int, *, max_length: int | None, memory: int) -> None:
@@ -99,12 +93,8 @@ class Forward:
         Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors;
         :meth:`checked` makes ordinary ones of what is handed out.
 
-        Raises
-        ------
-        ModelError
-            The model raised.
-        VocabularyError
-            The model gives another number of logits than there are tokens.
+        Raises :class:`ModelError`: the model raised.
+        Raises :class:`VocabularyError`: the model gives another number of logits than there are tokens.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
         arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}
@@ -152,17 +142,13 @@ class Forward:
 class Borders:
     """The lengths, in tokens with the prompt, at which a model's forward pass may change.
 
-    Attributes
-    ----------
-    separate
-        Lengths beyond which *every* position is computed differently, that of the whole call deciding: LongRoPE takes its long
-        factors where a call has a position past ``original_max_position_embeddings``. What lies on different sides of one can
-        share neither a call nor a cache.
-    all
-        These, windows and the like, ascending, as far as the model's context reaches. Sequences of both sides of a window may share
-        calls where a trial shows it.
-    slots
-        The largest of them, and of the model's square tables of positions, that may be counted in slots of the cache; 0 for none.
+    ``separate``: lengths beyond which *every* position is computed differently, that of the whole call deciding: LongRoPE takes
+        its long factors where a call has a position past ``original_max_position_embeddings``. What lies on different sides of
+        one can share neither a call nor a cache.
+    ``all``: these, windows and the like, ascending, as far as the model's context reaches. Sequences of both sides of a window
+        may share calls where a trial shows it.
+    ``slots``: the largest of them, and of the model's square tables of positions, that may be counted in slots of the cache; 0
+        for none.
     """
 
     def __init__(self, model: Any, max_length: int | None) -> None:

@@ -30,22 +30,13 @@ class TransformersModel(LanguageModel):
     trees are asked for, and again at each border (a window, say) that a sequence crosses; otherwise every node becomes a batch
     row. Logits come in the dtype in which the model gives them.
 
-    Parameters
-    ----------
-    hf_model
-        The model, in evaluation mode.
-    vocabulary
-        Its tokens: one entry for each row of the model's output.
-    memory
-        Bytes that the logits and masks of one call may take beyond what is returned; larger requests are split
-        into several calls.
+    ``hf_model``: the model, in evaluation mode.
+    ``vocabulary``: its tokens: one entry for each row of the model's output.
+    ``memory``: bytes that the logits and masks of one call may take beyond what is returned; larger requests are split into
+        several calls.
 
-    Raises
-    ------
-    UnsupportedError
-        The model is not a causal language model over text alone, or is in training mode.
-    VocabularyError
-        The vocabulary does not have one entry for each row of the model's output.
+    Raises :class:`UnsupportedError`: the model is not a causal language model over text alone, or is in training mode.
+    Raises :class:`VocabularyError`: the vocabulary does not have one entry for each row of the model's output.
     """
 
     def __init__(self, hf_model: Any, vocabulary: Vocabulary, *, memory: int = 256 << 20) -> None:

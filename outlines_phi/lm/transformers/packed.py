@@ -27,20 +27,11 @@ class PackedTrees(ForestTrees):
     A call is split, parents first, when logits and masks would together take more than ``forward.memory`` bytes;
     the counts then say how many calls there were.
 
-    Parameters
-    ----------
-    forward
-        The model.
-    prompts
-        Token ids of the prompts.
-    gap
-        Slots that stay empty between prompts and nodes. Nothing depends on it where the model goes by positions, as it should;
-        one that counts slots is found out.
+    ``prompts``: token ids of the prompts.
+    ``gap``: slots that stay empty between prompts and nodes. Nothing depends on it where the model goes by positions, as it
+        should; one that counts slots is found out.
 
-    Raises
-    ------
-    UnsupportedError
-        The model has layers that no mask over slots can express.
+    Raises :class:`UnsupportedError`: the model has layers that no mask over slots can express.
     """
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, gap: int = 0) -> None:

@@ -92,10 +92,7 @@ def road(forward: Forward, length: int) -> str:
     ten small model calls; another one at each border that is below ``length``, when that is first asked for. When packed trees do
     not work, one warning is logged that names the reason.
 
-    Raises
-    ------
-    UnsupportedError
-        No road agrees: the model is not causal, or its answers are not reproducible.
+    Raises :class:`UnsupportedError`: no road agrees: the model is not causal, or its answers are not reproducible.
     """
     tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons, new = dict[str, str](), False
@@ -136,18 +133,10 @@ def road(forward: Forward, length: int) -> str:
 class Example:
     """A small tree with random tokens, and the log probabilities that plain evaluation gives for its nodes.
 
-    Parameters
-    ----------
-    forward
-        The model.
-    border
-        The length that the tree crosses, a long prompt beside a short one; behind a separating one both prompts are beyond it.
-        With 0 prompts are short.
+    ``border``: the length that the tree crosses, a long prompt beside a short one; behind a separating one both prompts are
+        beyond it. With 0 prompts are short.
 
-    Attributes
-    ----------
-    restless
-        Whether calls of the trial have changed the model's structure: its modules count calls, say.
+    ``restless``: whether calls of the trial have changed the model's structure: its modules count calls, say.
     """
 
     restless = False

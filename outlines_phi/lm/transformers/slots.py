@@ -17,27 +17,14 @@ from ...errors import UnsupportedError
 
 @dataclass
 class Slots:
-    """Where the present model call reads and writes; shared by all layers of one cache.
+    """Where the present model call reads and writes; shared by all layers of one cache."""
 
-    Attributes
-    ----------
-    prompts
-        Batch rows of the cache.
-    capacity
-        Slots per row. A layer whose storage is smaller grows to it, once, at its next call.
-    width
-        Slots that the call reads: ``[0, width)``; 0 while the prompts are evaluated.
-    rows
-        ``[r]`` batch rows in the call, ``None`` for all.
-    columns
-        ``[r, n]`` the slot of each token of the call, or the one stretch that all rows write; ``None`` while the prompts are
-        evaluated.
-    """
-
-    prompts: int
-    capacity: int
-    width: int = 0
-    rows: Tensor | None = None
+    prompts: int  # Batch rows of the cache
+    capacity: int  # Slots per row. A layer whose storage is smaller grows to it, once, at its next call
+    width: int = 0  # Slots that the call reads: `[0, width)`; 0 while the prompts are evaluated
+    rows: Tensor | None = None  # `[r]` batch rows in the call, `None` for all
+    # `[r, n]` the slot of each token of the call, or the one stretch that all rows write; `None` while the prompts
+    # are evaluated.
     columns: Tensor | slice | None = None
 
 
@@ -119,10 +106,7 @@ class SlotCache(Cache):
 
     Slots ``[0, base)`` belong to the prompts, the rest to nodes. Which slot holds what is decided by the caller.
 
-    Attributes
-    ----------
-    reallocations
-        How often the storage was allocated anew because it was full.
+    ``reallocations``: how often the storage was allocated anew because it was full.
     """
 
     NODES = 64  # node slots per row to begin with
@@ -165,21 +149,12 @@ class SlotCache(Cache):
 @final
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the ``k`` nodes of one model call stand among its ``r`` rows of ``n`` tokens.
+    """Where the ``k`` nodes of one model call stand among its ``r`` rows of ``n`` tokens."""
 
-    Attributes
-    ----------
-    rows
-        ``[r]`` the prompts in the call.
-    columns
-        ``[r, n]`` the node slot of each token. Padding, at the end of a row, points at slots that are free.
-    places
-        Two arrays ``[k]``: row and token of each node in the call.
-    """
-
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  # `[r]` the prompts in the call
+    # `[r, n]` the node slot of each token. Padding, at the end of a row, points at slots that are free
     columns: NDArray[np.int64]
-    places: tuple[NDArray[np.int64], NDArray[np.int64]]
+    places: tuple[NDArray[np.int64], NDArray[np.int64]]  # Two arrays `[k]`: row and token of each node in the call
 
     @classmethod
     def of(cls, row: NDArray[np.int64], rank: NDArray[np.int64], used: NDArray[np.int64]) -> Layout:
@@ -215,14 +190,9 @@ class TreeMask:
     a row of bits over the node slots of its prompt. Layers with a window also ask that the positions differ by
     less than the window, whatever the slots.
 
-    Parameters
-    ----------
-    prompt_lengths
-        ``[P]``. Prompts are left padded to the longest.
-    base
-        The slot at which nodes begin.
-    windows
-        The window of each kind of layer, ``None`` for full attention.
+    ``prompt_lengths``: ``[P]``. Prompts are left padded to the longest.
+    ``base``: the slot at which nodes begin.
+    ``windows``: the window of each kind of layer, ``None`` for full attention.
     """
 
     def __init__(self, prompt_lengths: NDArray[np.int64], base: int, windows: Mapping[str, int | None]) -> None:
@@ -322,10 +292,8 @@ class TreeMask:
 def windows(config: Any) -> dict[str, int | None]:
     """Return the kinds of attention layers of a text ``config`` and the window of each, ``None`` for no window.
 
-    Raises
-    ------
-    UnsupportedError
-        A kind of layer that a mask over slots cannot express (recurrent, chunked, compressed attention).
+    Raises :class:`UnsupportedError`: a kind of layer that a mask over slots cannot express (recurrent, chunked, compressed
+    attention).
     """
     sliding = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)

@@ -23,38 +23,22 @@ MOST = 2**14
 
 
 class Reachable(NamedTuple):
-    """Guide states in the order of their distance, with their rows.
+    """Guide states in the order of their distance, with their rows."""
 
-    Attributes
-    ----------
-    rows
-        The explored states and their transitions.
-    depth
-        Steps for which every state on the way has been explored; :data:`UNREACHABLE` where nothing is left out.
-    """
-
-    rows: dict[int, Row]
+    rows: dict[int, Row]  # The explored states and their transitions
+    # Steps for which every state on the way has been explored; `UNREACHABLE` where nothing is left out
     depth: int
 
 
 def explore(guide: Guide, first: Iterable[int], *, depth: int | None, states: int | None) -> Reachable:
     """Return the live states within ``depth`` steps, those in ``first`` being one step away.
 
-    Parameters
-    ----------
-    guide
-        The compiled guide.
-    first
-        Where to begin; always explored.
-    depth
-        How far to look at most; ``None`` for as far as there are states.
-    states
-        How many states to explore at most: a step that would take more is not made. ``None`` for all of them.
+    ``first``: where to begin; always explored.
+    ``depth``: how far to look at most; ``None`` for as far as there are states.
+    ``states``: how many states to explore at most: a step that would take more is not made. ``None`` for all of them.
 
-    Raises
-    ------
-    UnsupportedError
-        All were asked for and there are more than :data:`MOST`, or no last one, as in a grammar whose texts nest.
+    Raises :class:`UnsupportedError`: all were asked for and there are more than :data:`MOST`, or no last one, as in a grammar
+    whose texts nest.
     """
     rows: dict[int, Row] = {}
     level, steps = _inner(guide, first), 0
@@ -84,16 +68,10 @@ class Layers:
     Budgets beyond the one where the values settle share its layer. Where the others take more than ``max_bytes``, every second
     of them is kept, every fourth, and so on; a budget in between has the values of the next larger one.
 
-    Parameters
-    ----------
-    first
-        The values at budget 0, in log space: ``-inf`` where nothing can be completed.
-    step
-        Maps the values of one budget to those of the next larger one.
-    budget
-        The largest budget.
-    max_bytes
-        Bound on the memory of the layers; two of them are always kept.
+    ``first``: the values at budget 0, in log space: ``-inf`` where nothing can be completed.
+    ``step``: maps the values of one budget to those of the next larger one.
+    ``budget``: the largest budget.
+    ``max_bytes``: bound on the memory of the layers; two of them are always kept.
     """
 
     def __init__(

@@ -126,16 +126,10 @@ class BigramEstimate(Estimate):
 class StateSpace:
     """The guide states that an induction runs over, with one partition of the vocabulary for all of them.
 
-    Attributes
-    ----------
-    rows, number
-        The transitions of the explored states, and the number of each.
-    distance
-        ``min_tokens`` of every state that one of them leads to.
-    partition
-        The coarsest common refinement of their partitions, of which a grammar has many.
-    used
-        ``bool[G]``: the class is live in some state, the end of sequence left out.
+    ``rows``, ``number``: the transitions of the explored states, and the number of each.
+    ``distance``: ``min_tokens`` of every state that one of them leads to.
+    ``partition``: the coarsest common refinement of their partitions, of which a grammar has many.
+    ``used``: ``bool[G]``: the class is live in some state, the end of sequence left out.
     """
 
     def __init__(self, guide: Guide, limit: int) -> None:
@@ -158,24 +152,13 @@ class StateSpace:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A partition of the vocabulary that tells evaluated tokens apart.
+    """A partition of the vocabulary that tells evaluated tokens apart."""
 
-    Attributes
-    ----------
-    tokens
-        The evaluated tokens; token ``i`` is alone in class ``EOS + 1 + i``.
-    partition
-        Beside those, one class for the rest of each class that the language uses.
-    representative
-        A member of each class; that of :data:`NEVER` means nothing.
-    weights
-        ``[J, n]``: the distribution after a token of class ``j`` is the mean of those after the evaluated tokens with these
-        weights.
-    """
-
-    tokens: NDArray[np.int64]
-    partition: Partition
-    representative: NDArray[np.int64]
+    tokens: NDArray[np.int64]  # The evaluated tokens; token `i` is alone in class `EOS + 1 + i`
+    partition: Partition  # Beside those, one class for the rest of each class that the language uses
+    representative: NDArray[np.int64]  # A member of each class; that of `NEVER` means nothing
+    # `[J, n]`: the distribution after a token of class `j` is the mean of those after the evaluated tokens with
+    # these weights.
     weights: NDArray[np.float64]
 
     @classmethod
@@ -215,18 +198,10 @@ class Induction:
 
     Only pairs of a state and a token that leads to it have a value.
 
-    Parameters
-    ----------
-    space
-        The states.
-    columns
-        The tokens that are told apart.
-    after
-        ``[n, J]``: the masses of the classes of ``columns`` after each of its tokens.
-    budget
-        The largest budget that will be asked about.
-    max_bytes
-        Bound on the memory of the values.
+    ``columns``: the tokens that are told apart.
+    ``after``: ``[n, J]``: the masses of the classes of ``columns`` after each of its tokens.
+    ``budget``: the largest budget that will be asked about.
+    ``max_bytes``: bound on the memory of the values.
     """
 
     def __init__(

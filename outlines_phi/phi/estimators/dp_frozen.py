@@ -25,31 +25,17 @@ class Recursion(NamedTuple):
 
     It runs over ``n`` nodes: the explored states, the end of sequence, dead states, and the states beyond the horizon, which
     differ in nothing but their distance from the end and share a node where they have that in common.
-
-    Attributes
-    ----------
-    partitions
-        The partitions of the explored states, that of the state itself first.
-    classes, cells
-        ``int32[E]``: the class of each transition, among the classes of all partitions in turn and one more of mass 1; and
-        where it stands in the ``[n, n]`` matrix of transitions.
-    min_tokens
-        ``int64[n]``: distance of each node from the end.
-    places
-        ``int64[G]``: the node that each class of the state leads to.
-    ends
-        ``bool[G]``: the class leads to the end of sequence.
-    depth
-        Steps after which values stand for states beyond the explored ones.
     """
 
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]  # The partitions of the explored states, that of the state itself first
+    # `int32[E]`: the class of each transition, among the classes of all partitions in turn and one more of mass 1;
+    # and where it stands in the `[n, n]` matrix of transitions.
     classes: Tensor
     cells: Tensor
-    min_tokens: Tensor
-    places: Tensor
-    ends: Tensor
-    depth: int
+    min_tokens: Tensor  # `int64[n]`: distance of each node from the end
+    places: Tensor  # `int64[G]`: the node that each class of the state leads to
+    ends: Tensor  # `bool[G]`: the class leads to the end of sequence
+    depth: int  # Steps after which values stand for states beyond the explored ones
 
     @classmethod
     def of(cls, table: Table, state: int, reachable: Reachable, device: torch.device) -> Recursion:

@@ -18,8 +18,7 @@ from ...guides.table import ClassTargets, Table
 from ...numerics.checks import check_shares
 from ...settings import SamplingSettings
 from ..estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
-from ..knowledge import Knowledge, Observed
-from ..state_values import KeptValues, LearnedFrom, StateValues
+from ..state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""
@@ -118,16 +117,9 @@ class LearnedPhi(StepPhi):
 class LearnedEstimate(Estimate):
     """Learned values at work: every prompt of a run goes its own way from a common start.
 
-    Parameters
-    ----------
-    floor
-        As of :class:`LearnedPhi`.
-    table
-        The compiled guide.
-    values
-        The store of every step, for later calls.
-    known
-        The knowledge to begin with, by prompt.
+    ``floor``: as of :class:`LearnedPhi`.
+    ``values``: the store of every step, for later calls.
+    ``known``: the knowledge to begin with, by prompt.
     """
 
     def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:

@@ -45,10 +45,7 @@ class Frontier:
     A prefix becomes a node only when it is taken. The tree may be grown by others between two calls of :meth:`pop`, as long as
     what is expanded is offered here.
 
-    Parameters
-    ----------
-    tree
-        A tree in any state: fresh, kept from earlier calls, with distributions evicted.
+    ``tree``: A tree in any state: fresh, kept from earlier calls, with distributions evicted.
     """
 
     def __init__(self, tree: BoundsTree) -> None:
@@ -208,17 +205,11 @@ class BestFirst:
     The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
     call takes :data:`FREE` of them, and more as long as what it leaves may count (:data:`LEFT`).
 
-    Parameters
-    ----------
-    tree
-        The tree to expand.
-    tolerance
-        Expand until ``U - Lo <= tolerance * Lo`` at the root.
-    max_tokens, max_bytes
-        Model tokens to spend here at most, the root not counted, and memory of the tree, give or take one call. The time of the
-        call that is watched ends the work as well.
-    width
-        Prefixes per model call, at most.
+    ``tree``: the tree to expand.
+    ``tolerance``: expand until ``U - Lo <= tolerance * Lo`` at the root.
+    ``max_tokens``, ``max_bytes``: model tokens to spend here at most, the root not counted, and memory of the tree, give or take
+        one call. The time of the call that is watched ends the work as well.
+    ``width``: prefixes per model call, at most.
     """
 
     def __init__(
@@ -266,18 +257,12 @@ class ModeSearch:
     Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
     result depends on the distribution alone.
 
-    Parameters
-    ----------
-    tree
-        A tree in any state; what it knows is not asked again.
-    top
-        Members to find.
-    tolerance
-        End when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
-    max_tokens
-        Model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as well.
-    max_bytes
-        Memory of the tree, distributions being dropped where that makes it fit.
+    ``tree``: A tree in any state; what it knows is not asked again.
+    ``top``: members to find.
+    ``tolerance``: end when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
+    ``max_tokens``: model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as
+        well.
+    ``max_bytes``: memory of the tree, distributions being dropped where that makes it fit.
     """
 
     def __init__(

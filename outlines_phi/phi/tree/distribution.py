@@ -20,17 +20,11 @@ UNKNOWN: NDArray[np.floating] = np.ones(())
 class Distribution:
     """A node's next-token distribution without its materialised children.
 
-    Attributes
-    ----------
-    moves
-        The live tokens, shared with the table.
-    free
-        ``[k]``, in the model's precision: ``p(v | y) / exp(log_scale)`` of live tokens without a child node, else 0. Relative
-        to the likeliest live token, so that a tiny live mass keeps its proportions.
-    h
-        ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
-    log_scale
-        ``log p`` of the likeliest live token.
+    ``moves``: the live tokens, shared with the table.
+    ``free``: ``[k]``, in the model's precision: ``p(v | y) / exp(log_scale)`` of live tokens without a child node, else 0.
+        Relative to the likeliest live token, so that a tiny live mass keeps its proportions.
+    ``h``: ``[k]``: what an estimator says of ``Phi`` of every live token; a single 1 where there is none.
+    ``log_scale``: ``log p`` of the likeliest live token.
     """
 
     __slots__ = ("free", "h", "log_scale", "moves")

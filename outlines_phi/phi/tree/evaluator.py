@@ -30,22 +30,12 @@ class Evaluator:
     The bounds of a tree outlive the model's cache: where an ancestor of a wanted node is not in the cache (a tree kept from an
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
-    Parameters
-    ----------
-    lm
-        The language model.
-    settings
-        The sampling settings, which make ``p`` of logits.
-    prompts
-        Token ids, one prompt per tree.
-    trees
-        The trees, in the order of the prompts.
-    max_cached
-        Tree nodes that may stay in the model's cache before it is compacted to the paths in use.
-    frontier
-        The estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
-    stream
-        A random stream per prompt, for a frontier that draws.
+    ``settings``: the sampling settings, which make ``p`` of logits.
+    ``prompts``: token ids, one prompt per tree.
+    ``trees``: the trees, in the order of the prompts.
+    ``max_cached``: tree nodes that may stay in the model's cache before it is compacted to the paths in use.
+    ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
+    ``stream``: A random stream per prompt, for a frontier that draws.
     """
 
     def __init__(
@@ -148,10 +138,7 @@ class Evaluator:
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if this call has not come to ask a model that is opaque.
 
-        Raises
-        ------
-        StaleTreesError
-            The model no longer has the distribution that a tree was grown by.
+        Raises :class:`StaleTreesError`: the model no longer has the distribution that a tree was grown by.
         """
         if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
             self._evaluate((), (), frozenset())

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
-from ..knowledge import EMPTY, Observed
+from ..state_values import EMPTY, Observed
 from .tree import BoundsTree, Node
 
 FLOOR = 1e-3
@@ -21,21 +21,12 @@ FLOOR = 1e-3
 
 
 class FreeMass(NamedTuple):
-    """The free part of a node's distribution by target.
+    """The free part of a node's distribution by target."""
 
-    Attributes
-    ----------
-    states, mass
-        The targets, and the probability ``mass[k]`` of ``states[k]``.
-    places
-        The target of each live token.
-    hope
-        ``[k]``: the sum of ``p h`` over the same tokens; ``mass`` itself where no estimator says anything.
-    """
-
-    states: NDArray[np.integer]
-    places: NDArray[np.int64]
+    states: NDArray[np.integer]  # The targets, and the probability `mass[k]` of `states[k]`
+    places: NDArray[np.int64]  # The target of each live token
     mass: NDArray[np.float64]
+    # `[k]`: the sum of `p h` over the same tokens; `mass` itself where no estimator says anything
     hope: NDArray[np.float64]
 
 
@@ -51,11 +42,6 @@ class BackedUpValues:
     the prefixes that were visited last are backed up, with all above them, so that a tree kept from many calls costs no more than
     one of a few. Not the likeliest: the way past a bottleneck is never among those. The numbers stand still between two calls of
     :meth:`refresh`. They may miss a prefix (be 0 where Phi is not), so a proposal needs a part that does not.
-
-    Parameters
-    ----------
-    tree
-        The tree.
     """
 
     SWEEPS = 8

@@ -27,16 +27,10 @@ class TreeStore:
 
     A call without a seed starts from what is known; the bounds only save model calls, the distribution of the draws is the same.
 
-    Parameters
-    ----------
-    max_bytes
-        Bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
+    ``max_bytes``: bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
         its least recently visited distributions and subtrees.
 
-    Attributes
-    ----------
-    values
-        The values that ``phi="learned"`` has learned in earlier calls, beside the trees.
+    ``values``: the values that ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:

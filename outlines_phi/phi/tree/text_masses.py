@@ -43,10 +43,7 @@ class Undecided:
     An undecided prefix can spell a text only if the text begins with what the prefix has written. So most of the undecided mass is
     out of the question for most texts.
 
-    Parameters
-    ----------
-    tree
-        The tree, which must not change meanwhile.
+    ``tree``: the tree, which must not change meanwhile.
     """
 
     def __init__(self, tree: BoundsTree) -> None:

@@ -29,29 +29,18 @@ NEVER = -1
 class Node:
     """A prefix ``y`` of generated tokens.
 
-    Attributes
-    ----------
-    parent, token
-        The prefix without its last token, and that token; ``None`` and -1 at the root.
-    state
-        The guide state after ``y``.
-    remaining
-        Tokens that may still be written, the end of sequence included.
-    p, log_p
-        ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is unexpanded.
-    h
-        The estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
-    upper, lower
-        ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
-    children
-        The materialised children. All others are in the distribution's free part.
-    rest, ends
-        Probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0), these (1, 1). A
-        constraint has not been asked about any of them, so beside one ``ends`` is 0.
-    law
-        ``None`` before the first evaluation, and after its eviction.
-    touched
-        When the node was last visited, in the tree's own clock; :data:`NEVER` where a draft was first and no walk since.
+    ``parent``, ``token``: the prefix without its last token, and that token; ``None`` and -1 at the root.
+    ``state``: the guide state after ``y``.
+    ``remaining``: tokens that may still be written, the end of sequence included.
+    ``p``, ``log_p``: ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is
+        unexpanded.
+    ``h``: the estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
+    ``upper``, ``lower``: ``lower <= Phi(y) <= upper``, the numbers that the walk samples with.
+    ``children``: the materialised children. All others are in the distribution's free part.
+    ``rest``, ``ends``: probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0),
+        these (1, 1). A constraint has not been asked about any of them, so beside one ``ends`` is 0.
+    ``law``: ``None`` before the first evaluation, and after its eviction.
+    ``touched``: when the node was last visited, in the tree's own clock; :data:`NEVER` where a draft was first and no walk since.
     """
 
     __slots__ = (
@@ -121,24 +110,13 @@ class BoundsTree:
     ones and ``(1, 1)`` at the end of sequence. A node keeps the distribution of its first evaluation, because batched
     low-precision logits differ with the shape of the batch.
 
-    Parameters
-    ----------
-    table
-        The compiled guide.
-    budget
-        The most tokens to write, end of sequence included.
-    constraint
-        The constraint beside the guide, asked node by node.
-    start
-        The guide state of the prompt; that of the table by default.
-    moves
-        The live tokens at a node; those of the table by default.
+    ``budget``: the most tokens to write, end of sequence included.
+    ``constraint``: the constraint beside the guide, asked node by node.
+    ``start``: the guide state of the prompt; that of the table by default.
+    ``moves``: the live tokens at a node; those of the table by default.
 
-    Attributes
-    ----------
-    expansions
-        Distributions learned so far: the model tokens used. Those learned for drafts count when a walk comes to them, so an effort
-        allows with any draft what it allows without.
+    ``expansions``: distributions learned so far: the model tokens used. Those learned for drafts count when a walk comes to them,
+        so an effort allows with any draft what it allows without.
     """
 
     def __init__(

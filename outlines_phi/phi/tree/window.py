@@ -47,12 +47,8 @@ class Ending(ABC):
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
         """Return how many bytes may wait where a window ends with its next token.
 
-        Parameters
-        ----------
-        written
-            The lengths of the window's tokens so far.
-        survival
-            The product of the probabilities that the tokens so far, each at its turn, completed no phrase.
+        ``written``: the lengths of the window's tokens so far.
+        ``survival``: the product of the probabilities that the tokens so far, each at its turn, completed no phrase.
         """
 
     @abstractmethod
@@ -69,14 +65,9 @@ class Renewal(Ending):
     the last token. After ``4 * length`` tokens it may be anything, and so it may where seven walks in eight would have met a phrase
     on the way, for else a window might never be completed. What waits then is corrected from there on only. Nothing is forgotten,
     the guide's state still knows it.
-
-    Attributes
-    ----------
-    length
-        In tokens.
     """
 
-    length: int
+    length: int  # In tokens
 
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
         """See :meth:`Ending.allowance`."""
@@ -112,17 +103,10 @@ class Windows:
     So ``Phi`` of a tree's root is ``Psi``, the probability that no phrase is complete before the window ends, and all that is said
     of draws, bounds and normalisers of a tree is said of the window (theory.md, sections 5 and 6.2).
 
-    Parameters
-    ----------
-    table
-        The compiled guide, which knows phrases.
-    ending
-        Where windows end.
+    ``table``: the compiled guide, which knows phrases.
+    ``ending``: where windows end.
 
-    Raises
-    ------
-    UnsupportedError
-        A guide that knows of no phrases.
+    Raises :class:`UnsupportedError`: a guide that knows of no phrases.
     """
 
     def __init__(self, table: Table, ending: Ending) -> None:

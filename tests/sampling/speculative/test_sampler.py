@@ -29,7 +29,7 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi import branches, knowledge
+from outlines_phi.phi import branches, state_values
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
 from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
@@ -124,7 +124,9 @@ class TestDeterministicDrafts:
     @languages
     @estimators
     def test_draws_are_those_without(self, phi: str, language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(knowledge, "STEPS", 10**6)  # of each state all steps are kept, so that their order is none
+        monkeypatch.setattr(
+            state_values, "STEPS", 10**6
+        )  # of each state all steps are kept, so that their order is none
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(10, 3, rows=2))
         for length, drafter in zip((1, 2, 3, 4, 6, 20, 5, 3, 4), fixed(language).values(), strict=True):
             sampler = speculative(ESTIMATORS[phi](), drafter, length)
@@ -160,7 +162,7 @@ class TestDeterministicDrafts:
             same(speculative(LocalPhi(), Fixed(ranked(lm, 0)), length).sample(request()), plain)
 
     def test_what_was_drafted_in_vain_teaches_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(knowledge, "STEPS", 10**6)
+        monkeypatch.setattr(state_values, "STEPS", 10**6)
         language = LANGUAGES[0]
         known = []
         for drafter in (None, *fixed(language).values()):
