@@ -36,11 +36,10 @@ from benchmarks.report import Report
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTrajectories, doubling

@@ -45,7 +45,7 @@ from benchmarks.report import Report
 from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import DRAFT_LENGTH

@@ -31,11 +31,10 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.branches import Branches
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings

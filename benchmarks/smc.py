@@ -27,8 +27,7 @@ from benchmarks.peers.meter import Meter
 from benchmarks.report import Report
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.smc.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Stepper

@@ -17,7 +17,7 @@ from ..fidelity.audit_report import AuditReport, check
 from ..fidelity.bias import Bias, measure
 from ..fidelity.report_text import bias_section, sections, verdict
 from ..numerics.checks import counted
-from ..phi.estimators.local import LocalPhi
+from ..phi.onestep import LocalPhi
 from ..plugin import auditing
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.hosts.transformers import PhiTransformers

@@ -18,8 +18,8 @@ from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.onestep import LocalPhi
 from ..plugin.call import Call, Correction
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset

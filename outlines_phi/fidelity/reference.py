@@ -22,7 +22,7 @@ from ..lm.watch import limited
 from ..phi.branches import Branches
 from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.local import LocalPhi
+from ..phi.onestep import LocalPhi
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards

@@ -14,7 +14,7 @@ from ..fidelity.traces import TraceRecorder
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
 from ..numerics.checks import is_count, shown
-from ..phi.estimators.local import LocalPhi
+from ..phi.onestep import LocalPhi
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.evidence import Evidence
 from ..phi.tree.tree import BoundsTree

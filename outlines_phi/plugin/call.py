@@ -14,8 +14,8 @@ from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.onestep import LocalPhi
 from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
 from .options import Unset, resolve_phi
 from .types.tables import CompiledTypes

@@ -16,15 +16,14 @@ from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..lm.watch import WatchedModel
 from ..phi.constraint import Constraint, TextConstraint
+from ..phi.dp_bigram import BigramDPPhi
+from ..phi.dp_frozen import FrozenDPPhi
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.dp_bigram import BigramDPPhi
-from ..phi.estimators.dp_frozen import FrozenDPPhi
 from ..phi.estimators.exact import Effort, ExactPhi
-from ..phi.estimators.learned import LearnedPhi
-from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
-from ..phi.estimators.onestep import OneStepPhi
+from ..phi.learned import LearnedPhi
+from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
 from ..sampling.resolve import SamplerOptions

@@ -27,7 +27,7 @@ from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
 from ..phi.estimators.auto import AutoPhi
 from ..phi.estimators.exact import Effort, ExactPhi
-from ..phi.estimators.local import LocalPhi
+from ..phi.onestep import LocalPhi
 from ..phi.tree.tree import BoundsTree
 from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.hosts.transformers import PhiTransformers

@@ -11,13 +11,13 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..fidelity.reference import CertifiedWalk
 from ..guides.table import Table
+from ..phi.dp_bigram import BigramDPPhi
 from ..phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
 from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.dp_bigram import BigramDPPhi
 from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.learned import LearnedPhi
-from ..phi.estimators.local import LocalPhi
 from ..phi.estimators.lookahead import LookaheadPhi
+from ..phi.learned import LearnedPhi
+from ..phi.onestep import LocalPhi
 from ..phi.state_values import StateValues
 from ..phi.tree.store import TreeStore
 from ..plugin.options import ESTIMATORS

@@ -16,7 +16,7 @@ from outlines_phi.drafting import known_paths
 from outlines_phi.drafting.drafter import DraftRun, Proposer
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.settings import SamplingSettings

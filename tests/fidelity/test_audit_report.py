@@ -26,7 +26,7 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.model import ModelCounts
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence, Wave
 from outlines_phi.phi.tree.tree import BoundsTree

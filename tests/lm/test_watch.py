@@ -28,7 +28,7 @@ from outlines_phi.lm.watch import (
 )
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection import tree_call as exact

@@ -7,11 +7,10 @@ import torch
 
 from outlines_phi.guides import table as tables
 from outlines_phi.guides.table import Table
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import StepPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 from tests.phi.walks import states_of
 

@@ -12,7 +12,7 @@ import outlines_phi
 from outlines_phi import PIMH, SMC, Guarantee, UnsupportedError
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.draws import Draws
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "

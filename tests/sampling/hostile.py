@@ -19,8 +19,8 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Phi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import SamplerOptions, sampler_for

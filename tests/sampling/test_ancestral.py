@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.dp_bigram import BigramDPPhi
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Draw
 from outlines_phi.sampling.draws import Draws

@@ -14,7 +14,7 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.guides.guide import DONE
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.evidence import Evidence

@@ -19,8 +19,7 @@ from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node

@@ -23,9 +23,9 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.learned import LearnedEstimate, LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree

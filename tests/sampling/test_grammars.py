@@ -18,9 +18,9 @@ from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi, StateSpace
+from outlines_phi.phi.dp_bigram import BigramDPPhi, StateSpace
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

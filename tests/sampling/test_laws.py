@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
+from outlines_phi.phi.dp_bigram import BigramDPPhi
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws

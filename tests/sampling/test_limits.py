@@ -16,8 +16,8 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore

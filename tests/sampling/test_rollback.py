@@ -20,8 +20,7 @@ from outlines_phi.lm.model import LanguageModel
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.speculative.prefetch import Prefetch

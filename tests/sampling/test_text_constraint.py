@@ -21,8 +21,7 @@ from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimator import ProposalPhi
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import NODE_BYTES
 from outlines_phi.sampling import stepper

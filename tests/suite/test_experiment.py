@@ -15,8 +15,7 @@ from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.plugin.hosts.transformers import PhiTransformers, from_transformers
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.suite import experiment as subject

@@ -18,8 +18,7 @@ from ...guides.guide import DEAD, DONE
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
 from ...phi.estimator import Phi, StepPhi
-from ...phi.estimators.local import LocalPhi
-from ...phi.estimators.onestep import OneStepPhi
+from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Correction
 from ..choices import refuse_misfits

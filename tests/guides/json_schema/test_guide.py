@@ -26,7 +26,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

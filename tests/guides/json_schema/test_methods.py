@@ -36,8 +36,8 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
 from outlines_phi.phi.estimators.lookahead import LookaheadPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler

@@ -27,7 +27,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor

@@ -10,7 +10,7 @@ import torch
 
 from outlines_phi.errors import BudgetError
 from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.smc import pimh

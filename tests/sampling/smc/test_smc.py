@@ -16,8 +16,7 @@ from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.smc import smc

@@ -30,12 +30,11 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi import branches, state_values
+from outlines_phi.phi.dp_bigram import BigramDPPhi
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee

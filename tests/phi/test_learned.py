@@ -15,10 +15,10 @@ import outlines_phi
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimators import learned
+from outlines_phi.phi import learned
 from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.learned import LearnedPhi
-from outlines_phi.phi.estimators.local import LocalPhi
+from outlines_phi.phi.learned import LearnedPhi
+from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.state_values import KeptValues, StateValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler

@@ -18,14 +18,14 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.phi import dp
+from outlines_phi.phi import dp_bigram as bigram
+from outlines_phi.phi import dp_frozen as frozen
+from outlines_phi.phi.dp import SETTLED, Layers, explore, largest_change, log_product
+from outlines_phi.phi.dp_bigram import BigramDPPhi
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import ProposalPhi
-from outlines_phi.phi.estimators import dp
-from outlines_phi.phi.estimators import dp_bigram as bigram
-from outlines_phi.phi.estimators import dp_frozen as frozen
-from outlines_phi.phi.estimators.dp import SETTLED, Layers, explore, largest_change, log_product
-from outlines_phi.phi.estimators.dp_bigram import BigramDPPhi
-from outlines_phi.phi.estimators.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.onestep import OneStepPhi
+from outlines_phi.phi.onestep import OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language

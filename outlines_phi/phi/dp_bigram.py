@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...guides.guide import DEAD, DONE, Guide
-from ...numerics.checks import check_counts, check_shares
-from ...vocabulary.classes import EOS, NEVER, Partition, common_refinement
-from ..estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, floored
+from ..guides.guide import DEAD, DONE, Guide
+from ..numerics.checks import check_counts, check_shares
+from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .dp import Layers, explore, log_product
+from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, floored
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...errors import UnsupportedError
-from ...guides.guide import DONE
-from ...guides.table import ClassTargets, Table
-from ...numerics.checks import check_shares
-from ...settings import SamplingSettings
-from ..estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
-from ..state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
+from ..errors import UnsupportedError
+from ..guides.guide import DONE
+from ..guides.table import ClassTargets, Table
+from ..numerics.checks import check_shares
+from ..settings import SamplingSettings
+from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
+from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
 ROUND = 8
 """Walks of the first round; values learn between rounds."""

@@ -8,8 +8,8 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import UnsupportedError
-from ...guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
+from ..errors import UnsupportedError
+from ..guides.guide import DEAD, DONE, UNREACHABLE, Guide, Row
 
 SETTLED = 1e-9
 """Largest relative change of any value from one budget to the next at which larger budgets count as equal.

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...guides.guide import DEAD, DONE, UNREACHABLE
-from ...guides.table import Table
-from ...numerics.checks import check_counts, check_shares
-from ...vocabulary.classes import Partition
-from ..estimator import Need, StepPhi, floored
+from ..guides.guide import DEAD, DONE, UNREACHABLE
+from ..guides.table import Table
+from ..numerics.checks import check_counts, check_shares
+from ..vocabulary.classes import Partition
 from .dp import SETTLED, Reachable, explore
+from .estimator import Need, StepPhi, floored
 
 BLOCK = 32
 """Steps of the induction between two looks at whether it has settled: a look waits for the device."""
