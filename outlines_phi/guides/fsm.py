@@ -31,23 +31,20 @@ class FSMGuide(Guide):
     """A guide with finitely many states: those of a byte automaton, moved up by one to make room for :data:`DONE`.
 
     Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence; or, made by
-    :meth:`from_index`, those that an index of outlines_core allows. A state is live only if :data:`DONE` can be
-    reached from it *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
+    :meth:`from_index`, those that an index of outlines_core allows. A state is live only if :data:`DONE` can be reached from it
+    *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
 
     Attributes
     ----------
     vocabulary, partition
         All states share one partition: tokens that every state treats alike.
-    offsets
-        ``int64[S + 1]``: the transitions of state ``s`` are ``offsets[s]`` to ``offsets[s + 1]`` of the next two.
-    classes, successors
-        ``int32[E]``: the class of each live transition and the state it leads to.
+    offsets, classes, successors
+        ``int64[S + 1]``, ``int32[E]``: the live transitions of state ``s`` are ``offsets[s]`` to ``offsets[s + 1]`` of the other
+        two.
     start
         The state before the first token.
-    automaton
-        The byte automaton this was lifted from, for products; ``None`` for a guide made from a table or an index.
-    phrases
-        What was kept out of the automaton; ``None`` for nothing.
+    automaton, phrases
+        The byte automaton this was lifted from, ``None`` if made otherwise, and what was kept out of it.
     """
 
     vocabulary: Vocabulary
@@ -63,10 +60,7 @@ class FSMGuide(Guide):
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
         """Return the guide of the token sequences whose bytes ``automaton`` accepts.
 
-        Raises
-        ------
-        EmptyLanguageError
-            The automaton accepts nothing, or nothing that tokens of ``vocabulary`` can write.
+        Raises :class:`EmptyLanguageError` where it accepts nothing, or nothing that tokens of ``vocabulary`` can write.
         """
         check_kind(
             "FSMGuide.from_automaton",
@@ -93,16 +87,9 @@ class FSMGuide(Guide):
     def from_index(cls, index: Index, vocabulary: Vocabulary) -> FSMGuide:
         """Return the guide of the token sequences that ``index``, built over the tokens of ``vocabulary``, allows.
 
-        Exactly its transitions, with what the engine leaves out and what it reads otherwise than the bytes of a token
-        say; only dead ends, which the engine keeps, are pruned. Reading takes time in proportion to the transitions:
-        10 ms for a JSON schema over 1,280 tokens, 3 s for one with two bounded strings over 131,072.
-
-        Raises
-        ------
-        VocabularyError
-            The index was built over another vocabulary.
-        EmptyLanguageError
-            The index has no path to an end.
+        Exactly its transitions, losses included; only dead ends, which outlines_core keeps, are pruned. Takes time in proportion to
+        the transitions: 10 ms for a JSON schema over 1,280 tokens, 3 s for one with two bounded strings over 131,072. Raises
+        :class:`VocabularyError` for an index over another vocabulary, :class:`EmptyLanguageError` for one without a path to an end.
         """
         check_kind("FSMGuide.from_index", "index", index, Index, "an Index of outlines_core")
         check_vocabulary("FSMGuide.from_index", vocabulary)

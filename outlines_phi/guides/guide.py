@@ -29,13 +29,8 @@ UNREACHABLE = np.iinfo(np.int32).max
 class Row:
     """One state's transitions, per vocabulary class.
 
-    Attributes
-    ----------
-    partition
-        The classes of the vocabulary in this state.
-    targets
-        ``int[G]``: the next state of each class; :data:`DEAD` where the class is not allowed. The end of sequence is an
-        ordinary class whose target is :data:`DONE` where the text so far may end.
+    ``targets``, ``int[G]``, is the next state of each class of ``partition``, :data:`DEAD` where it is not allowed. The end of
+    sequence is an ordinary class whose target is :data:`DONE` where the text so far may end.
     """
 
     partition: Partition
@@ -64,7 +59,7 @@ class Guide(ABC):
     def min_tokens(self, state: int) -> int:
         """Return the least number of tokens, end of sequence included, from ``state`` to :data:`DONE`.
 
-        An upper bound of it will do (grammars and JSON have one) if some token always lowers it.
+        An upper bound will do (grammars and JSON have one) if some token always lowers it.
         """
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -90,10 +85,7 @@ class Guide(ABC):
         return self.min_tokens_of(self.row(state).targets)
 
     def shortest_text(self, state: int) -> bytes | None:
-        """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked.
-
-        A guide that knows it knows it everywhere, and behind a token of it the completion is the rest.
-        """
+        """Return what some ``min_tokens`` tokens or fewer write from ``state`` to the end; ``None`` where rows must be asked."""
         return None
 
     def start_after(self, prompt: bytes) -> int:
@@ -111,10 +103,8 @@ class Guide(ABC):
     def fingerprint(self) -> str:
         """Return a name for the states and what they allow: equal for equal guides, in any process.
 
-        Raises
-        ------
-        UnsupportedError
-            The numbers of the states mean nothing to another guide; so they do for every guide that does not say otherwise.
+        Raises :class:`UnsupportedError` where the numbers of the states mean nothing to another guide, as for every guide that does
+        not say otherwise.
         """
         raise UnsupportedError(
             f"A {type(self).__name__} has no fingerprint, so what is learned of its states cannot be told from that of other "

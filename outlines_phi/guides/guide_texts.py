@@ -17,11 +17,6 @@ class ShortestTexts:
     """For each state of a guide, what one of its shortest token sequences writes, always the same.
 
     The sequences of two states are one from where they meet, so each state that they lead through costs one row.
-
-    Parameters
-    ----------
-    guide
-        What is allowed.
     """
 
     def __init__(self, guide: Guide) -> None:
@@ -59,13 +54,8 @@ class ShortestTexts:
 def list_texts(table: Table, budget: int, limit: int) -> list[bytes] | None:
     """Return every text that the guide allows in ``budget`` tokens, end of sequence included, in the order of their bytes.
 
-    All ways to write a text stand for one: prefixes are merged by what they have written and where they stand, so the work
-    grows with the texts and not with their spellings.
-
-    Returns
-    -------
-    list of bytes
-        ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
+    Prefixes are merged by what they have written and where they stand, so the work grows with the texts and not with their
+    tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
     start = (b"", table.start)
     # What may still be written after the prefix: the most over all of its spellings, which are all shorter and so done before.

@@ -43,13 +43,11 @@ def is_byte_level(index: Index) -> bool:
 def from_index(index: Index) -> ByteAutomaton:
     """Return the trimmed byte automaton of the texts that ``index``, over :data:`TOKENS`, lets some vocabulary write.
 
-    The single bytes alone would not do. The engine leaves out a token that ends one byte after a member and is not a
-    member itself (it takes the match, which its automaton reports one byte late, for the end): after ``1`` the ``.`` of
-    ``1.5``. Two bytes after a member it never does, so the state in between is recovered from the pairs that pass
-    through it.
-
-    What no vocabulary can write is not in the index: the engine tries alternatives in their order, and ``a|ab`` alone
-    never gives ``ab``. :func:`outlines_phi.guides.regex.compile_regex`, which has the pattern, does not lose it.
+    The single bytes alone would not do: outlines_core leaves out a token that ends one byte after a member and is not a member
+    itself, such as the ``.`` of ``1.5`` after ``1`` (its automaton reports the match one byte late). Two bytes after a member it
+    never does, so the state in between is recovered from the pairs that pass through it. What no vocabulary can write is not in the
+    index: alternatives are tried in their order, and ``a|ab`` alone never gives ``ab``;
+    :func:`outlines_phi.guides.regex.compile_regex` has it.
     """
     start, final = index.get_initial_state(), index.get_final_states()
     rows: dict[State, dict[int, State]] = {}
@@ -86,14 +84,7 @@ def _left_out(index: Index, state: int, row: dict[int, State]) -> dict[int, Stat
 class TokenMoves(NamedTuple):
     """The transitions of an index over a real vocabulary; its states are numbered from 1, and 0 is the dead one.
 
-    Attributes
-    ----------
-    moves
-        One transformation per id of the vocabulary: where it leads from each state. The ends of sequence have none.
-    accepting
-        ``bool[S]``: where the end of sequence is allowed.
-    start
-        The state before the first token.
+    ``moves`` has one transformation per id, none for the ends of sequence; ``accepting``, ``bool[S]``, is where the end is allowed.
     """
 
     moves: Transformations
@@ -102,15 +93,10 @@ class TokenMoves(NamedTuple):
 
 
 def token_moves(index: Index, vocabulary: Vocabulary) -> TokenMoves:
-    """Return exactly the transitions that ``index`` has, from the states that its start reaches.
+    """Return exactly the transitions that ``index`` has, from the states that its start reaches, in 0.1 microseconds each.
 
-    The index is asked state by state: no copy of all its transitions is made on the way, which for bounded strings
-    and a large vocabulary would take a gigabyte. The time is that of the transitions: 0.1 microseconds each.
-
-    Raises
-    ------
-    VocabularyError
-        The index names ids that ``vocabulary`` does not have, or ends with an id that is not one of its ends.
+    It is asked state by state: a copy of all its transitions would take a gigabyte for bounded strings and a large vocabulary.
+    Raises :class:`VocabularyError` where it names ids that ``vocabulary`` does not have, or ends with one that is none of its ends.
     """
     start, final = index.get_initial_state(), index.get_final_states()
     rows: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}

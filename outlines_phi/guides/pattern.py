@@ -34,22 +34,10 @@ class Problem(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Pattern:
-    """What can be known of a pattern without building it.
+    """What can be known of a pattern without building it: its pieces in order, up to a problem, and why it cannot be read.
 
-    The engine alone decides which patterns are read and what they mean. This only finds the position of an error,
-    which the engine does not tell, and what makes a build fast. Both are tested against the engine on random
-    patterns.
-
-    Attributes
-    ----------
-    text
-        The pattern.
-    tokens
-        Its pieces in order, up to a problem.
-    problem
-        Why it cannot be read, or ``None``.
-    verbose
-        Whether the flag ``x`` occurs. White space and comments then hide the structure, so nothing else is known.
+    outlines_core alone decides which patterns are read and what they mean. This only finds the position of an error, which it does
+    not tell, and what makes a build fast. Where the flag ``x`` occurs (``verbose``), white space and comments hide the structure.
     """
 
     text: str
@@ -60,7 +48,7 @@ class Pattern:
     @classmethod
     def read(cls, text: str) -> Pattern:
         """Return the shape of ``text``; a problem is recorded, not raised."""
-        return _Reader(text).read()
+        return _PatternReader(text).read()
 
     @property
     def must_be_read_alone(self) -> bool:
@@ -186,7 +174,7 @@ def _flags(text: str, token: Token) -> str:
     return (found["flags"] or "") if found else ""
 
 
-class _Reader:
+class _PatternReader:
     """One pass over a pattern, in the grammar of the Rust crate regex-syntax."""
 
     def __init__(self, text: str) -> None:

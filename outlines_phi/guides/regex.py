@@ -43,28 +43,26 @@ _PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))
 def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2048) -> ByteAutomaton:
     """Return the trimmed byte automaton of the texts that ``pattern`` matches as a whole, in the dialect of Outlines.
 
-    The engine is ``outlines_core.Index`` over the 256 single bytes. It is given ``GUARD(?:pattern)\\z``, for three
-    reasons:
+    It is built by ``outlines_core.Index`` over the 256 single bytes from ``GUARD(?:pattern)\\z``, for three reasons:
 
     - It also builds the automaton of an *unanchored* search, which is exponentially large where the pattern's
-      beginning can occur again inside a bounded repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. Behind a literal that
-      cannot occur inside the pattern no search begins again.
+      beginning can occur again inside a bounded repeat, as in ``[A-Z][^.\\n]{0,200}\\.``. Behind a literal that cannot occur inside
+      the pattern no search begins again.
     - It resolves alternatives *leftmost first*: ``a|ab`` alone never gives ``ab``. With ``\\z`` nothing has matched
       before the end.
     - It drops a step from a final state into one that is not: ``a(bc)?`` alone gives ``a`` only, unless one token
-      writes ``bc``. With ``\\z`` the engine sees no final state on the way.
+      writes ``bc``. With ``\\z`` it sees no final state on the way.
 
-    The states of the guard are dropped afterwards. So the language contains what Outlines can write with any
-    vocabulary, and is equal to it where no member is the beginning of another, as with JSON objects.
+    The states of the guard are dropped afterwards. So the language contains what Outlines can write with any vocabulary, and is
+    equal to it where no member is the beginning of another, as with JSON objects.
 
     Parameters
     ----------
     pattern
         A regular expression in the syntax of the Rust crate ``regex``.
     states, megabytes
-        What the automaton may take when the automaton seems to grow exponentially with the pattern's repeats, as that of
-        ``(a|b)*a(a|b){20}`` does. The engine then works in another process, because a native build cannot be interrupted in
-        this one.
+        What the automaton may take when it seems to grow exponentially with the pattern's repeats, as that of ``(a|b)*a(a|b){20}``
+        does. It is built in another process then, because a native build cannot be interrupted in this one.
 
     Raises
     ------
@@ -134,9 +132,9 @@ class Guard(NamedTuple):
 def _guard(shape: Pattern) -> Guard:
     """Return what keeps the search for the pattern from beginning again at some places and not at others.
 
-    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. If all pieces
-    match everything, so may the guard: a search that begins again everywhere multiplies nothing. Otherwise a literal
-    that is longer than what could hold it, of characters that are all different, first those that fewest classes match.
+    One character that no piece of the pattern matches is enough, and nearly every pattern leaves one. If all pieces match
+    everything, so may the guard. Otherwise a literal that is longer than what could hold it, of different characters, first those
+    of fewest classes.
     """
     least, most = _GUARD_LENGTHS
     classes = sorted(atom for atom in shape.atoms if len(atom) > 1 or atom == ".")
@@ -167,9 +165,9 @@ def _caps(bound: int) -> list[int]:
 def _may_explode(shape: Pattern, guard: Guard) -> bool:
     """Return whether the automaton may be too large to be built where it cannot be stopped.
 
-    Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is
-    extrapolated, a degree that rises from one pair to the next is exponential growth. A false alarm costs a fraction
-    of a second. What is written out a dozen times, instead of repeated, is not seen.
+    Told from smaller versions of the pattern, with bounds cut to 3, 6 and 9: a polynomial number of states is extrapolated, a
+    degree that rises from one pair to the next is exponential growth. A false alarm costs a fraction of a second. What is written
+    out a dozen times, instead of repeated, is not seen.
     """
     if shape.verbose:
         return "{" in shape.text

@@ -48,11 +48,10 @@ class Stopped(Exception):
 
 
 def build(pattern: str) -> Transitions:
-    """Return the automaton of ``pattern``; ``ValueError`` is the engine's own refusal.
+    """Return the automaton of ``pattern``; ``ValueError`` is outlines_core's own refusal.
 
-    Every byte is a token of its own. Note what the engine leaves out (outlines_core 0.2.14): steps from a final state
-    into one that is not final, and what a match of higher priority ends. A pattern that can only match at the end of
-    the text, ``...\\z``, loses nothing.
+    Every byte is a token of its own. outlines_core 0.2.14 leaves out steps from a final state into one that is not final, and what
+    a match of higher priority ends; a pattern that can only match at the end of the text, ``...\\z``, loses nothing.
     """
     index = outlines_core.Index(pattern, _BYTES)
     rows = index.get_transitions()
@@ -97,20 +96,10 @@ def first_ascii(pattern: str) -> frozenset[str] | None:
 def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: int) -> Transitions:
     """Return :func:`build` of the last of ``versions``, made in another process unless it has more than ``states`` states.
 
-    A native build cannot be interrupted, so a pattern whose automaton may be exponentially large is built here. Its smaller
-    versions come first, and their states are counted: one that has too many ends it. So what is refused does not
-    depend on how fast the machine is. The bound on memory, where the system has one, is for what grows beyond reason from one
-    version to the next.
-
-    Parameters
-    ----------
-    versions
-        The pattern with its repeats cut to some number, ascending, and last the pattern as it is, with its largest bound.
-    states
-        How many states it may have.
-    megabytes
-        How much memory the process may take in the end. While versions are counted it is a sixteenth: memory tells how many
-        places of the pattern a state is a set of, and few states that are large sets take as long as many states.
+    The ``versions`` are the pattern with its repeats cut to some number, ascending, and last the pattern as it is, with its largest
+    bound. Their states are counted first: one that has too many ends it, so what is refused does not depend on how fast the machine
+    is. The bound on memory, where the system has one, is for what grows beyond reason from one version to the next; while versions
+    are counted it is a sixteenth of ``megabytes``, for few states that are large sets take as long as many states.
 
     Raises
     ------

@@ -60,18 +60,10 @@ class LiveTokens(NamedTuple):
 
 
 class ClassTargets(NamedTuple):
-    """Where the live classes of a state's partition lead.
+    """Where the live classes of a state's partition lead: to ``states``, ``int[T]``, all distinct.
 
-    Attributes
-    ----------
-    states
-        ``int[T]``: the distinct targets.
-    places
-        ``[G]``: which of them each class has, ``T`` where it is dead.
-    partition
-        The partition.
-    few
-        The live tokens where they are few, as of :meth:`Table.few_live`.
+    ``places``, ``[G]``, is which of them each class has, ``T`` where it is dead; ``few`` are the live tokens where they are few, as
+    of :meth:`Table.few_live`.
     """
 
     states: NDArray[np.integer]
@@ -90,14 +82,9 @@ class LiveAfter(NamedTuple):
 class OneStep(NamedTuple):
     """What is live one step after a state, by the classes ``g`` of its partition.
 
-    Attributes
-    ----------
-    groups
-        The distinct targets, by partition: one group where all states of a guide share theirs.
-    places
-        ``[G]``: which of the targets class ``g`` leads to, counted through the groups.
-    ends, live
-        ``[G]``: whether that target is :data:`DONE`, and whether ``g`` is live.
+    ``groups`` are the distinct targets by partition, one group where all states share theirs; ``places``, ``[G]``, is which of the
+    targets ``g`` leads to, counted through the groups; ``ends`` and ``live``, ``[G]``, whether it is :data:`DONE`, and whether
+    ``g`` is live.
     """
 
     groups: tuple[LiveAfter, ...]
@@ -141,13 +128,7 @@ class Table:
         return self._kept.size
 
     def start_after(self, prompt: Sequence[int]) -> int:
-        """Return the state in which a text after a prompt of these ids begins.
-
-        Raises
-        ------
-        EmptyLanguageError
-            No text can be written after it; says why.
-        """
+        """Return the state in which a text after a prompt of these ids begins; :class:`EmptyLanguageError` if there is none."""
         # A prompt may hold ids that the model reads and cannot write.
         text = self.vocabulary.decode(token for token in prompt if token < len(self.vocabulary))
         state = self.guide.start_after(text)

@@ -18,8 +18,7 @@ class Terminal:
     name
         What the grammar calls it.
     pattern
-        A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a
-        whole.
+        A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a whole.
     priority
         Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
         regular expression.
@@ -52,18 +51,8 @@ class Production:
 class Grammar:
     """A context-free grammar ``G = (N, T, P, S)``.
 
-    Terminals are the symbols ``0 .. T-1``, nonterminals ``T .. T+N-1``.
-
-    Parameters
-    ----------
-    terminals
-        By symbol; the ignored ones too, though no production uses them.
-    nonterminals
-        Names, by symbol minus ``T``.
-    productions
-        In the order of the source.
-    start
-        The symbol of a nonterminal.
+    ``terminals``, the ignored ones too, are the symbols ``0 .. T-1``; ``nonterminals``, by name, ``T .. T+N-1``, one of them
+    ``start``; ``productions`` are in the order of the source.
     """
 
     terminals: tuple[Terminal, ...]
@@ -111,13 +100,9 @@ class Grammar:
     def reduced(self) -> Grammar:
         """Return the grammar of the same language without useless symbols, and warn of the rules that were useless.
 
-        A nonterminal is useful if it derives a word of terminals and occurs in what the start symbol derives by rules that
-        do. Terminals that are then in no production are left out, unless they are ignored.
-
-        Raises
-        ------
-        EmptyLanguageError
-            The start symbol derives no word.
+        A nonterminal is useful if it derives a word of terminals and occurs in what the start symbol derives by rules that do.
+        Terminals that are then in no production are left out, unless they are ignored. Raises :class:`EmptyLanguageError` where the
+        start symbol derives no word.
         """
         if self.start not in self.productive:
             raise EmptyLanguageError(
@@ -144,7 +129,7 @@ class Grammar:
     def unit_cycle(self) -> tuple[str, ...] | None:
         """Return nonterminals ``A, B, .., A`` that each derive the next alone, or ``None`` if no symbol derives itself.
 
-        A grammar with such a cycle has infinitely many derivations of one word, and a parser would reduce without end.
+        With such a cycle one word has infinitely many derivations, and a parser would reduce without end.
         """
         successors: dict[int, dict[int, None]] = {}
         for production in self.productions:

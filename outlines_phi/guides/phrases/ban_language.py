@@ -16,7 +16,7 @@ from ..fsm import FSMGuide
 from ..guide import DONE, UNREACHABLE, Guide
 from ..guide_texts import ShortestTexts
 from ..regex import compile_regex
-from .banned import BannedPhrases, culprits, some_of
+from .banned import BannedPhrases, smallest_conflict, some_of
 from .matcher import PhraseMatcher
 from .phrase_guide import PhraseGuide
 from .product import ProductGuide
@@ -29,10 +29,10 @@ _BITS = 21
 
 
 def least_context(phrases: BannedPhrases) -> int:
-    """Return the state of the matcher after a prompt that rules out least, of all that may come before a text.
+    """Return the state of the matcher after the prompt that rules out least: what is banned after it is banned after every prompt.
 
-    Whatever is banned after it is banned after every prompt. It is the beginning of a text; but for whole words across the prompt,
-    where a text may go on with a word, it is the inside of a long one.
+    It is the beginning of a text; but for whole words across the prompt, where a text may go on with a word, the inside of a long
+    one.
     """
     across = phrases.across_prompt and phrases.whole_word
     return inside_word(phrases.matcher) if across else phrases.matcher.start
@@ -46,8 +46,7 @@ def inside_word(matcher: PhraseMatcher) -> int:
 def depends_on_prompt(automaton: ByteAutomaton, phrases: BannedPhrases) -> bool:
     """Return whether it depends on the prompt which texts of ``automaton`` hold a phrase; True where that takes too long to see.
 
-    Runs the matcher on all of its texts from its start and from every other state at the same time, until the two runs can
-    complete no other phrases any more.
+    Runs the matcher from its start and from every other state at the same time, until the two runs complete the same from now on.
     """
     if not phrases.across_prompt:
         return False
@@ -116,13 +115,12 @@ def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:
     Raises
     ------
     EmptyLanguageError
-        No character can be written, so only the empty text is left, or bytes that no text begins with; names phrases that do this
-        alone, and none too many of a few.
+        No character can be written; names phrases that do this alone, and none too many of a few.
     """
     guide = PhraseGuide(vocabulary, phrases)
     if _writes(guide):
         return guide
-    few = culprits(phrases, lambda some: not _writes(PhraseGuide(vocabulary, some)))
+    few = smallest_conflict(phrases, lambda some: not _writes(PhraseGuide(vocabulary, some)))
     raise EmptyLanguageError(
         f"the banned phrases leave no text but the empty one: tokens of the vocabulary write no character without {few.listed}. "
         "Ban less of them."
@@ -133,9 +131,8 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     """Return the guide of what ``left`` allows without the phrases.
 
     The machine of the phrases is multiplied in byte by byte where ``left`` is lifted from a byte automaton and the product stays
-    small. Dead ends are trimmed then and a step costs nothing more. That is all where no prompt can have begun a phrase that a text
-    of ``left`` goes on with. Else, and where the product is large, the guide is a :class:`ProductGuide`, which makes its rows as
-    they are asked for.
+    small; dead ends are trimmed then, and a step costs nothing more. Where that is large, or a prompt may have begun a phrase that
+    a text of ``left`` goes on with, the guide is a :class:`ProductGuide`, which makes its rows as they are asked for.
 
     Raises
     ------
@@ -147,7 +144,7 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     guide = _without(left, phrases)
     if guide is not None:
         return guide
-    few = culprits(phrases, lambda some: _without(left, some) is None)
+    few = smallest_conflict(phrases, lambda some: _without(left, some) is None)
     text = ShortestTexts(left).text(left.start)
     found = PhraseGuide(left.vocabulary, few).first_in(b"", text)
     verb, them = ("leaves", "it") if len(few) == 1 else ("leave", "one of them")
@@ -209,7 +206,7 @@ def _multiplied(
 
 
 def _in_ascii(matcher: PhraseMatcher) -> Step:
-    """Return the step of a matcher of whole words that takes every other byte for one inside a word.
+    """Return the step of a matcher of whole words that takes every byte beyond ASCII for one inside a word.
 
     It finds the words between ASCII characters, in far fewer states: which of all characters end a word takes hundreds.
     """
@@ -228,8 +225,7 @@ def _code(texts: NDArray[np.integer], futures: NDArray[np.int32]) -> NDArray[np.
 def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) -> ByteAutomaton:
     """Return the texts of ``automaton`` without the phrases that it writes by itself, on the shortest way to an end.
 
-    These few are what makes dead ends: a member that must hold a phrase shows itself in the shortest text that leads through it. So
-    the search for ways around phrases seldom has to look far.
+    These few make the dead ends: a member that must hold a phrase shows itself in the shortest text that leads through it.
     """
     rest, own = automaton, set[int]()
     for _ in range(_ROUNDS):

@@ -22,12 +22,10 @@ from .matcher import LiteralMatcher, PhraseMatcher
 
 
 def refuse_unbannable(pattern: str) -> None:
-    """Refuse a part of a regular expression that has no meaning where matches are looked for anywhere in a text.
+    """Raise :class:`UnsupportedError` for what has no meaning where matches are looked for anywhere in a text; says what to write,
+    and points.
 
-    Raises
-    ------
-    UnsupportedError
-        An anchor, a word boundary, look-around, or another feature that is not offered; says what to write instead, and points.
+    An anchor, a word boundary, look-around, or another feature that is not offered.
     """
     shape = Pattern.read(pattern)
     look = next((token for token in shape.tokens if token.kind == "look"), None)
@@ -101,7 +99,7 @@ Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
 
 LEVELS = (None, "mask", "lookahead", "weighted", "exact")
-"""How draws may be corrected for what is banned, from none to the law of the model under the condition that none occurs."""
+"""How draws may be corrected for what is banned, from none to the model's distribution given that none occurs."""
 
 MOST_STATES = 80_000
 """How many states the automata of all regular expressions of a list may have: a few seconds of work, and half a gigabyte."""
@@ -113,18 +111,18 @@ _SHOWN = 5
 @final
 @dataclass(frozen=True, init=False)
 class BannedPhrases:
-    """Phrases that must not occur in a text, however tokens spell it (theory.md, section 6.1).
+    """Phrases that must not occur in a text, in any tokenization (theory.md, section 6.1).
 
-    A text is searched for the bytes of each phrase. With ``ignore_case`` both are case-folded first, by the full folding of
-    Unicode (``str.casefold``): "STRASSE" occurs in "straße". A text that is not UTF-8 everywhere, because tokens cut characters,
-    is folded where it is.
+    A text is searched for the bytes of each phrase. With ``ignore_case`` both are case-folded first, by the full folding of Unicode
+    (``str.casefold``): "STRASSE" occurs in "straße". A text that is not UTF-8 everywhere, because tokens cut characters, is folded
+    where it is.
 
     Parameters
     ----------
     phrases
-        Texts, UTF-8 bytes, or compiled regular expressions. A regular expression is banned where any of its matches occurs. It is
-        read in the dialect of :func:`compile_regex`, and its matches must be bounded in length: ``a{1,20}``, not ``a+``. What it
-        matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
+        Texts, UTF-8 bytes, or compiled regular expressions, kept each once, bytes decoded. A regular expression is banned where any
+        of its matches occurs. It is read in the dialect of :func:`compile_regex`, and its matches must be bounded in length:
+        ``a{1,20}``, not ``a+``. What it matches are characters: a byte that is not UTF-8 is none, not even for ``.`` or ``[^a]``.
     ignore_case
         Whether case is folded. Regular expressions are compiled with the flag ``i`` instead.
     whole_word
@@ -136,16 +134,11 @@ class BannedPhrases:
     level
         How draws are corrected: ``"mask"``, ``"lookahead"``, ``"weighted"`` or ``"exact"``; ``None`` for what the call says.
 
-    Attributes
-    ----------
-    phrases
-        Each phrase once, in the order given, bytes decoded.
-
     Raises
     ------
     UnsupportedError
-        A phrase that is empty, or not UTF-8, or of another type; a list without phrases; an option with another value than these; a
-        regular expression that matches the empty text, that is unbounded, or that has flags other than ``re.IGNORECASE``.
+        A phrase that is empty, not UTF-8 or of another type; no phrases; an option with another value than these; a regular
+        expression that matches the empty text, that is unbounded, or that has flags other than ``re.IGNORECASE``.
     GrammarError
         A regular expression that cannot be read.
     """
@@ -349,7 +342,7 @@ def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
 
 
 QUESTIONS = 100
-"""How often it is asked whether part of a list is at fault. That finds a few culprits among many thousand phrases."""
+"""How often it is asked whether part of a list is at fault. That finds a few smallest_conflict among many thousand phrases."""
 
 
 def some_of(phrases: BannedPhrases, chosen: Iterable[Phrase]) -> BannedPhrases:
@@ -358,18 +351,12 @@ def some_of(phrases: BannedPhrases, chosen: Iterable[Phrase]) -> BannedPhrases:
     return BannedPhrases(chosen, **{name: getattr(phrases, name) for name in options})
 
 
-def culprits(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases], bool]) -> BannedPhrases:
+def smallest_conflict(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases], bool]) -> BannedPhrases:
     """Return phrases of a list that are at fault together, none of which can be left out where they are few.
 
-    QuickXplain (Junker 2004): halves the list again and again, so ``k`` culprits among ``n`` phrases are found with about
-    ``2 k log2(n / k)`` questions. After :data:`QUESTIONS` what has not been asked about stays in.
-
-    Parameters
-    ----------
-    phrases
-        A list that is at fault.
-    at_fault
-        Whether part of the list is; a list at fault stays so with more phrases.
+    QuickXplain (Junker 2004): halves the list again and again, so ``k`` smallest_conflict among ``n`` phrases are found with about ``2 k
+    log2(n / k)`` questions; after :data:`QUESTIONS` what has not been asked about stays in. A list that is ``at_fault`` stays so
+    with more phrases.
     """
     questions = iter(range(QUESTIONS))
 

@@ -34,16 +34,11 @@ _INVALID = -1
 
 
 class CharacterReading(NamedTuple):
-    """What a character is read as.
+    """What a character is read as: the bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase,
+    between marks.
 
-    Attributes
-    ----------
-    symbols
-        The bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase; between its marks.
-    sizes
-        As many numbers: how many bytes the character has itself, at its last symbol that is a byte; 0 elsewhere. So their sum over
-        the last symbols of a text is how many bytes these reach back, whole characters; one of which only the mark is among them
-        does not count.
+    ``sizes`` has, at the last symbol that is a byte, how many bytes the character itself has, and 0 elsewhere. So the sum over the
+    last symbols of a text is how many bytes these reach back, in whole characters.
     """
 
     symbols: tuple[int, ...]
@@ -61,10 +56,8 @@ class CharacterReader:
 
     Attributes
     ----------
-    after
-        ``int32[R, C]``: the next state.
-    breaks
-        ``bool[R, C]``: whether the bytes held are no character.
+    after, breaks
+        ``int32[R, C]``, ``bool[R, C]``: the next state, and whether the bytes held are no character.
     completes
         ``int32[R, C]``: the index into ``readings`` of the character that this byte completes, or :data:`NOTHING`.
     byte_class
@@ -180,12 +173,7 @@ class _States:
         byte_class = [number.setdefault(column.tobytes(), len(number)) for column in columns]
         _, first = np.unique(byte_class, return_index=True)
         return CharacterReader(
-            after[:, first],
-            breaks[:, first],
-            completes[:, first],
-            np.array(byte_class, dtype=np.uint8),
-            readings,
-            held,
+            after[:, first], breaks[:, first], completes[:, first], np.array(byte_class, dtype=np.uint8), readings, held
         )
 
     def _three(self, lead: int) -> NDArray[np.int32]:
@@ -205,7 +193,7 @@ class _States:
         return states.astype(np.int32)
 
     def _after_next(self, held: int, code: int) -> NDArray[np.int32]:
-        """Return the states with ``held`` bytes held, from ``code`` on. Most of Unicode is the same stretch again and again."""
+        """Return the states with ``held`` bytes held, from ``code`` on; most of Unicode is one stretch again and again."""
         stretch = self._reading_of[code : code + _CONTINUATIONS**2].tobytes()
         if (held, stretch) not in self._successors:
             codes = range(code, code + _CONTINUATIONS**2, _CONTINUATIONS)

@@ -54,13 +54,7 @@ class ByteMachine(ABC):
 
 @final
 class LazyMatcher(PhraseMatcher):
-    """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it.
-
-    Parameters
-    ----------
-    machine
-        What is run.
-    """
+    """The states of a machine, numbered as they come up; every step is taken once and remembered. Threads may share it."""
 
     def __init__(self, machine: ByteMachine) -> None:
         self._machine = machine
@@ -81,7 +75,6 @@ class LazyMatcher(PhraseMatcher):
         self._numbers([machine.start])
 
     def __len__(self) -> int:
-        """How many states have come up."""
         return len(self._keys)
 
     def step(self, states: NDArray[np.integer], bytes: NDArray[np.integer]) -> NDArray[np.int32]:
@@ -159,22 +152,14 @@ def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
     return grown
 
 
-JointKey: TypeAlias = tuple[int, ...]
-"""A state of :class:`SideBySide`: one of each matcher."""
+JointKey: TypeAlias = tuple[int, ...]  # a state of each matcher
 
 
 @final
 class SideBySide(ByteMachine):
     """Matchers that read the same text; each finds its own phrases.
 
-    Parameters
-    ----------
-    matchers
-        The matchers.
-    phrases
-        For each, which of ``names`` its own phrases are.
-    names
-        How to call each phrase in a message.
+    ``phrases`` says for each matcher which of ``names`` its own phrases are.
     """
 
     def __init__(

@@ -25,18 +25,10 @@ _NO_SYMBOL = -1
 class FoldedKey(NamedTuple):
     """A state of :class:`FoldedLiterals`.
 
-    Attributes
-    ----------
-    held
-        The state of the reader.
-    node
-        The longest end of what was read that begins a longer word.
-    sizes
-        Of each symbol of the node, as in :class:`Reading`; empty where each character has as many bytes as its folding.
-    completed
-        Which phrases the last byte completed.
-    in_text
-        False before the first character of a text after a prompt: it does not complete the words that wait for it.
+    ``held`` is the state of the reader, ``node`` the longest end of what was read that begins a longer word. ``sizes`` has those of
+    the symbols of the node, as in :class:`CharacterReading`; empty where each character has as many bytes as its folding.
+    ``completed`` are the phrases that the last byte completed. Before the first character of a text after a prompt ``in_text`` is
+    false: it does not complete the words that wait for it.
     """
 
     held: int
@@ -48,20 +40,12 @@ class FoldedKey(NamedTuple):
 
 @final
 class FoldedLiterals(ByteMachine):
-    """The automaton of Aho and Corasick over the symbols of a :class:`CharacterReader`.
+    """The automaton of Aho and Corasick over the symbols of a :class:`CharacterReader`: literals with case folded, as whole words,
+    or both.
 
     A whole word is a word over symbols as well: a text is read as if a mark :data:`TRAIL` came before it and a mark :data:`LEAD`
     after it, both of no word character, so ``cat`` is that trail, its own characters between their marks, and that lead. So it
     waits for the next character, or for the end of the text.
-
-    Parameters
-    ----------
-    literals
-        The phrases.
-    names
-        How to call each in a message.
-    ignore_case, whole_word
-        What counts as an occurrence, as in ``BannedPhrases``.
     """
 
     def __init__(self, literals: Sequence[str], names: Sequence[str], *, ignore_case: bool, whole_word: bool) -> None:
@@ -246,20 +230,12 @@ def _usual_sizes(symbols: Sequence[int]) -> tuple[int, ...]:
 
 
 class BoundedKey(NamedTuple):
-    """A state of :class:`BoundedLanguages`; what has been begun is a pair of where it is and how many bytes it has.
+    """A state of :class:`BoundedLanguages`.
 
-    Attributes
-    ----------
-    held
-        The state of the reader.
-    after_word
-        Whether the character before is part of a word, so that nothing begins here.
-    begun
-        The states of the languages' automata that members begun are in, ascending, each with the bytes of the longest one.
-    waiting
-        The languages with a member that ends a word unless the next character goes on with it, likewise.
-    completed
-        Which languages had a member completed by the last byte.
+    ``held`` is the state of the reader; ``after_word``: the character before is part of a word, so nothing begins here. ``begun``
+    are the states of the languages' automata that members begun are in, ascending, each with the bytes of the longest one;
+    ``waiting`` the languages with a member that ends a word unless the next character goes on with it, likewise. ``completed`` are
+    the languages that had a member completed by the last byte.
     """
 
     held: int
@@ -274,18 +250,8 @@ class BoundedLanguages(ByteMachine):
     """Occurrences of members of finite languages, such as those of regular expressions without unbounded repeats.
 
     At every character one more member may begin in each language; what has been begun moves on in the language's automaton, and
-    those that meet in a state go on as one. The states are sets of states, as many as come up.
-
-    Parameters
-    ----------
-    automata
-        The languages: trimmed, bounded, without the empty text, their members UTF-8.
-    names
-        How to call each in a message.
-    longest
-        How many bytes a member has at most.
-    whole_word
-        What counts as an occurrence, as in ``BannedPhrases``.
+    those that meet in a state go on as one. The ``automata`` are trimmed and without the empty text, their members UTF-8 of
+    ``longest`` bytes at most.
     """
 
     def __init__(

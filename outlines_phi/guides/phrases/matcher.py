@@ -16,16 +16,8 @@ class PhraseMatcher(ABC):
     """A deterministic machine that reads a text byte by byte and never stops, not at a match either.
 
     A state is an ``int`` and stands for all texts that lead to it. Methods that take ``states`` take an array of any shape and
-    return one of the same shape.
-
-    Attributes
-    ----------
-    names
-        How to call each phrase in a message.
-    longest
-        How many bytes at the end of a text decide its state; so no more than these can be pending.
-    byte_class
-        ``uint8[256]``: bytes of one class act alike in every state.
+    return one of the same shape. Phrases have ``names`` for messages; at most ``longest`` bytes at the end of a text decide its
+    state, so no more can be pending; bytes of one ``byte_class``, ``uint8[256]``, act alike in every state.
     """
 
     names: tuple[str, ...]
@@ -70,16 +62,13 @@ class PhraseMatcher(ABC):
 
     @abstractmethod
     def futures(self, states: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Return a number for each state, equal only for states after which the same texts complete the same phrases.
-
-        Two such states may differ in what has been read: in the bytes that are pending, or in what was just completed.
-        """
+        """Return a number for each state, equal only for states after which the same texts complete the same phrases."""
 
     def after_prompt(self, state: int) -> int:
-        """Return ``state`` as the beginning of a text: what waits there lies in the prompt, and the text does not complete it.
+        """Return ``state`` as the beginning of a text: the text does not complete a word that waits at the end of the prompt.
 
-        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own, whatever comes next. What may still
-        become a longer phrase goes on.
+        With whole words, ``cat`` at the end of a prompt is an occurrence of the prompt's own; what may still become a longer phrase
+        goes on.
         """
         return state
 
@@ -95,15 +84,7 @@ class PhraseMatcher(ABC):
 
 @final
 class LiteralMatcher(PhraseMatcher):
-    """Occurrences of byte strings, exactly as they are written; a state is a node of :class:`AhoCorasick`.
-
-    Parameters
-    ----------
-    literals
-        The phrases, all different and none of them empty.
-    names
-        How to call each in a message.
-    """
+    """Occurrences of byte strings, all different and none empty, as they are written; a state is a node of :class:`AhoCorasick`."""
 
     def __init__(self, literals: Sequence[bytes], names: Sequence[str]) -> None:
         self.names = tuple(names)

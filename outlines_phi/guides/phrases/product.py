@@ -33,14 +33,8 @@ _ROWS, _BASES, _PARTITIONS = 32, 128, 16
 class _Base(NamedTuple):
     """The transitions of a left state beside the start of a text on the right.
 
-    Attributes
-    ----------
-    partition
-        The classes of both.
-    counts
-        ``int64[G]``: how many tokens each has.
-    left_targets, targets
-        The next left state of each left class, and ``int32[G]``, the next pair of each class; that of EOS is left out.
+    ``partition`` has the classes of both, ``counts``, ``int64[G]``, how many tokens each has; ``left_targets`` is the next left
+    state of each left class, ``targets``, ``int32[G]``, the next pair of each class, that of EOS left out.
     """
 
     partition: Partition
@@ -51,22 +45,13 @@ class _Base(NamedTuple):
 
 @final
 class ProductGuide(BanningGuide):
-    """The token sequences of a guide whose bytes hold no banned phrase, whatever the size of both.
+    """The token sequences of a guide ``left`` whose bytes hold no banned phrase, whatever the size of both.
 
     A state is a pair, numbered when a row first leads to it, so memory grows with the pairs that were met. Of a row, all that does
     not depend on what is pending is shared by the pairs with the same left state. A pair is live if and only if an end can be
-    reached from it; so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
+    reached from it, so dead ends that only tokens make are found too: ``min_tokens`` is the length of a shortest sequence. It is
     looked for along a shortest one of the left guide first, which nearly always holds no phrase, and else best first with the
-    left guide's ``far_from_end`` as the bound (A*; Hart, Nilsson, Raphael 1968).
-
-    When a guide is pickled, the copy numbers its states anew.
-
-    Parameters
-    ----------
-    left
-        What is allowed.
-    right
-        Free text without the phrases, over the same vocabulary.
+    left guide's ``far_from_end`` as the bound (A*; Hart, Nilsson, Raphael 1968). A pickled copy numbers its states anew.
 
     Raises
     ------

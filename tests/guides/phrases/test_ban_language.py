@@ -15,7 +15,7 @@ from outlines_phi.guides.guide import DEAD, DONE, UNREACHABLE, Guide
 from outlines_phi.guides.phrases import ban_language as product
 from outlines_phi.guides.phrases import product as pairs
 from outlines_phi.guides.phrases.ban_language import banned, depends_on_prompt
-from outlines_phi.guides.phrases.banned import BannedPhrases, culprits
+from outlines_phi.guides.phrases.banned import BannedPhrases, smallest_conflict
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.regex import compile_regex
@@ -279,9 +279,9 @@ def test_few_culprits_among_many_take_few_questions() -> None:
         asked.append(len(some))
         return guilty <= set(some.phrases)
 
-    assert set(culprits(phrases, at_fault).phrases) == guilty
+    assert set(smallest_conflict(phrases, at_fault).phrases) == guilty
     assert len(asked) < 80
-    assert culprits(BannedPhrases(["a"], whole_word=True), lambda some: True) == BannedPhrases(["a"], whole_word=True)
+    assert smallest_conflict(BannedPhrases(["a"], whole_word=True), lambda some: True) == BannedPhrases(["a"], whole_word=True)
 
 
 def test_pending_and_the_phrases_that_tokens_complete() -> None:

@@ -120,9 +120,7 @@ class Rollbacks:
         )
 
 
-def _beginnings(
-    automaton: LexemeAutomaton,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _beginnings(automaton: LexemeAutomaton) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the steps ``int64[E, 2]`` out of complete lexemes into ones that are not, and the two states that each leads to.
 
     Only those where the byte can also begin a lexeme.

@@ -63,10 +63,8 @@ def literal(text: str, *, ignore_case: bool = False) -> Translation:
 def translate(pattern: str) -> Translation:
     """Return what matches the same lexemes as ``pattern`` does in Python.
 
-    Raises
-    ------
-    Untranslatable
-        It cannot be read, matches the empty text, or uses a feature that is not regular or looks outside the lexeme.
+    Raises :class:`Untranslatable` where it cannot be read, matches the empty text, or uses a feature that is not regular or looks
+    outside the lexeme.
     """
     try:
         tree = sre_parser.parse(pattern)

@@ -37,13 +37,7 @@ _Parents: TypeAlias = dict[str, tuple[str, str]]
 
 
 def check_terminals(source: Source) -> None:
-    """Refuse terminals that use each other so that writing them out takes more than :data:`MOST_WRITTEN` characters.
-
-    Raises
-    ------
-    GrammarError
-        Points at the terminal that is the first to exceed it.
-    """
+    """Raise :class:`GrammarError` for terminals that take more than :data:`MOST_WRITTEN` characters when written out."""
     inside = source.terminals_inside()
     sizes: dict[str, int] = {}
     total = 0
@@ -68,14 +62,9 @@ def check_terminals(source: Source) -> None:
 
 
 def check_templates(definitions: Mapping[str, Any], source: Source) -> None:
-    """Refuse templates that are written out without end, or for so many arguments that they exceed :data:`MOST_WRITTEN`.
+    """Raise :class:`GrammarError` for templates that are written out without end, or for so many arguments that it takes too much.
 
     A template may contain itself with the arguments that it has; with ever larger ones it is another rule each time.
-
-    Raises
-    ------
-    GrammarError
-        Points at the template.
     """
     templates = {
         str(name): _Template(tuple(map(str, found.params)), tuple(_uses(found.tree)), _size(found.tree))

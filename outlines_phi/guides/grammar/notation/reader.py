@@ -1,4 +1,13 @@
-"""Grammars in Lark's dialect, and those that come with the package."""
+"""Grammars in Lark's dialect, and those that come with the package.
+
+Lark reads the text and writes EBNF, templates, imports, aliases, inlined rules and ``%extend`` out as plain productions and
+terminals. Two things differ from a parser that Lark would build:
+
+- Where two terminals match the same lexeme, the higher priority wins, as in Lark; on a tie a string wins against a regular
+  expression. Lark would then look at the length of the pattern and at the name; here such terminals are refused when the lexer is
+  built. Priorities of rules choose between trees, not between texts, so they have no effect.
+- A lexeme is always the longest possible (see :mod:`~outlines_phi.guides.grammar.notation.dialect`), in every context.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +34,9 @@ _MOST_ALTERNATIVES = 20_000
 
 
 def read_grammar(text: str, start: str = "start") -> Grammar:
-    """Return the grammar that ``text`` describes, reduced to what the rule ``start`` needs.
+    """Return the grammar that ``text``, in Lark's dialect, describes, reduced to what the rule ``start`` needs.
 
     Rules of no use are left out with a :class:`~outlines_phi.errors.GrammarWarning` that names them.
-
-    Parameters
-    ----------
-    text
-        A grammar in Lark's dialect.
-    start
-        The rule that a whole text matches.
 
     Raises
     ------
@@ -54,13 +56,13 @@ def read_grammar(text: str, start: str = "start") -> Grammar:
             f"the start rule is given by its name, not as {start!r:.60} of type {type(start).__name__!r}"
         )
     source = Source.of(text)
-    grammar = _Reader(source, start).read().reduced()
+    grammar = _GrammarReader(source, start).read().reduced()
     if cycle := grammar.unit_cycle():
         raise source.unit_cycle(cycle)
     return grammar
 
 
-class _Reader:
+class _GrammarReader:
     """One reading of one text: Lark's terminals and rules, numbered."""
 
     def __init__(self, source: Source, start: str) -> None:
@@ -211,13 +213,7 @@ BRACKETS = ("()", "[]", "{}", "<>", "⟨⟩", "⟦⟧", "⌈⌉", "⌊⌋", "«�
 
 
 def grammar_text(name: str) -> str:
-    """Return the grammar that is called ``name``: one of :data:`NAMES`, or ``dyck-n``.
-
-    Raises
-    ------
-    UnsupportedError
-        There is no such grammar.
-    """
+    """Return the grammar called ``name``, one of :data:`NAMES` or ``dyck-n``; raise :class:`UnsupportedError` for another."""
     if found := re.fullmatch(r"dyck-([0-9]{1,3})", name):
         return dyck(int(found[1]))
     if name not in NAMES:

@@ -34,16 +34,8 @@ _HELPER = re.compile(r"__(.+)_(?:plus|star|repeat_a\d+_b\d+(?:_opt)?)_\d+")
 
 @dataclass(frozen=True)
 class Source:
-    """A grammar as it was written.
-
-    Attributes
-    ----------
-    text
-        All of it.
-    defined, used
-        Offsets of every name, where it is defined and elsewhere.
-    literals
-        Offset of the first of each string and regular expression, as it is written.
+    """A grammar as it was written: its ``text``, the offsets of every name where it is ``defined`` and elsewhere, ``used``, and
+    that of the first of each string and regular expression, ``literals``.
     """
 
     text: str
@@ -74,7 +66,7 @@ class Source:
         return cls(text, defined, used, literals)
 
     def terminals_inside(self) -> dict[str, tuple[int, list[str]]]:
-        """Return, for each terminal that is defined, how many characters follow its name and which terminals are named there."""
+        """Return, for each terminal that is defined, how many characters follow its name, and the terminals named there."""
         places = sorted((place, name) for name, found in self.defined.items() for place in found)
         ends = [*(place for place, _ in places), len(self.text)][1:]
         named = sorted((place, name) for name, found in self.used.items() if name.isupper() for place in found)
@@ -135,9 +127,7 @@ class Source:
 
     def unexpected(self, error: UnexpectedInput) -> GrammarError:
         """Return the error of a text that Lark's own grammar does not match."""
-        return self._error(
-            "this is not expected here, in Lark's dialect of grammars", self._offset(error.line, error.column)
-        )
+        return self._error(_UNEXPECTED, self._offset(error.line, error.column))
 
     def refused(self, error: BaseException) -> GrammarError:
         """Return the error of what Lark refused, at the place that its message gives or names."""
@@ -150,28 +140,26 @@ class Source:
             )
         message = str(error).strip()
         if found := _PLACE.search(message):
-            said = _sentence(message[: found.start()].strip(" ,"))
-            words = _UNEXPECTED if said in ("", "unexpected input") else said
+            first = _sentence(message[: found.start()].strip(" ,"))
+            words = _UNEXPECTED if first in ("", "unexpected input") else first
             return self._error(words, self._offset(int(found[1]), int(found[2])))
-        for pattern, places, words in _REFUSALS:
-            if found := pattern.search(message):
-                return self._named(found["name"], places, words)
-        for reason, pattern, words in _PIECES:
-            if reason.search(message) and (found := pattern.search(self.text)):
+        for refusals, places in ((_OF_DEFINITIONS, self.defined), (_OF_USES, self.used)):
+            for said, words in refusals.items():
+                if found := re.search(said, message):
+                    return self._named(found["name"], places, words)
+        for said, (piece, words) in _OF_PIECES.items():
+            if re.search(said, message) and (found := re.search(piece, self.text, re.DOTALL)):
                 return self._error(words, found.start())
         return self._error(_sentence(message) or "Lark refuses the grammar", self._quoted(message))
 
-    def _named(self, name: str, places: str, words: str) -> GrammarError:
-        """Return the error of what Lark said of ``name``: of its last definition, or of its first use."""
+    def _named(self, name: str, places: dict[str, list[int]], words: str) -> GrammarError:
+        """Return the error of what Lark said of ``name``: at its last definition, or its first use."""
         kind = "terminal" if name.isupper() else "rule"
-        at = self.defined.get(name, [])[-1:] if places == "defined" else self.used.get(name, [])[:1]
-        if "not defined" in words and (
-            found := re.search(rf"^%import[^\n]*\b{re.escape(name)}\b", self.text, re.MULTILINE)
-        ):
-            words, at = (
-                "is imported from a grammar that does not define it; see what that grammar calls it",
-                [found.start()],
-            )
+        at = places.get(name, [])[-1:] if places is self.defined else places.get(name, [])[:1]
+        imported = re.search(rf"^%import[^\n]*\b{re.escape(name)}\b", self.text, re.MULTILINE)
+        if "not defined" in words and imported:
+            words = "is imported from a grammar that does not define it; see what that grammar calls it"
+            at = [imported.start()]
         return self._error(f"{kind} {name!r} {words}", at[0] if at else self.place(name))
 
     def _error(self, message: str, position: int | None) -> GrammarError:
@@ -211,109 +199,55 @@ class Source:
 _PLACE = re.compile(r"(?:,?\s*at)?\s*line (\d+),? column (\d+).*", re.DOTALL)
 _IMPORT = "define it, or import it with `%import`"
 
-_REFUSALS = tuple(
-    (re.compile(pattern), places, message)
-    for pattern, places, message in (
-        (
-            r"'(?P<name>[^']+)' defined more than once",
-            "defined",
-            "is defined twice; remove one, or use `%override` or `%extend`",
-        ),
-        (r"(?:Terminal|Rule) '(?P<name>[^']+)' used but not defined", "used", f"is not defined; {_IMPORT}"),
-        (r"Terminal used but not defined: (?P<name>\w+)", "used", f"is not defined; {_IMPORT}"),
-        (
-            r"Template '(?P<name>[^']+)' used but not defined",
-            "used",
-            "is not defined; define it with its parameters, as `name{x}: ...`",
-        ),
-        (
-            r"template arguments used for (?P<name>\w+)",
-            "used",
-            "has another number of parameters than it is given here",
-        ),
-        (r"Terminals \{'(?P<name>\w+)'.* were marked to ignore", "used", f"is ignored, but not defined; {_IMPORT}"),
-        (
-            r"[Oo]verride a nonexisting \w+ (?P<name>\w+)",
-            "defined",
-            "is not defined, so there is nothing to override; leave `%override` out",
-        ),
-        (
-            r"extend \w+ (?P<name>\w+) as it wasn't defined",
-            "defined",
-            "is extended before it is defined; move the definition up",
-        ),
-        (
-            r"extend \w+(?: with different parameters:)? (?P<name>\w+)",
-            "defined",
-            "is extended by what is of another kind than it is",
-        ),
-        (
-            r"reserved \(Error at (?P<name>\w+)\)",
-            "defined",
-            "has a name of Lark's own, with two underscores; choose another one",
-        ),
-        (
-            r"NonTerminal\('(?P<name>\w+)'\) in \w+",
-            "used",
-            "is used in a terminal; terminals are made of terminals, so name it in capitals",
-        ),
-        (
-            r"Recursion in terminal '(?P<name>\w+)'",
-            "defined",
-            "uses itself; only rules may, so name it in small letters",
-        ),
-        (r"Terminals cannot be empty \((?P<name>\w+)\)", "defined", "is empty; make it optional where rules use it"),
-        (
-            r"Rules defined twice: \s*\*?\s*<(?P<name>\w+)",
-            "defined",
-            "has the same alternative twice when its optional parts are written out; leave one out",
-        ),
-        (
-            r"Rule (?P<name>\w+) is marked for expansion",
-            "defined",
-            "has an alias, and an underscore that says that it has no tree; remove one",
-        ),
-        (
-            r"in template (?P<name>\w+)",
-            "defined",
-            "has a parameter with the name of a rule, or two of one name; rename it",
-        ),
-    )
-)
-"""What Lark says, which of the places of the name in it is meant, and what to say instead."""
+_OF_DEFINITIONS = {
+    r"'(?P<name>[^']+)' defined more than once": "is defined twice; remove one, or use `%override` or `%extend`",
+    r"[Oo]verride a nonexisting \w+ (?P<name>\w+)": "is not defined, so there is nothing to override; leave `%override` out",
+    r"extend \w+ (?P<name>\w+) as it wasn't defined": "is extended before it is defined; move the definition up",
+    r"extend \w+(?: with different parameters:)? (?P<name>\w+)": "is extended by what is of another kind than it is",
+    r"reserved \(Error at (?P<name>\w+)\)": "has a name of Lark's own, with two underscores; choose another one",
+    r"Recursion in terminal '(?P<name>\w+)'": "uses itself; only rules may, so name it in small letters",
+    r"Terminals cannot be empty \((?P<name>\w+)\)": "is empty; make it optional where rules use it",
+    r"Rules defined twice: \s*\*?\s*<(?P<name>\w+)": "has the same alternative twice when its optional parts are written out; "
+    "leave one out",
+    r"Rule (?P<name>\w+) is marked for expansion": "has an alias, and an underscore that says that it has no tree; remove one",
+    r"in template (?P<name>\w+)": "has a parameter with the name of a rule, or two of one name; rename it",
+}
+"""What Lark says of a name, pointed at where that is defined, and what to say instead."""
 
-_PIECES = tuple(
-    (re.compile(said), re.compile(pattern, re.DOTALL), message)
-    for said, pattern, message in (
-        (
-            r"^$",
-            r'"(?:\\.|[^"\\\n])*"i?\s*\.\.\s*"',
-            'a range is between two strings of one character each, as in `"a".."z"`',
-        ),
-        (r"Bad Range", r"~\s*\d+\s*\.\.\s*\d+", "a range of repeats is written `~least..most`"),
-        (
-            r"\?rule modifier",
-            r"\?!?_\w+|!\?_\w+",
-            "a rule with an underscore has no tree, so `?` has nothing to do; remove one",
-        ),
-        (
-            r"newlines in reg",
-            r"/[^/\n]*\n",
-            "a regular expression over several lines needs the flag `x` behind its last slash",
-        ),
-        (
-            r"bad escaping",
-            r'"[^"\n]*\\"',
-            r"a backslash before a quote escapes it; a backslash at the end of a string is `\\\\`",
-        ),
-        (
-            r"limit .*for integer string conversion",
-            r"\d{1000,}",
-            "this number has too many digits; repeat a rule that repeats",
-        ),
-        (r"newlines in str", r'"[^"\n]*\n', r"a line break in a string is written `\n`"),
-    )
-)
+_OF_USES = {
+    r"(?:Terminal|Rule) '(?P<name>[^']+)' used but not defined": f"is not defined; {_IMPORT}",
+    r"Terminal used but not defined: (?P<name>\w+)": f"is not defined; {_IMPORT}",
+    r"Template '(?P<name>[^']+)' used but not defined": "is not defined; define it with its parameters, as `name{x}: ...`",
+    r"template arguments used for (?P<name>\w+)": "has another number of parameters than it is given here",
+    r"Terminals \{'(?P<name>\w+)'.* were marked to ignore": f"is ignored, but not defined; {_IMPORT}",
+    r"NonTerminal\('(?P<name>\w+)'\) in \w+": "is used in a terminal; terminals are made of terminals, so name it in capitals",
+}
+"""The same, pointed at where the name is used."""
+
+_OF_PIECES = {
+    r"^$": (
+        r'"(?:\\.|[^"\\\n])*"i?\s*\.\.\s*"',
+        'a range is between two strings of one character each, as in `"a".."z"`',
+    ),
+    r"Bad Range": (r"~\s*\d+\s*\.\.\s*\d+", "a range of repeats is written `~least..most`"),
+    r"\?rule modifier": (
+        r"\?!?_\w+|!\?_\w+",
+        "a rule with an underscore has no tree, so `?` has nothing to do; remove one",
+    ),
+    r"newlines in reg": (
+        r"/[^/\n]*\n",
+        "a regular expression over several lines needs the flag `x` behind its last slash",
+    ),
+    r"bad escaping": (
+        r'"[^"\n]*\\"',
+        r"a backslash before a quote escapes it; a backslash at the end of a string is `\\\\`",
+    ),
+    r"limit .*for integer string conversion": (
+        r"\d{1000,}",
+        "this number has too many digits; repeat a rule that repeats",
+    ),
+    r"newlines in str": (r'"[^"\n]*\n', r"a line break in a string is written `\n`"),
+}
 """What Lark says of a piece without a name, what such a piece looks like, and what to say instead."""
 
 

@@ -20,21 +20,12 @@ class LRItem(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class LR0Automaton:
-    """Deterministic, over terminals and nonterminals; state 0 is the start.
+    """The LR(0) automaton of a grammar, over terminals and nonterminals; state 0 is the start.
 
-    If every symbol derives a word, the words that it reads are exactly the viable prefixes: what may lie on the stack of a
-    parser before text that completes it (Knuth, "On the translation of languages from left to right", 1965).
-
-    Attributes
-    ----------
-    rules
-        Whose automaton it is.
-    kernels
-        For each state the dotted rules that it was reached by; the rest of its rules begin with one of their next symbols.
-    transitions
-        For each state the next state by symbol.
-    complete
-        For each state the productions whose whole body has just been read.
+    If every symbol derives a word, the words that it reads are exactly the viable prefixes: what may lie on the stack of a parser
+    before text that completes it (Knuth 1965). For each state, ``kernels`` are the dotted rules that it was reached by (the rest of
+    its rules begin with one of their next symbols), ``transitions`` the next state by symbol, ``complete`` the productions whose
+    whole body has just been read.
     """
 
     rules: Rules
@@ -116,7 +107,7 @@ Transition = tuple[int, int]  # (state, nonterminal)
 
 
 def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
-    """Return, for each state, by production that is complete in it, the terminals that may follow.
+    """Return, for each state, by production that is complete in it, the terminals that may follow (DeRemer and Pennello 1982).
 
     A transition by a nonterminal ``A`` from state ``p`` is followed by ``Follow(p, A)``, the least sets with
 
@@ -125,8 +116,8 @@ def lookaheads(automaton: LR0Automaton) -> list[dict[int, frozenset[int]]]:
     - ``Follow(p, A) = Read(p, A)`` and ``Follow(p', B)`` wherever ``B -> beta A gamma``, ``gamma`` may be empty, and ``beta``
       leads from ``p'`` to ``p``.
 
-    The lookaheads of ``A -> omega`` in state ``q`` are the union of ``Follow(p, A)`` over the ``p`` from which ``omega``
-    leads to ``q``. They are those of the canonical LR(1) parser, merged over the states with the same dotted rules.
+    The lookaheads of ``A -> omega`` in state ``q`` are the union of ``Follow(p, A)`` over the ``p`` from which ``omega`` leads to
+    ``q``: those of the canonical LR(1) parser, merged over the states with the same dotted rules.
     """
     rules, transitions = automaton.rules, automaton.transitions
     nullable = rules.nullable
@@ -191,20 +182,9 @@ def _close(bits: dict[Key, int], needs: Mapping[Key, Iterable[Key]]) -> None:
 class LRTables:
     """What a parser may do in each state, before each terminal. The start is state 0.
 
-    There is no action of its own for acceptance: the end of the text is the terminal ``rules.END``, which is shifted.
-
-    Attributes
-    ----------
-    rules
-        The productions that are reduced.
-    kernels
-        For each state the dotted rules that it was reached by.
-    shifts
-        For each state, by terminal that it reads, the next state.
-    goto
-        For each state, by nonterminal, the next state.
-    reductions
-        For each state, by the terminal that follows, the productions that may be reduced.
+    There is no action of its own for acceptance: the end of the text is the terminal ``rules.END``, which is shifted. For each
+    state, ``kernels`` are the dotted rules that it was reached by, ``shifts`` and ``goto`` the next state by terminal and by
+    nonterminal, ``reductions`` the productions that may be reduced by the terminal that follows.
     """
 
     rules: Rules
@@ -215,7 +195,6 @@ class LRTables:
 
     @classmethod
     def of(cls, rules: Rules) -> LRTables:
-        """Build the tables of ``rules``."""
         automaton = LR0Automaton.of(rules)
         reductions = []
         for found in lookaheads(automaton):

@@ -18,18 +18,11 @@ UNKNOWN = 0
 
 @final
 class Stacks:
-    """A growing table of stacks.
+    """A growing table of parser stacks that share what lies below them: immutable, each made once, known by a number.
 
-    A stack is a state of an LR automaton on top of others: on top of one, where it is an ordinary stack, or of several, where
-    it stands for as many (a graph-structured stack: Tomita, "An efficient augmented-context-free parsing algorithm", 1987).
-    Equal stacks have equal numbers, so the sharing is complete and comparison is that of numbers.
-
-    Attributes
-    ----------
-    top
-        For each stack its state; -1 for :data:`UNKNOWN`.
-    below
-        For each stack those below its top, ascending; ``()`` for a stack of one entry.
+    A stack is a state of an LR automaton, its ``top``, on others ``below``, ascending: on one, where it is an ordinary stack, or
+    several, where it stands for as many (a graph-structured stack: Tomita 1987); on ``()`` at the bottom. The top of
+    :data:`UNKNOWN` is -1.
     """
 
     def __init__(self) -> None:
@@ -83,27 +76,23 @@ _SEVERAL = -2
 
 @final
 class Parser:
-    """A machine over terminals for any context-free grammar.
+    """A machine over terminals for any context-free grammar: a generalised LR parser (grammar-theory.md, section 5).
 
     A *configuration* is the set of all stacks that the terminals read so far can leave behind: one stack where the grammar is
-    LALR(1), a graph of shared stacks elsewhere. Configurations are immutable, interned and known by numbers, so that any of
-    them can be kept, forked and come back to, and whatever is computed from one is remembered under its number.
+    LALR(1), a graph of shared stacks elsewhere. Configurations are immutable, interned and known by numbers, so any of them can be
+    kept and come back to, and whatever is computed from one is remembered under its number.
 
-    A terminal is read as follows, in time that is polynomial in the size of the graph: all reductions that the tables allow
-    before it are followed, the stacks that then can shift it shift it, and those whose state has nothing but one rule to
-    reduce reduce it at once, so that texts that come to the same thing (one list element or two) are in the same
-    configuration. A stack is always a viable prefix, so the configuration is :data:`ERROR` exactly where no text goes on this
-    way, however late an LALR table notices.
-
-    The rules are first freed of empty bodies, so that every reduction takes something off the stack: hidden left recursion
-    and symbols that derive themselves end like all others.
+    To read a terminal, all reductions that the tables allow before it are followed, in time that is polynomial in the size of the
+    graph; the stacks that then can shift it do; and those whose state has nothing but one rule to reduce reduce it at once, so that
+    texts that come to the same thing (one list element or two) are in the same configuration. A stack is always a viable prefix, so
+    the configuration is :data:`ERROR` exactly where no text goes on this way, however late an LALR table notices. The rules are
+    first freed of empty bodies, so that every reduction takes something off the stack: hidden left recursion and symbols that
+    derive themselves end like all others.
 
     Attributes
     ----------
-    grammar
-        Whose texts are parsed.
-    tables
-        The tables, over rules without empty bodies.
+    grammar, tables
+        Whose texts are parsed, and the tables of its rules without empty bodies.
     is_lone
         Whether a configuration is always one stack: the tables have no conflicts.
     start
@@ -142,17 +131,13 @@ class Parser:
 
     @classmethod
     def of(cls, grammar: Grammar) -> Parser:
-        """Build the tables of ``grammar``; its useless symbols do no harm.
-
-        Raises
-        ------
-        EmptyLanguageError
-            The start symbol derives no word.
+        """Build the parser of ``grammar``, whose useless symbols do no harm; raise :class:`EmptyLanguageError` where it derives no
+        word.
         """
         return cls(grammar, LRTables.of(Rules.of(grammar).without_empty_bodies()))
 
     def __len__(self) -> int:
-        """The number of stacks met so far, an upper bound of that of configurations."""
+        """Return the number of stacks met so far, an upper bound of that of configurations."""
         return len(self._stacks)
 
     def shift(self, configuration: int, terminal: int) -> int:
@@ -203,9 +188,9 @@ class Parser:
     def cut(self, configuration: int, entries: int) -> int:
         """Return ``configuration`` with only the top ``entries`` of its stacks known.
 
-        What is read from it holds for every configuration with these entries on top (grammar-theory.md, section 5.2):
-        :data:`ERROR` means that no stack allows it, a configuration that :meth:`is_certain` that all do, and any other that
-        it depends on what lies below. Stacks of at most that many entries stay as they are.
+        What is read from it holds for every configuration with these entries on top (grammar-theory.md, section 5.2): :data:`ERROR`
+        means that no stack allows it, a configuration that :meth:`is_certain` that all do, and any other that it depends on what
+        lies below.
         """
         return (
             self._configuration(self._stacks.cut(self.stacks(configuration), entries))
@@ -325,12 +310,8 @@ class Parser:
     def _reduce(self, configuration: int, terminal: int) -> tuple[dict[int, set[int]], bool]:
         """Follow all reductions before ``terminal``.
 
-        Returns
-        -------
-        frontier
-            By LR state the stacks that it then lies on, the unreduced ones included.
-        is_open
-            Whether a reduction took off more than is known.
+        Returns, by LR state, the stacks that it then lies on, the unreduced ones included; and whether one took off more than is
+        known.
         """
         top, below = self._stacks.top, self._stacks.below
         stacks = self.stacks(configuration)

@@ -23,14 +23,8 @@ MOST_OPTIONAL = 3
 class Rules:
     """Productions over the symbols of a grammar, with a new start symbol ``S'`` whose only rule is ``S' -> S END``.
 
-    Attributes
-    ----------
-    grammar
-        Whose symbols they are. Nonterminals that the grammar lacks have the numbers after its own.
-    productions
-        Without those that need a symbol that derives no word; those of ``S'`` are the first.
-    added
-        Names of the nonterminals that the grammar lacks, from ``S'`` on.
+    Those that need a symbol that derives no word are left out. Nonterminals that the ``grammar`` lacks, from ``S'`` on, have the
+    numbers after its own and the names ``added``.
     """
 
     grammar: Grammar
@@ -39,13 +33,7 @@ class Rules:
 
     @classmethod
     def of(cls, grammar: Grammar) -> Rules:
-        """Return the rules of ``grammar``.
-
-        Raises
-        ------
-        EmptyLanguageError
-            The start symbol derives no word.
-        """
+        """Return the rules of ``grammar``; raise :class:`EmptyLanguageError` where its start symbol derives no word."""
         if grammar.start not in grammar.productive:
             raise EmptyLanguageError(
                 f"the start rule {grammar.name(grammar.start)!r} derives no text: each of its alternatives needs a rule that never "
@@ -99,9 +87,8 @@ class Rules:
     def without_empty_bodies(self) -> Rules:
         """Return rules of the same words none of whose bodies is empty.
 
-        Every production is replaced by its variants, which leave out some of the symbols that may be empty. With them go
-        hidden left recursion and all other ways in which a parser could reduce without end and without reading; what is left
-        of a symbol that derives itself is that it may be reduced to itself, a rule that says nothing.
+        Every production is replaced by its variants, which leave out some of the symbols that may be empty. With them go hidden
+        left recursion and all other ways in which a parser could reduce without end and without reading.
         """
         rules = self._cut()
         variants: dict[tuple[int, tuple[int, ...]], Production] = {}
