@@ -62,20 +62,15 @@ class FSMGuide(Guide):
 
         Raises :class:`EmptyLanguageError` where it accepts nothing, or nothing that tokens of ``vocabulary`` can write.
         """
-        check_kind(
-            "FSMGuide.from_automaton",
-            "automaton",
-            automaton,
-            ByteAutomaton,
-            "a ByteAutomaton, as compile_regex returns",
-        )
-        check_vocabulary("FSMGuide.from_automaton", vocabulary)
+        where, expected = "FSMGuide.from_automaton", "a ByteAutomaton, as compile_regex returns"
+        check_kind(where, "automaton", automaton, ByteAutomaton, expected)
+        check_vocabulary(where, vocabulary)
         if automaton.is_empty:
             raise EmptyLanguageError(
                 "the output type allows no text at all; see that its parts do not contradict each other"
             )
         partition, moves = lift(automaton.targets, automaton.byte_class, vocabulary)
-        guide = cls._trimmed(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
+        guide = cls._from_moves(vocabulary, partition, moves, automaton.accepting, automaton.start, automaton)
         if guide is None:
             raise EmptyLanguageError(
                 "no text of the output type can be written with this vocabulary; the shortest one, "
@@ -95,7 +90,7 @@ class FSMGuide(Guide):
         check_vocabulary("FSMGuide.from_index", vocabulary)
         moves, accepting, start = token_moves(index, vocabulary)
         partition, moves = _classes(moves, np.arange(len(vocabulary)), vocabulary)
-        guide = cls._trimmed(vocabulary, partition, moves, accepting, start)
+        guide = cls._from_moves(vocabulary, partition, moves, accepting, start)
         if guide is None:
             raise EmptyLanguageError(
                 "the index allows no text that ends: every path runs into a dead end, because tokens that the "
@@ -119,7 +114,7 @@ class FSMGuide(Guide):
         )
 
     @classmethod
-    def _trimmed(
+    def _from_moves(
         cls,
         vocabulary: Vocabulary,
         partition: Partition,
@@ -129,36 +124,22 @@ class FSMGuide(Guide):
         automaton: ByteAutomaton | None = None,
     ) -> FSMGuide | None:
         """Return the guide without moves into dead ends; ``None`` if its start is one."""
-        guide = cls._from_moves(vocabulary, partition, moves, accepting, start, automaton)
-        alive = guide.distances != UNREACHABLE
-        if not alive[guide.start]:
-            return None
-        if alive[2:].all():
-            return guide
-        # Without moves into dead ends, classes may coincide or be dead everywhere.
-        partition, moves = _classes(moves.where(alive[1:][moves.target]), partition.class_of - FIRST, vocabulary)
-        return cls._from_moves(vocabulary, partition, moves, accepting, start, automaton)
-
-    @classmethod
-    def _from_moves(
-        cls,
-        vocabulary: Vocabulary,
-        partition: Partition,
-        moves: Transformations,
-        accepting: NDArray[np.bool_],
-        start: int,
-        automaton: ByteAutomaton | None,
-    ) -> FSMGuide:
-        final = np.flatnonzero(accepting).astype(np.int32)
-        # The end of sequence comes first among a state's classes, and stable sorting keeps the classes in order.
-        state = np.concatenate([final, moves.source]) + 1
-        spelled = np.repeat(np.arange(FIRST, FIRST + len(moves), dtype=np.int32), np.diff(moves.offsets))
-        classes = np.concatenate([np.full(len(final), EOS, dtype=np.int32), spelled])
-        successors = np.concatenate([np.full(len(final), DONE, dtype=np.int32), moves.target + 1])
-        states = len(accepting) + 1
-        order = np.argsort(state.astype(np.min_scalar_type(states)), kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
-        return cls(vocabulary, partition, offsets, classes[order], successors[order], start + 1, automaton)
+        final, states = np.flatnonzero(accepting).astype(np.int32), len(accepting) + 1
+        while True:
+            # The end of sequence comes first among a state's classes, and stable sorting keeps the classes in order.
+            state = np.concatenate([final, moves.source]) + 1
+            spelled = np.repeat(np.arange(FIRST, FIRST + len(moves), dtype=np.int32), np.diff(moves.offsets))
+            classes = np.concatenate([np.full(len(final), EOS, dtype=np.int32), spelled])
+            successors = np.concatenate([np.full(len(final), DONE, dtype=np.int32), moves.target + 1])
+            order = np.argsort(state.astype(np.min_scalar_type(states)), kind="stable")
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
+            guide = cls(vocabulary, partition, offsets, classes[order], successors[order], start + 1, automaton)
+            alive = guide.distances != UNREACHABLE
+            kept = alive[1:][moves.target]
+            if kept.all() or not alive[guide.start]:
+                return guide if alive[guide.start] else None
+            # Without moves into dead ends, classes may coincide or be dead everywhere.
+            partition, moves = _classes(moves.where(kept), partition.class_of - FIRST, vocabulary)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

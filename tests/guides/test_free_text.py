@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.phrases.ban_language import free_text
-from outlines_phi.guides.phrases.banned import QUESTIONS, BannedPhrases, culprits
+from outlines_phi.guides.phrases.banned import QUESTIONS, BannedPhrases, smallest_conflict
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BYTES = Vocabulary.from_tokens(["<eos>", *(bytes((byte,)) for byte in range(256)), "ab", b" \xc3", "é", "🙂"], 0)
@@ -101,4 +101,4 @@ def test_a_long_list_that_is_at_fault_as_a_whole_takes_few_questions() -> None:
         return len(some) == 1000
 
     phrases = BannedPhrases([f"{i} " for i in range(1000)])
-    assert culprits(phrases, at_fault) == phrases and len(asked) == QUESTIONS
+    assert smallest_conflict(phrases, at_fault) == phrases and len(asked) == QUESTIONS

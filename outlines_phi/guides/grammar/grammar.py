@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -75,13 +75,12 @@ class Grammar:
     @cached_property
     def nullable(self) -> frozenset[int]:
         """The nonterminals that derive the empty word."""
-        return frozenset(self._close(lambda symbol: False))
+        return derivable(self.productions, frozenset())
 
     @cached_property
     def productive(self) -> frozenset[int]:
         """The nonterminals that derive a word of terminals."""
-        first = len(self.terminals)
-        return frozenset(self._close(lambda symbol: symbol < first))
+        return derivable(self.productions, range(len(self.terminals)))
 
     @cached_property
     def reachable(self) -> frozenset[int]:
@@ -146,28 +145,6 @@ class Grammar:
     def _unproductive(self) -> list[str]:
         return [self.name(symbol) for symbol in self._nonterminals() if symbol not in self.productive]
 
-    def _close(self, given: Callable[[int], bool]) -> set[int]:
-        """Return the heads of productions whose bodies consist of such heads and of what is given: the least fixed point."""
-        waiting: dict[int, list[int]] = {}
-        missing, pending, closed = [], [], set()
-        for number, production in enumerate(self.productions):
-            needs = {symbol for symbol in production.body if not given(symbol)}
-            missing.append(len(needs))
-            for symbol in needs:
-                waiting.setdefault(symbol, []).append(number)
-            if not needs:
-                pending.append(production.head)
-        while pending:
-            head = pending.pop()
-            if head in closed:
-                continue
-            closed.add(head)
-            for number in waiting.get(head, ()):
-                missing[number] -= 1
-                if not missing[number]:
-                    pending.append(self.productions[number].head)
-        return closed
-
     def _keep(self, terminals: Iterable[int], symbols: Collection[int], use: Callable[[Production], bool]) -> Grammar:
         """Return the grammar of some terminals, of those of ``symbols`` that are nonterminals, and of their productions of use."""
         kept = list(terminals)
@@ -183,6 +160,29 @@ class Grammar:
             ),
             number[self.start],
         )
+
+
+def derivable(productions: Sequence[Production], given: Container[int]) -> frozenset[int]:
+    """Return the heads of productions whose bodies consist of such heads and of what is given: the least fixed point."""
+    waiting: dict[int, list[int]] = {}
+    missing, pending = [], []
+    for number, production in enumerate(productions):
+        needs = {symbol for symbol in production.body if symbol not in given}
+        missing.append(len(needs))
+        for symbol in needs:
+            waiting.setdefault(symbol, []).append(number)
+        if not needs:
+            pending.append(production.head)
+    found: set[int] = set()
+    while pending:
+        head = pending.pop()
+        if head not in found:
+            found.add(head)
+            for number in waiting.get(head, ()):
+                missing[number] -= 1
+                if not missing[number]:
+                    pending.append(productions[number].head)
+    return frozenset(found)
 
 
 def _listed(names: list[str]) -> str:

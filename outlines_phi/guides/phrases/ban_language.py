@@ -16,7 +16,7 @@ from ..fsm import FSMGuide
 from ..guide import DONE, UNREACHABLE, Guide
 from ..guide_texts import ShortestTexts
 from ..regex import compile_regex
-from .banned import BannedPhrases, smallest_conflict, some_of
+from .banned import BannedPhrases, smallest_conflict
 from .matcher import PhraseMatcher
 from .phrase_guide import PhraseGuide
 from .product import ProductGuide
@@ -233,7 +233,7 @@ def _without_own(automaton: ByteAutomaton, phrases: BannedPhrases, origin: int) 
         if not new:
             break
         own |= new
-        some = some_of(phrases, (phrases.phrases[i] for i in sorted(own)))
+        some = replace(phrases, phrases=tuple(phrases.phrases[i] for i in sorted(own)))
         step = _in_ascii(some.matcher) if some.whole_word else some.matcher.step
         product = _multiplied(automaton, some.matcher, step, least_context(some), OWN_STATES)
         if product is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, cast, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 
@@ -20,83 +20,10 @@ from .lazy_matcher import LazyMatcher, SideBySide
 from .machines import BoundedLanguages, FoldedLiterals
 from .matcher import LiteralMatcher, PhraseMatcher
 
-
-def refuse_unbannable(pattern: str) -> None:
-    """Raise :class:`UnsupportedError` for what has no meaning where matches are looked for anywhere in a text; says what to write,
-    and points.
-
-    An anchor, a word boundary, look-around, or another feature that is not offered.
-    """
-    shape = Pattern.read(pattern)
-    look = next((token for token in shape.tokens if token.kind == "look"), None)
-    if look is not None:
-        raise _refusal(pattern, look.start, _instead_of(shape, look))
-    if shape.problem is not None and shape.problem.alternative:
-        position, feature, alternative = shape.problem
-        for start, instead in _INSTEAD:
-            if start.match(pattern, position):
-                raise _refusal(pattern, position, instead)
-        raise _refusal(pattern, position, f"{feature}, which is not offered; {alternative}")
-
-
-def unbounded(pattern: str) -> UnsupportedError:
-    """Return the error for a regular expression whose matches can be of any length; it points at a repeat."""
-    shape = Pattern.read(pattern)
-    repeats = [token for token in shape.tokens if token.kind == "repeat"]
-    message = (
-        f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
-        "without end. Give its repeats a bound"
-    )
-    for repeat in repeats:
-        if endless := _ENDLESS.match(pattern, repeat.start):
-            least = int(endless["least"] or endless[0] == "+")
-            bounded = f"{{{least},{max(_BOUND, 2 * least)}}}"
-            return UnsupportedError(f"{message}, as in {bounded} for {endless[0]}\n{caret(pattern, repeat.start)}")
-    return UnsupportedError(f"{message}, as in {{1,{_BOUND}}}")
-
-
-_BOUND = 20
-"""What a message puts in place of no bound."""
-
-_ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
-
-_ANCHOR = "an anchor, and a phrase is banned wherever in a text it occurs; leave the anchor out"
-
-_INSTEAD = (
-    (
-        re.compile(r"\(\?<?[=!]"),
-        "look-around, which is not offered; make what it looks for part of the phrase: 'cats' for 'cat(?=s)', 'cat[^s]' for "
-        "'cat(?!s)'",
-    ),
-    (re.compile(r"\\[ZG]"), _ANCHOR),
-    (re.compile(r"\\K"), "a `\\K`, and a phrase is banned as a whole; leave it out"),
-)
-
-
-def _instead_of(shape: Pattern, look: Token) -> str:
-    """Return what is wrong with an assertion, and what does what is likely meant by it."""
-    text = shape.text[look.start : look.end]
-    if text in ("^", "$", r"\A", r"\z"):
-        return _ANCHOR
-    if text.startswith(r"\B"):
-        return "an assertion about the characters beside it; write those out, as part of the phrase"
-    looks = [token for token in shape.tokens if token.kind == "look"]
-    meant = "..."
-    if shape.problem is None and {shape.text[token.start : token.end] for token in looks} == {r"\b"}:
-        inner = "".join(shape.text[token.start : token.end] for token in shape.tokens if token.kind != "look")
-        plain = all(token.kind != "repeat" for token in shape.tokens) and re.escape(inner) == inner
-        meant = repr(inner) if plain else f"re.compile({inner!r})"
-    return (
-        f"a word boundary; give BannedPhrases([{meant}], whole_word=True), for which the characters on both sides count"
-    )
-
-
-def _refusal(pattern: str, position: int, what: str) -> UnsupportedError:
-    return UnsupportedError(f"the banned regular expression {pattern!r} has {what}\n{caret(pattern, position)}")
-
-
 Phrase: TypeAlias = str | bytes | re.Pattern[str]
 """A text, its UTF-8 bytes, or a regular expression whose matches are bounded in length."""
+
+_Phrases: TypeAlias = tuple[str | re.Pattern[str], ...]
 
 LEVELS = (None, "mask", "lookahead", "weighted", "exact")
 """How draws may be corrected for what is banned, from none to the model's distribution given that none occurs."""
@@ -143,7 +70,7 @@ class BannedPhrases:
         A regular expression that cannot be read.
     """
 
-    phrases: tuple[str | re.Pattern[str], ...]
+    phrases: _Phrases
     ignore_case: bool
     whole_word: bool
     across_prompt: bool
@@ -158,11 +85,7 @@ class BannedPhrases:
         across_prompt: bool = True,
         level: str | None = None,
     ) -> None:
-        options: dict[str, object] = {
-            "ignore_case": ignore_case,
-            "whole_word": whole_word,
-            "across_prompt": across_prompt,
-        }
+        options = {"ignore_case": ignore_case, "whole_word": whole_word, "across_prompt": across_prompt}
         for name, value in options.items():
             if not isinstance(value, bool):
                 raise UnsupportedError(f"{name}={value!r} was given; expected True or False.")
@@ -171,8 +94,8 @@ class BannedPhrases:
             raise UnsupportedError(
                 f"level={level!r} was given for banned phrases; expected one of {expected}, or None."
             )
-        for name, value in {"phrases": _distinct(phrases), **options, "level": level}.items():
-            object.__setattr__(self, name, value)
+        for name, given in {"phrases": _distinct(phrases), **options, "level": level}.items():
+            object.__setattr__(self, name, given)
         # Regular expressions are refused here and not when the matcher is built.
         object.__setattr__(self, "_automata", self._compiled_patterns())
 
@@ -207,15 +130,15 @@ class BannedPhrases:
     @cached_property
     def matcher(self) -> PhraseMatcher:
         """Where the phrases occur in a text, byte by byte; built once."""
-        is_pattern = np.array([isinstance(phrase, re.Pattern) for phrase in self.phrases])
-        kinds = (
-            (np.flatnonzero(~is_pattern).tolist(), self._literals),
-            (np.flatnonzero(is_pattern).tolist(), self._patterns),
-        )
-        found = [(which, make(which)) for which, make in kinds if which]
-        if len(found) == 1:
-            return found[0][1]
-        return LazyMatcher(SideBySide([matcher for _, matcher in found], [which for which, _ in found], self.names))
+        places: tuple[list[int], list[int]] = ([], [])  # of texts and of regular expressions
+        for place, phrase in enumerate(self.phrases):
+            places[isinstance(phrase, re.Pattern)].append(place)
+        found = [
+            make([self.phrases[i] for i in which], [self.names[i] for i in which])
+            for which, make in zip(places, (self._literals, self._patterns), strict=True)
+            if which
+        ]
+        return found[0] if len(found) == 1 else LazyMatcher(SideBySide(found, places, self.names))
 
     def _compiled_patterns(self) -> tuple[ByteAutomaton, ...]:
         """Return the texts that each regular expression bans, in order."""
@@ -236,17 +159,14 @@ class BannedPhrases:
                 )
         return tuple(automata)
 
-    def _literals(self, which: Sequence[int]) -> PhraseMatcher:
-        literals, names = [str(self.phrases[i]) for i in which], [self.names[i] for i in which]
+    def _literals(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
         if not (self.ignore_case or self.whole_word):
-            return LiteralMatcher([text.encode() for text in literals], names)
-        return LazyMatcher(FoldedLiterals(literals, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
+            return LiteralMatcher([text.encode() for text in phrases], names)
+        return LazyMatcher(FoldedLiterals(phrases, names, ignore_case=self.ignore_case, whole_word=self.whole_word))
 
-    def _patterns(self, which: Sequence[int]) -> PhraseMatcher:
-        patterns, names = [cast("re.Pattern[str]", self.phrases[i]) for i in which], [self.names[i] for i in which]
-        automata = self._automata
-        longest = max(_longest(automaton, pattern) for automaton, pattern in zip(automata, patterns, strict=True))
-        return LazyMatcher(BoundedLanguages(automata, names, longest=longest, whole_word=self.whole_word))
+    def _patterns(self, phrases: Sequence[Any], names: Sequence[str]) -> PhraseMatcher:
+        longest = max(map(_longest, self._automata, phrases))
+        return LazyMatcher(BoundedLanguages(self._automata, names, longest=longest, whole_word=self.whole_word))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A matcher stays where it was built.
@@ -256,7 +176,7 @@ class BannedPhrases:
         return len(self.phrases)
 
 
-def _distinct(phrases: Any) -> tuple[str | re.Pattern[str], ...]:
+def _distinct(phrases: Any) -> _Phrases:
     """Return each of ``phrases`` once, checked."""
     if isinstance(phrases, str | bytes | re.Pattern):
         raise UnsupportedError(f"banned_phrases={phrases!r} is one phrase; expected a list of phrases: [{phrases!r}].")
@@ -341,31 +261,94 @@ def _longest(automaton: ByteAutomaton, pattern: re.Pattern[str]) -> int:
     return length
 
 
+def refuse_unbannable(pattern: str) -> None:
+    """Raise :class:`UnsupportedError` for an anchor, a word boundary, look-around or another feature that is not offered."""
+    shape = Pattern.read(pattern)
+    look = next((token for token in shape.tokens if token.kind == "look"), None)
+    if look is not None:
+        raise _refusal(pattern, look.start, _instead_of(shape, look))
+    if shape.problem is not None and shape.problem.alternative:
+        position, feature, alternative = shape.problem
+        for start, instead in _INSTEAD:
+            if start.match(pattern, position):
+                raise _refusal(pattern, position, instead)
+        raise _refusal(pattern, position, f"{feature}, which is not offered; {alternative}")
+
+
+def unbounded(pattern: str) -> UnsupportedError:
+    """Return the error for a regular expression whose matches can be of any length; it points at a repeat."""
+    shape = Pattern.read(pattern)
+    repeats = [token for token in shape.tokens if token.kind == "repeat"]
+    message = (
+        f"the banned regular expression {pattern!r} is unbounded: its matches can be of any length, so text could be held back "
+        "without end. Give its repeats a bound"
+    )
+    for repeat in repeats:
+        if endless := _ENDLESS.match(pattern, repeat.start):
+            least = int(endless["least"] or endless[0] == "+")
+            bounded = f"{{{least},{max(_BOUND, 2 * least)}}}"
+            return UnsupportedError(f"{message}, as in {bounded} for {endless[0]}\n{caret(pattern, repeat.start)}")
+    return UnsupportedError(f"{message}, as in {{1,{_BOUND}}}")
+
+
+_BOUND = 20
+"""What a message puts in place of no bound."""
+
+_ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
+
+_ANCHOR = "an anchor, and a phrase is banned wherever in a text it occurs; leave the anchor out"
+
+_INSTEAD = (
+    (
+        re.compile(r"\(\?<?[=!]"),
+        "look-around, which is not offered; make what it looks for part of the phrase: 'cats' for 'cat(?=s)', 'cat[^s]' for "
+        "'cat(?!s)'",
+    ),
+    (re.compile(r"\\[ZG]"), _ANCHOR),
+    (re.compile(r"\\K"), "a `\\K`, and a phrase is banned as a whole; leave it out"),
+)
+
+
+def _instead_of(shape: Pattern, look: Token) -> str:
+    """Return what is wrong with an assertion, and what does what is likely meant by it."""
+    text = shape.text[look.start : look.end]
+    if text in ("^", "$", r"\A", r"\z"):
+        return _ANCHOR
+    if text.startswith(r"\B"):
+        return "an assertion about the characters beside it; write those out, as part of the phrase"
+    looks = [token for token in shape.tokens if token.kind == "look"]
+    meant = "..."
+    if shape.problem is None and {shape.text[token.start : token.end] for token in looks} == {r"\b"}:
+        inner = "".join(shape.text[token.start : token.end] for token in shape.tokens if token.kind != "look")
+        plain = all(token.kind != "repeat" for token in shape.tokens) and re.escape(inner) == inner
+        meant = repr(inner) if plain else f"re.compile({inner!r})"
+    return (
+        f"a word boundary; give BannedPhrases([{meant}], whole_word=True), for which the characters on both sides count"
+    )
+
+
+def _refusal(pattern: str, position: int, what: str) -> UnsupportedError:
+    return UnsupportedError(f"the banned regular expression {pattern!r} has {what}\n{caret(pattern, position)}")
+
+
 QUESTIONS = 100
-"""How often it is asked whether part of a list is at fault. That finds a few smallest_conflict among many thousand phrases."""
-
-
-def some_of(phrases: BannedPhrases, chosen: Iterable[Phrase]) -> BannedPhrases:
-    """Return the list of the ``chosen`` phrases alone, with the same options."""
-    options = ("ignore_case", "whole_word", "across_prompt", "level")
-    return BannedPhrases(chosen, **{name: getattr(phrases, name) for name in options})
+"""How often it is asked whether part of a list is at fault: enough to find a few phrases among many thousand."""
 
 
 def smallest_conflict(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases], bool]) -> BannedPhrases:
     """Return phrases of a list that are at fault together, none of which can be left out where they are few.
 
-    QuickXplain (Junker 2004): halves the list again and again, so ``k`` smallest_conflict among ``n`` phrases are found with about ``2 k
-    log2(n / k)`` questions; after :data:`QUESTIONS` what has not been asked about stays in. A list that is ``at_fault`` stays so
-    with more phrases.
+    QuickXplain (Junker 2004): halves the list again and again, so ``k`` of ``n`` phrases are found with about ``2 k log2(n / k)``
+    questions; after :data:`QUESTIONS` what has not been asked about stays in. A list at fault stays so with more phrases.
     """
     questions = iter(range(QUESTIONS))
 
-    def find(taken: tuple[Phrase, ...], rest: tuple[Phrase, ...], asked: bool) -> tuple[Phrase, ...]:
+    def find(taken: _Phrases, rest: _Phrases, asked: bool) -> _Phrases:
         """Return what of ``rest`` is needed beside ``taken``; ``asked`` if ``taken`` alone is known not to do."""
         if not asked and taken:
             if next(questions, None) is None:
                 return rest
-            if at_fault(some_of(phrases, taken)):
+            if at_fault(replace(phrases, phrases=taken)):
                 return ()
         if len(rest) == 1:
             return rest
@@ -373,4 +356,4 @@ def smallest_conflict(phrases: BannedPhrases, at_fault: Callable[[BannedPhrases]
         needed = find(taken + left, right, False)
         return find(taken + needed, left, not needed) + needed
 
-    return some_of(phrases, find((), phrases.phrases, True))
+    return replace(phrases, phrases=find((), phrases.phrases, True))

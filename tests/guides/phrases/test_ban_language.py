@@ -281,7 +281,9 @@ def test_few_culprits_among_many_take_few_questions() -> None:
 
     assert set(smallest_conflict(phrases, at_fault).phrases) == guilty
     assert len(asked) < 80
-    assert smallest_conflict(BannedPhrases(["a"], whole_word=True), lambda some: True) == BannedPhrases(["a"], whole_word=True)
+    assert smallest_conflict(BannedPhrases(["a"], whole_word=True), lambda some: True) == BannedPhrases(
+        ["a"], whole_word=True
+    )
 
 
 def test_pending_and_the_phrases_that_tokens_complete() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import final
 
 from ....errors import EmptyLanguageError
-from ..grammar import Grammar, Production
+from ..grammar import Grammar, Production, derivable
 
 END = -1
 """The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on."""
@@ -41,7 +41,7 @@ class Rules:
             )
         start = len(grammar.terminals) + len(grammar.nonterminals)
         productions = [Production(start, (grammar.start, END)), *grammar.productions]
-        return cls(grammar, tuple(_productive(productions, len(grammar.terminals))), ("$start",))
+        return cls(grammar, _productive(productions, len(grammar.terminals)), ("$start",))
 
     @property
     def start(self) -> int:
@@ -64,10 +64,7 @@ class Rules:
     @cached_property
     def nullable(self) -> frozenset[int]:
         """The nonterminals that derive the empty word."""
-        found: set[int] = set()
-        while new := {p.head for p in self.productions if found.issuperset(p.body)} - found:
-            found |= new
-        return frozenset(found)
+        return derivable(self.productions, frozenset())
 
     def name(self, symbol: int) -> str:
         """Return what the grammar calls ``symbol``."""
@@ -96,7 +93,7 @@ class Rules:
             for body in _variants(production.body, rules.nullable):
                 if body and body != (production.head,):
                     variants.setdefault((production.head, body), replace(production, body=body))
-        return replace(rules, productions=tuple(_productive(variants.values(), rules.terminals)))
+        return replace(rules, productions=_productive(list(variants.values()), rules.terminals))
 
     def _cut(self) -> Rules:
         """Return the same rules with at most :data:`MOST_OPTIONAL` symbols that may be left out, and one more, in a body."""
@@ -116,13 +113,11 @@ class Rules:
         return replace(self, productions=tuple(productions), added=tuple(added))
 
 
-def _productive(productions: Iterable[Production], terminals: int) -> Iterator[Production]:
-    """Yield the productions all of whose symbols derive a word."""
-    productions = list(productions)
-    ends: set[int] = {END, *range(terminals)}
-    while new := {p.head for p in productions if ends.issuperset(p.body)} - ends:
-        ends |= new
-    return (production for production in productions if ends.issuperset(production.body))
+def _productive(productions: Sequence[Production], terminals: int) -> tuple[Production, ...]:
+    """Return the productions all of whose symbols derive a word."""
+    given = range(END, terminals)
+    ends = derivable(productions, given).union(given)
+    return tuple(production for production in productions if ends.issuperset(production.body))
 
 
 def _variants(body: tuple[int, ...], nullable: frozenset[int]) -> Iterator[tuple[int, ...]]:
