@@ -51,12 +51,10 @@ def audit(
     form: FormatOptions,
     bans: BanOptions,
     law: SettingOptions,
-    n: Annotated[int, typer.Option("--n", min=2, help="Draws per prompt.")] = 200,
+    n: Annotated[int, typer.Option(min=2, help="Draws per prompt.")] = 200,
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
-    bounds_tokens: Annotated[
-        int, typer.Option("--bounds-tokens", min=0, help="Model tokens per prompt for bounds of Phi.")
-    ] = 0,
+    bounds_tokens: Annotated[int, typer.Option(min=0, help="Model tokens per prompt for bounds of Phi.")] = 0,
     output: Annotated[
         list[Path] | None, typer.Option(help=f"File of the report: {', '.join(SUFFIXES)}; may be given several times.")
     ] = None,
@@ -143,15 +141,7 @@ def _check_prompts(
 
 
 def audit_saved(path: Path, confidence: float, console: Console) -> None:
-    """Print the bias of the draws in the file at ``path``.
-
-    Raises
-    ------
-    UnsupportedError
-        No file of ``generate --phi local``, or one without two draws for some prompt.
-    EmptyLanguageError
-        All weights are 0.
-    """
+    """Print the bias of the draws in the file at ``path``."""
     header, log_w = read_weights(path)
     check(len(log_w), int(header["n"]), confidence)
     if all(weight == -math.inf for weights in log_w for weight in weights):
@@ -169,13 +159,7 @@ def audit_saved(path: Path, confidence: float, console: Console) -> None:
 
 
 def read_weights(path: Path) -> tuple[dict[str, Any], list[list[float]]]:
-    """Return the first line of a file and the log weights of every finished prompt, ``-inf`` where a trajectory failed.
-
-    Raises
-    ------
-    UnsupportedError
-        Not such a file; says what it is.
-    """
+    """Return the first line of a file and the log weights of every finished prompt, ``-inf`` where a trajectory failed."""
     lines = [record for record, _ in records(path)]
     if not lines:
         raise UnsupportedError(f"Give a file of draws: {path} was not written by outlines-phi generate, or only begun.")

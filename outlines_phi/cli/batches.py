@@ -21,20 +21,11 @@ from .inputs import Prompt, model_input
 @final
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a prompt: its draws, an error, or the draws until an error.
+    """What became of a prompt: its draws, an error, or the draws until an error."""
 
-    Attributes
-    ----------
-    index
-        The number of the prompt, from 0.
-    prompt
-        The prompt.
-    draws, error
-        What came out.
-    """
-
-    index: int
+    index: int  # the number of the prompt, from 0
     prompt: Prompt
+    # What came out.
     draws: Draws | None = None
     error: OutlinesPhiError | None = None
 
@@ -46,27 +37,15 @@ class Batches:
 
     The random streams of a batch come from the seed and the number of its first prompt: a batch gives the same draws, whatever was
     drawn before it, so that a run may begin at any prompt.
-
-    Attributes
-    ----------
-    generator
-        What draws.
-    keywords
-        Of its calls.
-    prompts
-        All of them.
-    n, seed
-        Draws per prompt, and where all random streams come from.
-    size
-        Prompts of a batch.
     """
 
     generator: PhiGenerator
     keywords: dict[str, Any]
     prompts: Sequence[Prompt]
+    # Draws per prompt, and where all random streams come from.
     n: int
     seed: int
-    size: int
+    size: int  # prompts of a batch
 
     def outcomes(self, begin: int) -> Iterator[list[Outcome]]:
         """Yield the outcomes of the prompts from number ``begin`` on, in order, batch by batch.

@@ -118,9 +118,7 @@ class FormatOptions:
     regex: RegexOption = None
     grammar: Annotated[
         str | None,
-        typer.Option(
-            "--grammar", help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."
-        ),
+        typer.Option(help=f"Output type: file of a grammar in Lark's dialect, or one of {', '.join(NAMES)}, dyck-n."),
     ] = None
 
     def read(self, *, free: bool = False) -> tuple[str, Any]:
@@ -139,22 +137,18 @@ class SettingOptions:
     temperature: Annotated[
         float | None, typer.Option(help="Divides the logits; by default the model's own, else 1.")
     ] = None
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", help="Truncation to the k likeliest tokens; by default none.")
-    ] = None
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Truncation to a probability mass; by default none.")
-    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Truncation to the k likeliest tokens; by default none.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Truncation to a probability mass; by default none.")] = None
     min_p: Annotated[
-        float | None, typer.Option("--min-p", help="Truncation relative to the likeliest token; by default none.")
+        float | None, typer.Option(help="Truncation relative to the likeliest token; by default none.")
     ] = None
     repetition_penalty: Annotated[
         float | None,
-        typer.Option("--repetition-penalty", help="As in transformers; by default the model's own, else 1."),
+        typer.Option(help="As in transformers; by default the model's own, else 1."),
     ] = None
     max_new_tokens: Annotated[
         int | None,
-        typer.Option("--max-new-tokens", help="Most tokens of an output, its end included; part of the distribution."),
+        typer.Option(help="Most tokens of an output, its end included; part of the distribution."),
     ] = None
 
     def keywords(self) -> dict[str, Any]:
@@ -169,11 +163,9 @@ class BanOptions:
 
     ban: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ban", help="Phrase that must not be written; may be given several times. No output type: free text."
-        ),
+        typer.Option(help="Phrase that must not be written; may be given several times. No output type: free text."),
     ] = None
-    ban_file: Annotated[Path | None, typer.Option("--ban-file", help="File of banned phrases, one per line.")] = None
+    ban_file: Annotated[Path | None, typer.Option(help="File of banned phrases, one per line.")] = None
     ban_ignore_case: Annotated[bool, typer.Option("--ban-ignore-case", help="Ban phrases in upper and lower case.")] = (
         False
     )
@@ -187,13 +179,7 @@ class BanOptions:
     ] = True
 
     def read(self, level: str | None = None) -> BannedPhrases | None:
-        """Return them, to be corrected for at ``level``; ``None`` where nothing is banned.
-
-        Raises
-        ------
-        UnsupportedError
-            A phrase that cannot be banned, a file that cannot be read, or an option of phrases without any.
-        """
+        """Return them, to be corrected for at ``level``; ``None`` where nothing is banned."""
         phrases = list(self.ban or ())
         if self.ban_file is not None:
             phrases += _listed(self.ban_file)
@@ -230,24 +216,17 @@ class DraftingOptions:
     draft: Annotated[
         list[str] | None,
         typer.Option(
-            "--draft",
             **one_of("--draft", list(DRAFTERS)),
             help="What proposes tokens ahead; may be given several times, the first to ask leading.",
         ),
     ] = None
     draft_length: Annotated[
         int | None,
-        typer.Option("--draft-length", help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
+        typer.Option(help=f"Most tokens of a draft; {DRAFT_LENGTH} where there is one.", min=1),
     ] = None
 
     def read(self, particles: int | None) -> DraftOptions | None:
-        """Return what proposes tokens; ``None`` for no drafts.
-
-        Raises
-        ------
-        UnsupportedError
-            A length without a draft, or a draft for particles.
-        """
+        """Return what proposes tokens; ``None`` for no drafts."""
         if self.draft and particles is not None:
             raise UnsupportedError(
                 "Leave one of the two out: --draft was given with --particles, which are compared token by token."
@@ -273,7 +252,7 @@ class ModelOptions:
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (
         None
     )
-    dtype: Annotated[Dtype | None, typer.Option("--dtype", help="Type of the weights; by default as saved.")] = None
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of the weights; by default as saved.")] = None
 
 
 @final
@@ -284,7 +263,6 @@ class CorrectionOptions:
     ban_level: Annotated[
         str | None,
         typer.Option(
-            "--ban-level",
             **one_of("--ban-level", [level for level in LEVELS if level]),
             help="Correction for what is banned; by default that of --phi, or lookahead.",
         ),
@@ -292,7 +270,6 @@ class CorrectionOptions:
     phi: Annotated[
         str | None,
         typer.Option(
-            "--phi",
             **one_of("--phi", list(ESTIMATORS)),
             help="Correction.",
             show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
@@ -304,7 +281,6 @@ class CorrectionOptions:
     resample: Annotated[
         str | None,
         typer.Option(
-            "--resample",
             **one_of("--resample", get_args(Resample)),
             help="When particles are resampled; by default never.",
         ),
@@ -322,13 +298,7 @@ class CorrectionOptions:
     def call(
         self, output_type: Any, ban: BannedPhrases | None, settings: dict[str, Any], draft: DraftOptions | None
     ) -> Call:
-        """Return the call that the command makes for each batch of prompts.
-
-        Raises
-        ------
-        UnsupportedError
-            Options that do not go together.
-        """
+        """Return the call that the command makes for each batch of prompts."""
         certified = keywords(tolerance=self.tolerance, confidence=self.confidence)
         if certified and self.phi not in (None, ExactPhi.name):
             raise UnsupportedError(

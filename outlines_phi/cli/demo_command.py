@@ -43,25 +43,14 @@ BUDGET = 128
 @final
 @dataclass(frozen=True)
 class Case:
-    """One prompt and one output type with finitely many values.
+    """One prompt and one output type with finitely many values."""
 
-    Attributes
-    ----------
-    title
-        What happens here.
-    prompt, output_type
-        What the model is asked, and what it may write.
-    source
-        The output type as an application would write it.
-    read
-        The fields of a text.
-    """
-
-    title: str
+    title: str  # what happens here
+    # What the model is asked, and what it may write.
     prompt: str
     output_type: Any
-    source: str
-    read: Callable[[str], Mapping[str, Hashable]]
+    source: str  # the output type as an application would write it
+    read: Callable[[str], Mapping[str, Hashable]]  # the fields of a text
 
     def asking(self, prompt: str) -> Case:
         """Return the case with another prompt."""

@@ -51,7 +51,7 @@ def fidelity(
     ] = None,
     estimators: Annotated[Names, typer.Option(help="Estimators, by name; several by commas. By default all.")] = None,
     samplers: Annotated[Names, typer.Option(help="Samplers, by name; several by commas.")] = None,
-    n: Annotated[int, typer.Option("--n", min=10, help="Draws per cell.")] = 1000,
+    n: Annotated[int, typer.Option(min=10, help="Draws per cell.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     output: Annotated[
         Path | None, typer.Option(help=f"Folder for {', '.join(FILES)}, made where there is none.")

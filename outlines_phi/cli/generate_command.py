@@ -59,10 +59,10 @@ def generate(
     law: SettingOptions,
     drafting: DraftingOptions,
     correction: CorrectionOptions,
-    n: Annotated[int, typer.Option("--n", min=1, help="Draws per prompt.")] = 1,
+    n: Annotated[int, typer.Option(min=1, help="Draws per prompt.")] = 1,
     tokenization: Tokenization = None,
     seed: Seed = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Prompts that share model calls.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts that share model calls.")] = 16,
     output: Annotated[
         Path | None,
         typer.Option(help="File of the draws, gone on with where it ended; by default the standard output."),
@@ -192,29 +192,17 @@ def _records(outcome: Outcome, token_ids: bool) -> Iterator[dict[str, Any]]:
 @final
 @dataclass
 class Summary:
-    """What was drawn, for the messages at the end.
+    """What was drawn, for the messages at the end."""
 
-    Attributes
-    ----------
-    prompts, errors
-        Prompts that are finished, and how many of them ended by each kind of error.
-    draws, weighted
-        Draws, and the effective sample sizes of those that are weighted.
-    failures
-        Trajectories that found no allowed token.
-    rejections
-        Attempts that each banned phrase has cost.
-    counts
-        Sums of the counts :data:`DRAFTED`.
-    """
-
+    # Prompts that are finished, and how many of them ended by each kind of error.
     prompts: int
     errors: Counter[str]
+    # Draws, and the effective sample sizes of those that are weighted.
     draws: int = 0
     weighted: list[float] = field(default_factory=list)
-    failures: int = 0
-    rejections: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
+    failures: int = 0  # trajectories that found no allowed token
+    rejections: Counter[str] = field(default_factory=Counter)  # attempts that each banned phrase has cost
+    counts: Counter[str] = field(default_factory=Counter)  # sums of the counts :data:`DRAFTED`
 
     def count(self, outcome: Outcome) -> None:
         """Take note of what became of a prompt."""

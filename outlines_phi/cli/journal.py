@@ -61,20 +61,10 @@ def header(
     ban: BannedPhrases | None,
     **others: Any,
 ) -> Record:
-    """Return the first line of a file.
+    """Return the first line of a file: all that decides the draws, as JSON has it; what is ``None`` among ``others`` is left out.
 
-    Parameters
-    ----------
-    model
-        See :func:`outlines_phi.cli.loaded_model.identity`.
-    output_type, pattern
-        How the command names the output type, and the regular expression or the grammar that it stands for.
-    settings, tokenization
-        What defines the distribution.
-    ban
-        What must not be written: its options and a fingerprint, since phrases may be thousands.
-    others
-        Whatever else decides the draws, as JSON has it; ``None`` is left out.
+    ``pattern`` is the regular expression or the grammar that ``output_type`` stands for. Of banned phrases, which may be thousands,
+    it has a fingerprint.
     """
     drawn_by = asdict(settings)
     del drawn_by["seed"]
@@ -190,13 +180,7 @@ def _finite(x: float) -> float | None:
 
 
 def records(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield what each whole line of a file of draws holds, and the byte at which it ends; a torn last line is left out.
-
-    Raises
-    ------
-    UnsupportedError
-        Another file, or a line that is no JSON; names it and what to do.
-    """
+    """Yield what each whole line of a file of draws holds, and the byte at which it ends; a torn last line is left out."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -240,34 +224,16 @@ def _foreign(path: object) -> UnsupportedError:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes
-    ----------
-    header
-        Its first line.
-    prompts
-        How many prompts from the first one on are finished: all draws are there, or an error.
-    errors
-        Those of them that ended by an error.
-    end
-        Where the line of the last finished prompt ends, in bytes; what comes after is drawn again.
-    """
-
-    header: Record
-    prompts: int
-    errors: int
-    end: int
+    header: Record  # its first line
+    prompts: int  # how many prompts from the first one on are finished: all draws are there, or an error
+    errors: int  # those of them that ended by an error
+    end: int  # where the line of the last finished prompt ends, in bytes; what comes after is drawn again
 
 
 def read(path: Path, prompts: Sequence[Prompt]) -> Saved | None:
-    """Return what the file at ``path`` holds of the draws of ``prompts``; ``None`` where it was not begun.
-
-    Raises
-    ------
-    UnsupportedError
-        Another file, one of other prompts, or one with a broken line; names it and what to do.
-    """
+    """Return what the file at ``path`` holds of the draws of ``prompts``; ``None`` where it was not begun."""
     found = records(path) if path.exists() else iter(())
     header, end = next(found, (None, 0))
     if header is None:

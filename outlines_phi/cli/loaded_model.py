@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -34,21 +36,9 @@ class Dtype(str, Enum):
 
 
 def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
-    """Return the model ``name``: a folder, a name on the hub, or :data:`BUNDLED`.
+    """Return the model ``name``: what ``from_pretrained`` takes, or :data:`BUNDLED`.
 
-    Parameters
-    ----------
-    name
-        What ``from_pretrained`` takes.
-    device
-        Where it runs; by default on a GPU where there is one.
-    dtype
-        What its weights are loaded as; by default what they were saved as (float32 for the bundled model).
-
-    Raises
-    ------
-    UnsupportedError
-        No such model, a model or tokenizer that cannot be loaded or used, or no such device.
+    By default it runs on a GPU where there is one, with weights as they were saved (float32 for the bundled model).
     """
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
@@ -58,14 +48,8 @@ def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
             "Give a folder that save_pretrained wrote (with config.json, weights and tokenizer), a name on the Hugging Face hub, "
             f"or {BUNDLED!r}. --model {name}: there is no such folder."
         )
-    try:
+    with loading(f"--model {name}"):
         loaded, tokenizer = bundled.load(weights) if name == BUNDLED else _pretrained(name, weights)
-    except Exception as error:  # loading runs the code of many libraries, which raise what they like
-        reason = str(error).strip().split("\n")[0]
-        raise UnsupportedError(
-            "Give a folder that save_pretrained wrote, a name on the Hugging Face hub that this machine can reach, or 'bundled' "
-            f"(--debug shows the whole error). --model {name} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from error
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         loaded = loaded.to(torch.device(where))
@@ -75,6 +59,19 @@ def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
         reason = str(error).strip().split("\n")[0]
         raise UnsupportedError(f"Give cpu, cuda or cuda:1. --device {where} cannot be used: {reason}") from error
     return from_transformers(loaded, tokenizer)
+
+
+@contextmanager
+def loading(given: str) -> Iterator[None]:
+    """Say what to give instead of what cannot be loaded."""
+    try:
+        yield
+    except Exception as error:  # loading runs the code of many libraries, which raise what they like
+        reason = str(error).strip().split("\n")[0]
+        raise UnsupportedError(
+            "Give a folder that save_pretrained wrote, a name on the Hugging Face hub that this machine can reach, or "
+            f"{BUNDLED!r} (--debug shows the whole error). {given} cannot be loaded: {type(error).__name__}: {reason}"
+        ) from error
 
 
 def _is_path(name: str) -> bool:

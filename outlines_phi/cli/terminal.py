@@ -24,18 +24,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress; a file o
 @final
 @dataclass(frozen=True)
 class Bar:
-    """A bar that is moved from outside.
+    """A bar that is moved from outside."""
 
-    Attributes
-    ----------
-    bars
-        The display of rich that it is on.
-    shown
-        Whether somebody sees it.
-    """
-
-    bars: Bars
-    shown: bool
+    bars: Bars  # the display of rich that it is on
+    shown: bool  # whether somebody sees it
 
     def move(self, completed: int | None = None, **fields: Any) -> None:
         """Move the bar to ``completed``, and show ``fields``: ``description`` before it, ``beside`` after it."""
@@ -74,16 +66,8 @@ def print_table(
 ) -> None:
     """Print a table between its title and its remark; a column without a head, such as one of bars, is aligned to the left.
 
-    Parameters
-    ----------
-    table, console
-        What is printed, and where.
-    styles
-        Of the columns, as rich names them; a table has more columns than styles where the last ones have none.
-    name_width
-        Most columns of the names of rows, cut where they are longer; as many as they need by default.
-    wrap
-        Whether other cells take several lines where the terminal is narrow.
+    ``styles`` are those of the first columns, as rich names them; the names of rows are cut to ``name_width``; other cells ``wrap``
+    where the terminal is narrow.
     """
     if table.title:
         console.print(Text(table.title, "bold cyan"))

@@ -12,7 +12,6 @@ import transformers
 import typer
 from outlines.types import JsonSchema
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -22,14 +21,15 @@ from ..lm import bundled
 from ..numerics.checks import counted
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
-from ..verification.subject import Subject, Verdict
+from ..verification.subject import MEANINGS, Subject, Verdict
 from ..verification.verification import CHECKS, DEPTH, MOST, Check, Verification
 from ..verification.verification import verify as run_checks
 from ..vocabulary.vocabulary import Vocabulary
 from .command_options import RegexOption, Schema, Type
 from .ending import FAILED, Debug
 from .inputs import read_grammar_text, read_output_type
-from .loaded_model import BUNDLED
+from .loaded_model import BUNDLED, loading
+from .terminal import bar
 
 COLORS = {
     Verdict.PROVED: "green",
@@ -75,7 +75,17 @@ def verify(
     """
     read = _tokenizer(tokenizer)
     vocabulary = Vocabulary.from_tokenizer(read)
-    with _Telling() as telling:
+    with bar("reading", len(CHECKS)) as progress:
+        said = ""
+
+        def tell_check(check: Check) -> None:
+            nonlocal said
+            said = f"{check.id} {check.statement}"
+            progress.move(CHECKS.index(check), description=said)
+
+        def tell_words(length: int, pairs: int) -> None:
+            progress.move(description=f"{said}: words of {counted(length, 'token')}, {pairs:,} pairs of states")
+
         name, subject = _subject(
             grammar,
             (type_, schema, regex),
@@ -83,9 +93,9 @@ def verify(
             depth=depth or DEPTH,
             most=None if depth else most,
             tokenizer=read,
-            progress=telling.words,
+            progress=tell_words,
         )
-        found = run_checks(subject, telling.check)
+        found = run_checks(subject, tell_check)
     if as_json:
         typer.echo(
             json.dumps({"subject": name, "tokenizer": tokenizer, **found.as_dict()}, indent=2, ensure_ascii=False)
@@ -120,14 +130,8 @@ def _subject(
 
 def _tokenizer(name: str) -> Any:
     folder = bundled.path() if name == BUNDLED else Path(name).expanduser()
-    try:
+    with loading(f"--tokenizer {name}"):
         return transformers.AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else name)
-    except Exception as error:  # loading runs the code of many libraries, which raise what they like
-        reason = str(error).strip().split("\n")[0]
-        raise UnsupportedError(
-            "Give a folder that save_pretrained wrote, a name on the Hugging Face hub that this machine can reach, or "
-            f"{BUNDLED!r}. --tokenizer {name} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from error
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
@@ -146,47 +150,17 @@ def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
     return fault
 
 
-class _Telling:
-    """Shows on a terminal which check is run, and how many pairs of states were found."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("reading", total=len(CHECKS))
-        self._check = ""
-
-    def __enter__(self) -> _Telling:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def check(self, check: Check) -> None:
-        self._check = f"{check.id} {check.statement}"
-        self._progress.update(self._task, advance=1, description=self._check)
-
-    def words(self, length: int, pairs: int) -> None:
-        said = f"{self._check}: words of {counted(length, 'token')}, {pairs:,} pairs of states"
-        self._progress.update(self._task, description=said)
-
-
 def print_verification(name: str, found: Verification, console: Console) -> None:
     """Print a row for every check, and under it the witness of a statement that does not hold."""
-    share = (
-        f"{found.vocabulary:,} tokens, for which {found.representatives:,} stand{'s' * (found.representatives == 1)}"
-    )
-    reach = "any number of tokens" if found.closed else f"at most {counted(found.complete, 'token')}"
-    covered = f"all words of {reach}: {found.nodes:,} pairs of states, {found.texts:,} texts"
-    console.print(Text.assemble((name, "bold"), f": {share}; {covered}"), sep="\n")
-    if found.complete < found.asked:
-        console.print(
-            Text(
-                f"Those of {counted(found.complete + 1, 'token')} lead to more than --most; --depth tries them all.",
-                "yellow",
-            )
-        )
+    subject, exploration = found.subject, found.subject.exploration
+    stand = len(subject.collapse.tokens)
+    share = f"{len(subject.guide.vocabulary):,} tokens, for which {stand:,} stand{'s' * (stand == 1)}"
+    reach = "any number of tokens" if exploration.closed else f"at most {counted(exploration.complete, 'token')}"
+    covered = f"all words of {reach}: {len(exploration.nodes):,} pairs of states, {found.texts:,} texts"
+    console.print(Text.assemble((name, "bold"), f": {share}; {covered}"))
+    if exploration.complete < subject.depth:
+        more = counted(exploration.complete + 1, "token")
+        console.print(Text(f"Those of {more} lead to more than --most; --depth tries them all.", "yellow"))
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, justify in (("", "left"), ("check", "left"), ("verdict", "left"), ("cases", "right"), ("", "left")):
@@ -218,6 +192,6 @@ def _print_meanings(found: Verification, console: Console) -> None:
     for result in found.results:
         legend.add_row("", result.check.id, Text(result.check.meaning))
     for verdict in dict.fromkeys(result.finding.verdict for result in found.results):
-        legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(verdict.meaning))
+        legend.add_row("", Text(verdict.value, COLORS[verdict]), Text(MEANINGS[verdict]))
     console.print(legend)
     console.print()

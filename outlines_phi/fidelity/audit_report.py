@@ -63,23 +63,16 @@ class AuditReport(Findings):
         return audit_page(self)
 
     def figure(self) -> Any:
-        """Return a ``matplotlib.figure.Figure``: where mass is lost, and the most distorted values.
-
-        Raises
-        ------
-        UnsupportedError
-            matplotlib is not installed; names the extra.
-        """
+        """Return a ``matplotlib.figure.Figure``: where mass is lost, and the most distorted values."""
         return audit_figure(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write the report to ``path``, whole or not at all, in the format of its suffix; return the path.
+        """Write the report to ``path``, whole or not at all; .md, .json, .html and .png are the formats.
 
         Raises
         ------
         UnsupportedError
-            Another suffix than ``.md``, ``.json``, ``.html`` and ``.png``, a folder that is not there, or no matplotlib for a
-            picture.
+            Another suffix, a folder that is not there, or no matplotlib for a picture.
         """
         target = Path(path)
         match target.suffix:
@@ -117,14 +110,8 @@ def audit_traces(
     ----------
     traces
         Per prompt, every trajectory, failed ones included; as many for each.
-    names
-        How to call the prompts.
-    settings, budgets, counts
-        Of the draws.
-    bounds
-        Per prompt, certain bounds of Phi that are known from elsewhere; those of the draws' own tree are always used.
-    evidence
-        Per prompt, residual attempts that give an upper limit of Phi at a confidence; nothing where there are none.
+    bounds, evidence
+        Per prompt, certain bounds of Phi beside those of the draws' own tree, and residual attempts that limit it.
     confidence
         Of each interval, in (0, 1).
     notes

@@ -35,17 +35,10 @@ class Interval(NamedTuple):
 def lower_limit(x: ArrayLike, alpha: float) -> float:
     """Return a number that the mean of nonnegative variables is under with probability at most ``alpha``.
 
-    The variables are independent and their laws may differ (the mean is then that of their means). If the mean is at most
-    ``m``, then for any share ``c``
-
-    ``prod_i (1 - c + c x_i / m)`` and ``mean(x) / m``
-
-    have expectation at most 1 (the product by the inequality of arithmetic and geometric means), so by Markov's inequality a
-    fixed mixture of them exceeds ``1 / alpha`` with probability at most ``alpha``. The limit is the least ``m`` at which it
-    does not. It is monotone in every ``x_i``, scales with ``x``, and is at least half of Markov's own ``alpha mean(x)``.
+    The variables ``x`` (``[n]``) are independent and their distributions may differ (the mean is then that of their means). It is
+    the least ``m`` at which a fixed mixture of the bets ``prod_i (1 - c + c x_i / m)`` and ``mean(x) / m`` is at most ``1 / alpha``
+    (theory.md, section 10). It is monotone in every ``x_i``, scales with ``x``, and is at least half of Markov's ``alpha mean(x)``.
     The method is betting: Waudby-Smith and Ramdas, arXiv 2010.09686.
-
-    ``x`` is ``[n]`` with at least one number, and ``alpha`` in (0, 1).
     """
     values, counts = np.unique(np.asarray(x, dtype=np.float64), return_counts=True)
     mean = float((values * counts).sum() / counts.sum())

@@ -72,50 +72,27 @@ def label(value: Hashable) -> str:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What one way of sampling gave, and what it cost.
+    """What one way of sampling gave, and what it cost."""
 
-    Attributes
-    ----------
-    name
-        How reports call it.
-    texts
-        The draws.
-    calls, tokens
-        Model calls, and generated tokens that the model evaluated (prompts and padding excluded).
-    seconds
-        Wall-clock time.
-    """
-
-    name: str
+    name: str  # how reports call it
     texts: Sequence[str]
+    # Model calls, and generated tokens that the model evaluated (prompts and padding excluded).
     calls: int
     tokens: int
-    seconds: float
+    seconds: float  # wall-clock time
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One field of the texts: its true law, and how often each sample gave each value.
+    """One field of the texts: its true law, and how often each sample gave each value."""
 
-    Attributes
-    ----------
-    name
-        The field.
-    law
-        The true probability of each value, the likeliest first.
-    frequencies
-        The relative frequency of each value, by the sample's name.
-    distances
-        The total variation between frequencies and law, by the sample's name.
-    floor, limit
-        The total variation that as many draws from the law itself show: its mean, and what it stays under in 95 of 100 cases.
-    """
-
-    name: str
-    law: dict[Hashable, float]
-    frequencies: dict[str, dict[Hashable, float]]
-    distances: dict[str, float]
+    name: str  # the field
+    law: dict[Hashable, float]  # the true probability of each value, the likeliest first
+    frequencies: dict[str, dict[Hashable, float]]  # the relative frequency of each value, by the sample's name
+    distances: dict[str, float]  # the total variation between frequencies and law, by the sample's name
+    # The total variation that as many draws from the law itself show: its mean, and what it stays under in 95 of 100
+    # cases.
     floor: float
     limit: float
 
@@ -134,29 +111,16 @@ class View:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Samples of one output type after one prompt, beside the truth.
+    """Samples of one output type after one prompt, beside the truth."""
 
-    Attributes
-    ----------
-    title, prompt, output_type
-        What was asked for; the type as source text.
-    truth
-        The probability of each text, with its certificate.
-    samples
-        What is compared.
-    costs
-        Samples that are there for their cost alone.
-    views
-        One per field, then the whole text where there is more than one field.
-    """
-
+    # What was asked for; the type as source text.
     title: str
     prompt: str
     output_type: str
-    truth: Probabilities
-    samples: tuple[Sample, ...]
-    costs: tuple[Sample, ...]
-    views: tuple[View, ...]
+    truth: Probabilities  # the probability of each text, with its certificate
+    samples: tuple[Sample, ...]  # what is compared
+    costs: tuple[Sample, ...]  # samples that are there for their cost alone
+    views: tuple[View, ...]  # one per field, then the whole text where there is more than one field
 
     @property
     def n(self) -> int:

@@ -18,13 +18,7 @@ from .report_text import TITLE, certainty, cost_table, distance_table, sections,
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` by way of a temporary file in the same folder; what stood there stays until it is done.
-
-    Raises
-    ------
-    UnsupportedError
-        The file cannot be written; says why.
-    """
+    """Write ``content`` to ``path`` by way of a temporary file in the same folder; what stood there stays until it is done."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         temporary.write_bytes(content)

@@ -158,7 +158,7 @@ def probabilities(
     """Return the probability of every value after each prompt, in shared model calls.
 
     With ``Lo(x)`` the mass of the enumerated texts of a value ``x``, ``R(x)`` the undecided mass that may still go to it, and
-    ``R'(x)`` the part of it that can go nowhere else in the language::
+    ``R'(x)`` the part of it that can go nowhere else in the language (theory.md, section 9)::
 
         Lo(x) / (U - R'(x))  <=  P(x)  <=  (Lo(x) + R(x)) / (Lo + R(x))
 
@@ -167,8 +167,6 @@ def probabilities(
 
     Parameters
     ----------
-    lm, settings, prompts
-        As for a sampler.
     trees
         One per prompt, in any state.
     tolerance

@@ -38,17 +38,10 @@ ROWS = 512
 @final
 @dataclass(frozen=True)
 class Reference:
-    """Every member of a language within the budget, with its exact log probabilities.
+    """Every member of a language within the budget, with its exact log probabilities."""
 
-    Attributes
-    ----------
-    log_p
-        ``log p(y)`` of each member, by its token ids, in nats.
-    log_q
-        ``log q_h(y)`` of each member, by the name of the estimator ``h``; ``-inf`` where the estimator never goes.
-    """
-
-    log_p: dict[Ids, float]
+    log_p: dict[Ids, float]  # ``log p(y)`` of each member, by its token ids, in nats
+    # ``log q_h(y)`` of each member, by the name of the estimator ``h``; ``-inf`` where the estimator never goes.
     log_q: dict[str, dict[Ids, float]]
 
     @cached_property
@@ -215,13 +208,7 @@ class CertifiedWalk(ProposalPhi):
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
     def begin(self, run: SampledRun) -> WalkEstimate:
-        """Enumerate the tree of every prompt; see :meth:`ProposalPhi.begin`.
-
-        Raises
-        ------
-        BudgetError
-            The tolerance was not reached within the effort.
-        """
+        """Enumerate the tree of every prompt; see :meth:`ProposalPhi.begin`. A BudgetError where the tolerance is not reached."""
         trees = [BoundsTree(run.table, budget) for budget in run.budgets]
         evaluator = Evaluator(run.lm, run.settings, run.prompts, trees)
         with limited(self.phi.effort.seconds) as watch:

@@ -107,25 +107,16 @@ ROUNDING = 1e-15
 @final
 @dataclass
 class Trace:
-    """One trajectory of plain masking, step by step.
+    """One trajectory of plain masking, step by step."""
 
-    Attributes
-    ----------
-    token_ids, pieces
-        What was written, and the bytes of each token; the end of sequence last, unless the trajectory failed.
-    log_p
-        ``log p(v | y)`` of each token, in nats.
-    log_legal
-        ``log S(y)`` of each step, the log of the probability that the model itself writes a legal token. One more than there are
-        tokens, ``-inf``, where the trajectory failed: truncation had left no legal token.
-    margin
-        The top log probability less that of the top legal token, at each step, in nats; ``inf`` at a failure.
-    """
-
+    # What was written, and the bytes of each token; the end of sequence last, unless the trajectory failed.
     token_ids: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
-    log_p: list[float] = field(default_factory=list)
+    log_p: list[float] = field(default_factory=list)  # ``log p(v | y)`` of each token, in nats
+    # ``log S(y)`` of each step, the log of the probability that the model itself writes a legal token. One more than
+    # there are tokens, ``-inf``, where the trajectory failed: truncation had left no legal token.
     log_legal: list[float] = field(default_factory=list)
+    # The top log probability less that of the top legal token, at each step, in nats; ``inf`` at a failure.
     margin: list[float] = field(default_factory=list)
 
     @property
@@ -146,15 +137,7 @@ class Trace:
 
 @final
 class TraceRecorder:
-    """Records every step of the trajectories of plain masking; an observer of ``AncestralSampler(LocalPhi())``.
-
-    Parameters
-    ----------
-    vocabulary
-        The model's.
-    prompts, n
-        Trajectories: ``n`` of each prompt.
-    """
+    """Records every step of ``n`` trajectories of plain masking of each prompt; an observer of ``AncestralSampler(LocalPhi())``."""
 
     def __init__(self, vocabulary: Vocabulary, prompts: int, n: int) -> None:
         self.traces = [[Trace() for _ in range(n)] for _ in range(prompts)]
@@ -184,14 +167,10 @@ class TraceRecorder:
 
 
 def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
-    """Return ``(Lo, U)`` with ``Lo <= Phi <= U`` for certain, from the laws that the traces of one prompt have met.
+    """Return ``(Lo, U)`` with ``Lo <= Phi <= U`` for certain, from the distributions that the traces of one prompt have met.
 
     The recursion of the token tree (theory.md, sections 5.1 and 10) over the prefixes that were visited: each knows its legal mass
-    ``S(y)`` and the probability of every token that some trace took there, and
-
-    ``U(y) = S(y) - sum_taken p(v|y) + sum_taken p(v|y) U(yv)``, ``Lo(y) = sum_taken p(v|y) Lo(yv)``,
-
-    1 at the end of sequence. No model call is needed. On a small language the two meet.
+    ``S(y)`` and the probability of every token that some trace took there. On a small language the two meet.
     """
     legal: list[float] = []
     taken: list[dict[int, Edge]] = []

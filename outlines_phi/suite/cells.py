@@ -21,96 +21,58 @@ How = Literal["computed", "draws", "groups", "weights", "theorem", ""]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What is known of ``mu*`` on a language.
+    """What is known of ``mu*`` on a language."""
 
-    Attributes
-    ----------
-    log_phi, error
-        ``log Phi(prompt)`` in nats, and how far off it may be: 0 where the language was enumerated, half the width of certified
-        bounds, or the standard error of an estimate.
-    texts, masked
-        The law of the texts, all spellings summed, and that of plain masking; ``None`` where it is not known.
-    tolerance
-        Total variation that ``texts`` may be off.
-    reference
-        Every member with its laws, where the language was enumerated.
-    source
-        In words.
-    """
-
+    # ``log Phi(prompt)`` in nats, and how far off it may be: 0 where the language was enumerated, half the width of
+    # certified bounds, or the standard error of an estimate.
     log_phi: float
     error: float = 0.0
+    # The law of the texts, all spellings summed, and that of plain masking; ``None`` where it is not known.
     texts: Mapping[str, float] | None = None
     masked: Mapping[str, float] | None = None
-    tolerance: float = 0.0
-    reference: Reference | None = None
-    source: str
+    tolerance: float = 0.0  # total variation that ``texts`` may be off
+    reference: Reference | None = None  # every member with its laws, where the language was enumerated
+    source: str  # in words
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One estimator, run by one sampler, on one language. ``None`` where something is not known.
+    """One estimator, run by one sampler, on one language. ``None`` where something is not known."""
 
-    Attributes
-    ----------
-    family, language
-        What is written, after which prompt.
-    estimator, sampler
-        How.
-    how
-        Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies; ``groups``, of the
-        frequencies of a few groups of texts, a lower limit, where the texts are too many for the draws; ``weights``,
-        ``1 - mean min(1, w / Phi)`` over draws that know their weight (of token sequences); ``theorem``, nothing was measured.
-    tv
-        Total variation from ``mu*``, of texts, all spellings of one summed, but for ``weights``.
-    floor
-        Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights, that of
-        ``Phi`` included.
-    change
-        ``tv`` relative to that of plain masking, ``(tv - tv_mask) / tv_mask``: negative where the estimator helps. ``None`` where
-        noise would decide it.
-    tv_tokens
-        TV of token sequences.
-    kl
-        ``KL(q || mu*)`` of token sequences, in nats.
-    ess
-        ``(E w)^2 / E w^2``: how many draws of ``mu*`` one weighted draw is worth.
-    lost
-        Share of ``mu*`` that the estimator can never draw; 0 unless it is wrong.
-    log_z_error
-        Log of the mean weight of ``n`` draws, minus ``log Phi``.
-    certificate
-        An upper limit of the TV (of token sequences) that the sampler gave without knowing the truth.
-    calls, tokens
-        Model calls and generated tokens evaluated, of one draw in a call of its own.
-    agreement
-        Where the distance was computed: TV of ``n`` draws from the law that was computed, over the mean noise of so many; about 1.
-    n
-        Draws that were made.
-    note
-        What went wrong.
-    """
-
+    # What is written, after which prompt.
     family: str
     language: str
+    # How.
     estimator: str
     sampler: str
+    # Where the distance comes from: ``computed``, summed over every member; ``draws``, of their frequencies;
+    # ``groups``, of the frequencies of a few groups of texts, a lower limit, where the texts are too many for the
+    # draws; ``weights``, ``1 - mean min(1, w / Phi)`` over draws that know their weight (of token sequences);
+    # ``theorem``, nothing was measured.
     how: How = ""
-    tv: float | None = None
+    tv: float | None = None  # total variation from ``mu*``, of texts, all spellings of one summed, but for ``weights``
+    # Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights,
+    # that of ``Phi`` included.
     floor: float | None = None
+    # ``tv`` relative to that of plain masking, ``(tv - tv_mask) / tv_mask``: negative where the estimator helps.
+    # ``None`` where noise would decide it.
     change: float | None = None
-    tv_tokens: float | None = None
-    kl: float | None = None
-    ess: float | None = None
-    lost: float | None = None
-    log_z_error: float | None = None
+    tv_tokens: float | None = None  # TV of token sequences
+    kl: float | None = None  # ``KL(q || mu*)`` of token sequences, in nats
+    ess: float | None = None  # ``(E w)^2 / E w^2``: how many draws of ``mu*`` one weighted draw is worth
+    lost: float | None = None  # share of ``mu*`` that the estimator can never draw; 0 unless it is wrong
+    log_z_error: float | None = None  # log of the mean weight of ``n`` draws, minus ``log Phi``
+    # An upper limit of the TV (of token sequences) that the sampler gave without knowing the truth.
     certificate: float | None = None
+    # Model calls and generated tokens evaluated, of one draw in a call of its own.
     calls: float | None = None
     tokens: float | None = None
+    # Where the distance was computed: TV of ``n`` draws from the law that was computed, over the mean noise of so many;
+    # about 1.
     agreement: float | None = None
-    n: int = 0
-    note: str = ""
+    n: int = 0  # draws that were made
+    note: str = ""  # what went wrong
 
     @property
     def method(self) -> str:

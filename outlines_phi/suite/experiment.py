@@ -87,20 +87,11 @@ ANY_TEXT = r"[\x00-\x7f]*"
 
 @final
 class Experiment:
-    """A language as it is measured: compiled, with the model that is asked.
+    """A language as it is measured: compiled, with the model that is asked, ``n`` draws a method.
 
-    Where it can be enumerated, the model's answers are kept, so that thousands of calls cost no more than one of each prefix.
-
-    Parameters
-    ----------
-    model, language
-        What is likely, and what is written after which prompt.
-    settings
-        What defines the law, and the seed of all random streams; the language's own budget comes first.
-    n
-        Draws of a method.
-    laws
-        The estimators whose laws are computed, by the names of their methods.
+    ``settings`` hold the seed of all random streams; the language's own length limit comes before theirs. ``laws`` are the
+    estimators whose distributions are computed, by the names of their methods. Where the language can be enumerated, the model's
+    answers are kept, so that thousands of calls cost no more than one of each prefix.
     """
 
     def __init__(
@@ -323,24 +314,14 @@ Observe = Callable[[str], None]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What is measured.
+    """What is measured."""
 
-    Attributes
-    ----------
-    model
-        The model.
-    languages, methods
-        What is written, and how: a cell for each pair.
-    settings
-        What defines the law, apart from the budget.
-    n, seed
-        Draws per cell, and where all random streams come from.
-    """
-
-    model: PhiTransformers
+    model: PhiTransformers  # the model
+    # What is written, and how: a cell for each pair.
     languages: Sequence[Language]
     methods: Sequence[Method]
-    settings: SamplingSettings
+    settings: SamplingSettings  # what defines the law, apart from the budget
+    # Draws per cell, and where all random streams come from.
     n: int
     seed: int
 

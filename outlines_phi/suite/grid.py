@@ -30,24 +30,16 @@ LEGEND = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """What is said of a language above its rows.
+    """What is said of a language above its rows."""
 
-    Attributes
-    ----------
-    name, family, title
-        What is written.
-    log_phi, error
-        ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
-    source
-        How the truth is known, or why it is not.
-    """
-
+    # What is written.
     name: str
     family: str
     title: str
+    # ``log Phi`` of the prompt and what it may be off; ``None`` where it is not known.
     log_phi: float | None = None
     error: float | None = None
-    source: str = ""
+    source: str = ""  # how the truth is known, or why it is not
 
     @property
     def phi(self) -> str:
@@ -61,18 +53,10 @@ class Heading:
 @final
 @dataclass(frozen=True)
 class Grid:
-    """Cells, under the headings of their languages.
+    """Cells, under the headings of their languages."""
 
-    Attributes
-    ----------
-    headings
-        The languages, in order.
-    cells
-        What was measured.
-    """
-
-    headings: Sequence[Heading]
-    cells: Sequence[Cell]
+    headings: Sequence[Heading]  # the languages, in order
+    cells: Sequence[Cell]  # what was measured
 
     def of(self, heading: Heading) -> list[Cell]:
         """Return the cells of a language."""

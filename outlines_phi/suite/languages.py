@@ -28,17 +28,7 @@ PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
 
 
 def dyck(kinds: int, length: int, *, exactly: bool) -> ByteAutomaton:
-    """Return the automaton of balanced words of ``kinds`` kinds of brackets, not empty.
-
-    Parameters
-    ----------
-    kinds
-        1 for Dyck-1, 2 for Dyck-2; at most 4.
-    length
-        How long a word is, in brackets; even.
-    exactly
-        Whether all words have that length, or at most that.
-    """
+    """Return the automaton of balanced words of ``length`` brackets, or at most that, of 1 to 4 ``kinds``; not empty."""
     start = ("", length)
     number = {start: 1}
     edges: list[tuple[int, int, int]] = []
@@ -76,13 +66,7 @@ def of_canonical(texts: Iterable[bytes], encode: Callable[[str], Sequence[int]],
 
 
 def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of some token sequences, given without their end: the least automaton, a minimised trie.
-
-    Raises
-    ------
-    EmptyLanguageError
-        There are none.
-    """
+    """Return the guide of some token sequences, given without their end: the least automaton, a minimised trie."""
     trie = _Trie()
     for member in members:
         trie.add(member)
@@ -135,28 +119,15 @@ Build = Callable[[PhiTransformers], Table]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """A language after a prompt.
+    """A language after a prompt."""
 
-    Attributes
-    ----------
-    name, family
-        What it is called, and whose panel of the figure it is in.
-    title
-        What is written, in words.
-    prompt
-        What the model is asked: ``str`` or Outlines ``Chat``.
-    table
-        What is allowed, over the tokens of a model.
-    budget
-        The most tokens, end of sequence included; ``None`` for the sampler's own choice.
-    """
-
+    # What it is called, and whose panel of the figure it is in.
     name: str
     family: str
-    title: str
-    prompt: Any
-    table: Build
-    budget: int | None = None
+    title: str  # what is written, in words
+    prompt: Any  # what the model is asked: ``str`` or Outlines ``Chat``
+    table: Build  # what is allowed, over the tokens of a model
+    budget: int | None = None  # the most tokens, end of sequence included; ``None`` for the sampler's own choice
 
 
 class Paid(BaseModel):

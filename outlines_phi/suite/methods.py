@@ -47,7 +47,6 @@ class PractisedPhi(ProposalPhi):
         self._learned: dict[tuple[Table, tuple[int, ...]], LearnedPhi] = {}
 
     def begin(self, run: SampledRun) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
         key = run.table, run.prompts[0]
         if key not in self._learned:
             phi = self._learned[key] = LearnedPhi(StateValues())
@@ -66,33 +65,23 @@ class PractisedEstimate(Estimate):
     table: Table
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """See :meth:`Estimate.add_log_h`."""
         return StepPhi.add_log_h(self.phi, log_p, self.table, prefixes.states, prefixes.remaining)
 
 
 @final
 @dataclass(frozen=True)
 class Method:
-    """An estimator and what runs it.
+    """An estimator and what runs it."""
 
-    Attributes
-    ----------
-    estimator, sampler
-        Their names.
-    phi, options
-        The estimator, and the sampler where it is not the estimator's own.
-    law
-        Whose law is computed where the language can be enumerated; ``None`` where draws have to tell.
-    independent
-        Whether ``n`` draws of one call are independent and have the law of a draw in a call of its own.
-    """
-
+    # Their names.
     estimator: str
     sampler: str
+    # The estimator, and the sampler where it is not the estimator's own.
     phi: Phi
     options: SamplerOptions | None
+    # Whose law is computed where the language can be enumerated; ``None`` where draws have to tell.
     law: ProposalPhi | None
-    independent: bool
+    independent: bool  # whether ``n`` draws of one call are independent and have the law of a draw in a call of its own
 
     @property
     def name(self) -> str:
@@ -154,15 +143,7 @@ def known_estimators() -> dict[str, Phi]:
 def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | None = None) -> list[Method]:
     """Return the methods to compare: every sampler with every estimator that it can run.
 
-    Parameters
-    ----------
-    estimators, samplers
-        Their names; by default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SHOWN` lists them for.
-
-    Raises
-    ------
-    UnsupportedError
-        An unknown name, or no combination that runs; lists what there is.
+    By default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SHOWN` lists them for.
     """
     known = known_estimators()
     distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]

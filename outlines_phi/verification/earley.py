@@ -127,16 +127,8 @@ class RegularCompletion:
 
     The intersection of a context-free with a regular language (Bar-Hillel, Perles and Shamir, 1961) as Boolean matrices: entry
     ``(p, k)`` of a symbol's matrix says that it derives a word, not the empty one, that leads from ``p`` to the ``k``-th of the
-    states that a terminal leads to.
-
-    Parameters
-    ----------
-    earley
-        Of the grammar.
-    reads
-        ``bool[T, S, S]``: the steps of the automaton by terminal, after steps without output.
-    ends
-        ``bool[S]``: the states from which the word may be over.
+    states that a terminal leads to. ``reads`` (``bool[T, S, S]``) are the steps of the automaton by terminal, after steps without
+    output; ``ends`` (``bool[S]``) the states from which the word may be over.
     """
 
     def __init__(self, earley: Earley, reads: NDArray[np.bool_], ends: NDArray[np.bool_]) -> None:

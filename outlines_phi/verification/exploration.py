@@ -16,20 +16,11 @@ from .oracle import Oracle
 
 
 class Collapse(NamedTuple):
-    """Tokens that no state tells apart, one of each kind.
+    """Tokens that no state tells apart, one of each kind."""
 
-    Attributes
-    ----------
-    tokens
-        ``int64[R]``: the representatives, the shortest of their kinds, short ones first.
-    texts
-        What they write.
-    stands_for
-        ``int64[V]``: the place among ``tokens`` of the one that stands for each id; -1 for ids that no state allows.
-    """
-
-    tokens: NDArray[np.int64]
-    texts: tuple[bytes, ...]
+    tokens: NDArray[np.int64]  # ``int64[R]``: the representatives, the shortest of their kinds, short ones first
+    texts: tuple[bytes, ...]  # what they write
+    # ``int64[V]``: the place among ``tokens`` of the one that stands for each id; -1 for ids that no state allows.
     stands_for: NDArray[np.int64]
 
     @classmethod

@@ -46,19 +46,8 @@ class Lexemes:
     """Which byte strings match a pattern as a whole, and which begin one that does.
 
     Python's ``re`` tells whole matches only; here the places in its parse tree that a text may have come to are followed, one
-    character at a time (Thompson's construction). Shares nothing with the automata of the engine.
-
-    Parameters
-    ----------
-    pattern
-        A regular expression in the part of the syntax that Python and the crate ``regex`` read alike.
-    shortest
-        A lexeme that has another one as a beginning is none.
-
-    Raises
-    ------
-    UnsupportedError
-        Python cannot read the pattern, or it is not regular.
+    character at a time (Thompson's construction). Shares nothing with the automata of the engine. Where ``shortest``, a lexeme that
+    has another one as a beginning is none.
     """
 
     def __init__(self, pattern: str, shortest: bool = False) -> None:

@@ -23,20 +23,13 @@ BYTES = tuple(bytes([byte]) for byte in range(256))
 
 
 class Outcomes(NamedTuple):
-    """What texts lead to from a point, each outcome once.
+    """What texts lead to from a point, each outcome once."""
 
-    Attributes
-    ----------
-    of_text
-        ``int64[N]``: the place of each text's outcome; -1 for texts that cannot be read, which are no outcome.
-    points
-        ``[K]``: the point of each outcome; it may be ``None`` where nothing completes the text to a member.
-    continues, survives
-        ``bool[K + 1]``: what :meth:`Oracle.continues` and :meth:`Oracle.survives` say of them; the last one is for -1.
-    """
-
+    # ``int64[N]``: the place of each text's outcome; -1 for texts that cannot be read, which are no outcome.
     of_text: NDArray[np.int64]
+    # ``[K]``: the point of each outcome; it may be ``None`` where nothing completes the text to a member.
     points: Sequence[Any | None]
+    # ``bool[K + 1]``: what :meth:`Oracle.continues` and :meth:`Oracle.survives` say of them; the last one is for -1.
     continues: NDArray[np.bool_]
     survives: NDArray[np.bool_]
 
@@ -124,14 +117,8 @@ class GrammarOracle(Oracle):
     """The texts that longest match cuts into a word that the grammar derives (the members of grammar-theory.md, section 1).
 
     Terminals are read by :class:`Lexemes`, words by :class:`Earley`. Whether a text is the beginning of a member is decided
-    exactly: the words that its residual may still become are a regular language, which is intersected with the grammar.
-
-    Parameters
-    ----------
-    grammar
-        Not necessarily reduced.
-    letters
-        What texts are made of: the tokens of a vocabulary; single bytes if every byte is one.
+    exactly: the words that its residual may still become are a regular language, which is intersected with the grammar. ``letters``
+    are what texts are made of: the tokens of a vocabulary; single bytes if every byte is one.
     """
 
     def __init__(self, grammar: Grammar, letters: Iterable[bytes] = BYTES) -> None:
@@ -144,7 +131,6 @@ class GrammarOracle(Oracle):
         self._read: dict[tuple[Word, int], Word | None] = {}
 
     def advance(self, point: Cut, text: bytes) -> Cut | None:
-        """See :meth:`Oracle.advance`."""
         move = self.lexing.run(text, point.state)
         return None if move is None else self._cut(point, move)
 
@@ -158,7 +144,6 @@ class GrammarOracle(Oracle):
         return None if move is None else (move.state, move.word)
 
     def end(self, state: int) -> Word | None:
-        """See :meth:`Oracle.end`."""
         return self.lexing.flush(state)
 
     def outcomes(self, point: Cut, texts: Sequence[bytes]) -> Outcomes:
@@ -207,17 +192,14 @@ class GrammarOracle(Oracle):
         return Cut(word, move.state)
 
     def ends(self, point: Cut) -> bool:
-        """See :meth:`Oracle.ends`."""
         last = self.lexing.flush(point.state)
         return last is not None and self.earley.derives(point.word + last)
 
     def continues(self, point: Cut) -> bool:
-        """See :meth:`Oracle.continues`."""
         place = self._unfolded.place.get(point.state)
         return place is not None and self.survives(point) and bool(self._completion.completable(point.word)[place])
 
     def survives(self, point: Cut) -> bool:
-        """See :meth:`Oracle.survives`."""
         return self.earley.survives(point.word)
 
     @cached_property
@@ -244,7 +226,6 @@ class ByteOracle(Oracle):
         """Return the point after one more byte; ``None`` where even its reading fails."""
 
     def advance(self, point: Any, text: bytes) -> Any | None:
-        """See :meth:`Oracle.advance`."""
         for byte in text:
             point = None if point is None else self.after(point, byte)
         return point
@@ -262,11 +243,9 @@ class ByteOracle(Oracle):
         return None if after is None else (self.reading(after), ())
 
     def end(self, state: int) -> bool:
-        """See :meth:`Oracle.end`."""
         return self.ends(self._points[state])
 
     def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
-        """See :meth:`Oracle.outcomes`."""
         key = (self.reading(point), id(texts))
         if key not in self._outcomes:
             branches = WordTrees.of(self.runs(texts).of(key[0]), [()])
@@ -279,15 +258,7 @@ class ByteOracle(Oracle):
 
 @final
 class PatternOracle(ByteOracle):
-    """The texts that a regular expression matches as a whole.
-
-    Parameters
-    ----------
-    pattern
-        In the syntax that Python and the crate ``regex`` share.
-    letters
-        As for :class:`GrammarOracle`.
-    """
+    """The texts that a regular expression, in the syntax that Python and the crate ``regex`` share, matches as a whole."""
 
     def __init__(self, pattern: str, letters: Iterable[bytes] = BYTES) -> None:
         self.pattern = pattern
@@ -298,11 +269,9 @@ class PatternOracle(ByteOracle):
         super().__init__(self._lexemes.start)
 
     def after(self, point: PatternReading, byte: int) -> PatternReading | None:
-        """See :meth:`ByteOracle.after`."""
         return self._lexemes.step(point, byte)
 
     def ends(self, point: PatternReading) -> bool:
-        """See :meth:`Oracle.ends`."""
         return self._lexemes.matches(point)
 
     def continues(self, point: PatternReading) -> bool:
@@ -329,13 +298,10 @@ class JSONOracle(ByteOracle):
         super().__init__(machine.start)
 
     def after(self, point: Configuration, byte: int) -> Configuration | None:
-        """See :meth:`ByteOracle.after`."""
         return self._machine.advance(point, byte)
 
     def ends(self, point: Configuration) -> bool:
-        """See :meth:`Oracle.ends`."""
         return self._machine.size(point) == 0
 
     def continues(self, point: Configuration) -> bool:
-        """See :meth:`Oracle.continues`."""
         return self._machine.size(point) < NEVER

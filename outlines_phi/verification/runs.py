@@ -17,35 +17,21 @@ _UNKNOWN = -2
 
 
 class Effects(NamedTuple):
-    """What texts do to one state.
+    """What texts do to one state."""
 
-    Attributes
-    ----------
-    target
-        ``int64[N]``: the state after each text, :data:`FAILED` where it cannot be read.
-    word
-        ``int64[N]``: what is put out on the way, an index into :attr:`Runs.words`; 0 where it cannot be read.
-    """
-
-    target: NDArray[np.int64]
+    target: NDArray[np.int64]  # ``int64[N]``: the state after each text, :data:`FAILED` where it cannot be read
+    # ``int64[N]``: what is put out on the way, an index into :attr:`Runs.words`; 0 where it cannot be read.
     word: NDArray[np.int64]
 
 
 class WordTrees(NamedTuple):
-    """How texts are read from one state, whatever was before: the words that they put out as a tree, each beginning once.
+    """How texts are read from one state, whatever was before: the words that they put out as a tree, each beginning once."""
 
-    Attributes
-    ----------
-    of_text
-        ``int64[N]``: the place of the outcome of each text; -1 for texts that cannot be read, which have none.
-    steps
-        The node before each node but the first, and the terminal between them; a node comes after the one before it.
-    node, state
-        ``int64[K]``: the node of each outcome's word, and the state after it.
-    """
-
+    # ``int64[N]``: the place of the outcome of each text; -1 for texts that cannot be read, which have none.
     of_text: NDArray[np.int64]
+    # The node before each node but the first, and the terminal between them; a node comes after the one before it.
     steps: tuple[tuple[int, int], ...]
+    # ``int64[K]``: the node of each outcome's word, and the state after it.
     node: NDArray[np.int64]
     state: NDArray[np.int64]
 
@@ -67,14 +53,8 @@ class WordTrees(NamedTuple):
 class Runs:
     """A deterministic machine over bytes, run on all of some texts side by side, one byte after the other.
 
-    Its steps are asked for once each and kept in a table.
-
-    Parameters
-    ----------
-    texts
-        What is read.
-    step
-        ``step(state, byte)``: the state after one more byte and the word that is put out, or ``None``. States are small numbers.
+    ``step(state, byte)`` gives the state after one more byte and the word that is put out, or ``None``; it is asked once each and
+    kept in a table. States are small numbers.
     """
 
     def __init__(self, texts: Sequence[bytes], step: Callable[[int, int], tuple[int, Word] | None]) -> None:
@@ -146,12 +126,7 @@ class Runs:
 class Alike:
     """Which states of a machine do the same with every text (Hopcroft and Karp, 1971).
 
-    Parameters
-    ----------
-    step
-        As for :class:`Runs`.
-    end
-        What the end of a text puts out in a state.
+    ``step`` is as for :class:`Runs`; ``end`` is what the end of a text puts out in a state.
     """
 
     def __init__(

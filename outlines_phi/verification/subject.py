@@ -29,24 +29,12 @@ from .oracle import BYTES, GrammarOracle, JSONOracle, Oracle, PatternOracle
 
 
 class Verdict(str, Enum):
-    """How far a statement was checked, and with what result."""
+    """How far a statement was checked, and with what result; :data:`MEANINGS` says what each is."""
 
     PROVED = "PROVED"
-    """Decided: there are finitely many cases, and all were tried."""
-
     BOUNDED = "BOUNDED"
-    """No counterexample among the words of the bound, or in a sample."""
-
     COUNTEREXAMPLE = "COUNTEREXAMPLE"
-    """It does not hold, as the witness shows."""
-
     NOT_NEEDED = "NOT NEEDED"
-    """An assumption that does not hold here; what follows from it elsewhere is checked by itself."""
-
-    @property
-    def meaning(self) -> str:
-        """What the verdict says, in a sentence."""
-        return MEANINGS[self]
 
 
 MEANINGS = {
@@ -60,27 +48,14 @@ MEANINGS = {
 @final
 @dataclass(frozen=True)
 class CheckFinding:
-    """The verdict of one check.
+    """The verdict of one check."""
 
-    Attributes
-    ----------
-    verdict
-        See :class:`Verdict`.
-    cases
-        How many were tried.
-    bound
-        The most tokens, bytes or terminals of a case; ``None`` where all cases were tried.
-    witness
-        The shortest case that breaks the statement, or that shows why the assumption does not hold.
-    remark
-        What is worth knowing besides.
-    """
-
-    verdict: Verdict
-    cases: int
-    bound: int | None = None
+    verdict: Verdict  # see :class:`Verdict`
+    cases: int  # how many were tried
+    bound: int | None = None  # the most tokens, bytes or terminals of a case; ``None`` where all cases were tried
+    # The shortest case that breaks the statement, or that shows why the assumption does not hold.
     witness: str | None = None
-    remark: str = ""
+    remark: str = ""  # what is worth knowing besides
 
     @classmethod
     def proved(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
@@ -96,16 +71,6 @@ class CheckFinding:
     def assumption(cls, cases: int, witness: str | None = None, remark: str = "") -> CheckFinding:
         """Return the finding on an assumption that nothing else here rests on."""
         return cls(Verdict.NOT_NEEDED if witness is not None else Verdict.PROVED, cases, None, witness, remark)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "verdict": self.verdict.value,
-            "bound": self.bound,
-            "cases": self.cases,
-            "witness": self.witness,
-            "remark": self.remark or None,
-        }
 
 
 class Check(NamedTuple):
@@ -174,43 +139,21 @@ class GrammarParts:
 @final
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A guide to verify.
+    """A guide to verify."""
 
-    Attributes
-    ----------
-    guide
-        The engine.
-    oracle
-        Says what the language is; shares no code with the engine.
-    collapse
-        The tokens that stand for the vocabulary.
-    used
-        The bytes that some text has.
-    depth
-        The most tokens of a word.
-    most
-        How many pairs of states are looked at most: where words of ``depth`` tokens lead to more, shorter ones are tried;
-        ``None`` for any number.
-    machine
-        The parts of a grammar's guide; ``None`` for a regular language.
-    tokenizer
-        What the vocabulary was read from.
-    fault
-        What is wrong with a member according to a third party, as a JSON schema's validator.
-    progress
-        Is told of the words that are tried.
-    """
-
-    guide: Guide
-    oracle: Oracle
-    collapse: Collapse
-    used: frozenset[int]
-    depth: int
+    guide: Guide  # the engine
+    oracle: Oracle  # says what the language is; shares no code with the engine
+    collapse: Collapse  # the tokens that stand for the vocabulary
+    used: frozenset[int]  # the bytes that some text has
+    depth: int  # the most tokens of a word
+    # How many pairs of states are looked at most: where words of ``depth`` tokens lead to more, shorter ones are tried;
+    # ``None`` for any number.
     most: int | None = None
-    machine: GrammarParts | None = None
-    tokenizer: Any = None
+    machine: GrammarParts | None = None  # the parts of a grammar's guide; ``None`` for a regular language
+    tokenizer: Any = None  # what the vocabulary was read from
+    # What is wrong with a member according to a third party, as a JSON schema's validator.
     fault: Callable[[bytes], str | None] | None = None
-    progress: Progress | None = None
+    progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
     def of_grammar(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from . import grammar_checks, guide_checks
 from .subject import Check, CheckFinding, Subject, Verdict
@@ -16,85 +16,69 @@ DEPTH = 4
 MOST = 500_000
 """How many pairs of states are looked at most, where no depth is asked for."""
 
-
-_FOUND = [found for module in (grammar_checks, guide_checks) for found in vars(module).values()]
-
 CHECKS = tuple(
-    sorted((found for found in _FOUND if type(found) is Check), key=lambda found: (found.id[0], int(found.id[1:])))
+    sorted(
+        (each for module in (grammar_checks, guide_checks) for each in vars(module).values() if type(each) is Check),
+        key=lambda each: (each.id[0], int(each.id[1:])),
+    )
 )
 """All checks; S are assumptions, T theorems."""
 
 
-@final
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A check with what it found, and how long it took."""
 
     check: Check
     finding: CheckFinding
     seconds: float
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "id": self.check.id,
-            "statement": self.check.statement,
-            "meaning": self.check.meaning,
-            **self.finding.as_dict(),
-            "seconds": round(self.seconds, 3),
-        }
-
 
 @final
 @dataclass(frozen=True)
 class Verification:
-    """The results of all checks of a subject.
+    """A subject with the results of all checks that it has the parts for."""
 
-    Attributes
-    ----------
-    results
-        One for each check that the subject has the parts for.
-    vocabulary, representatives
-        How many tokens there are, and how many stand for them.
-    nodes, tried
-        How many distinct pairs of states of guide and oracle were looked at, and after how many of them all tokens were tried.
-    texts
-        How many texts, one token after such a pair, were compared.
-    complete
-        All words of at most so many tokens were covered, of any number if ``closed``.
-    asked
-        The number of tokens that was asked for.
-    """
-
+    subject: Subject
     results: tuple[Result, ...]
-    vocabulary: int
-    representatives: int
-    nodes: int
-    tried: int
-    texts: int
-    complete: int
-    closed: bool
-    asked: int
 
     @property
     def holds(self) -> bool:
         """Whether there is no counterexample."""
         return all(result.finding.verdict is not Verdict.COUNTEREXAMPLE for result in self.results)
 
+    @property
+    def texts(self) -> int:
+        """How many texts, one token after a pair of states of guide and oracle, were compared."""
+        return len(self.subject.exploration.inner) * len(self.subject.collapse.tokens)
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
+        exploration, collapse = self.subject.exploration, self.subject.collapse
         return {
             "holds": self.holds,
-            "vocabulary": {"tokens": self.vocabulary, "representatives": self.representatives},
+            "vocabulary": {"tokens": len(collapse.stands_for), "representatives": len(collapse.tokens)},
             "exploration": {
-                "asked_depth": self.asked,
-                "complete_depth": self.complete,
-                "closed": self.closed,
-                "pairs": self.nodes,
-                "pairs_tried": self.tried,
+                "asked_depth": self.subject.depth,
+                "complete_depth": exploration.complete,
+                "closed": exploration.closed,
+                "pairs": len(exploration.nodes),
+                "pairs_tried": len(exploration.inner),
                 "texts": self.texts,
             },
-            "checks": [result.as_dict() for result in self.results],
+            "checks": [
+                {
+                    "id": check.id,
+                    "statement": check.statement,
+                    "meaning": check.meaning,
+                    "verdict": finding.verdict.value,
+                    "bound": finding.bound,
+                    "cases": finding.cases,
+                    "witness": finding.witness,
+                    "remark": finding.remark or None,
+                    "seconds": round(seconds, 3),
+                }
+                for check, finding, seconds in self.results
+            ],
         }
 
 
@@ -107,17 +91,5 @@ def verify(subject: Subject, progress: Callable[[Check], None] | None = None) ->
         if progress is not None:
             progress(check)
         began = perf_counter()
-        finding = check.find(subject)
-        results.append(Result(check, finding, perf_counter() - began))
-    exploration, collapse = subject.exploration, subject.collapse
-    return Verification(
-        tuple(results),
-        len(subject.guide.vocabulary),
-        len(collapse.tokens),
-        len(exploration.nodes),
-        len(exploration.inner),
-        len(exploration.inner) * len(collapse.tokens),
-        exploration.complete,
-        exploration.closed,
-        subject.depth,
-    )
+        results.append(Result(check, check.find(subject), perf_counter() - began))
+    return Verification(subject, tuple(results))

@@ -547,7 +547,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--file", "gap.txt"], "Line 2 of gap.txt is empty"),
     (["--regex", "[0-9]", "--file", "none.txt"], "--file none.txt cannot be read"),
     (["--regex", "[0-9]", "--file", "latin.txt"], "is not UTF-8"),
-    (["--regex", "[0-9]", "--file", "broken.jsonl"], "Line 2 of broken.jsonl is not valid JSON"),
+    (["--regex", "[0-9]", "--file", "broken.jsonl"], "Line 2 of broken.jsonl cannot be read as JSON"),
     (["--regex", "[0-9]", "--file", "wrong.jsonl"], "Line 1 of wrong.jsonl has no prompt"),
     (["--regex", "[0-9]", "--file", "chat.jsonl"], "Line 1 of chat.jsonl has no prompt"),
     (["--regex", "[0-9]", "--file", "gap.txt", "more"], "Give one of the two"),
@@ -566,7 +566,7 @@ REFUSED = [
     (["--type", "leaves:X", "x"], "--type leaves:X: the module leaves cannot be imported: SystemExit: 3"),
     (
         ["--regex", "[0-9]", "--file", "digits.jsonl"],
-        "Line 2 of digits.jsonl has a number of too many digits to be read",
+        "Line 2 of digits.jsonl cannot be read as JSON, Exceeds the limit",
     ),
     (
         ["--type", "nothere:X", "x"],

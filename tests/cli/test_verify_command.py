@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from outlines_phi.verification.subject import Verdict
+from outlines_phi.verification.subject import MEANINGS, Verdict
 from outlines_phi.verification.verification import CHECKS
 
 from .conftest import Cli
@@ -45,7 +45,7 @@ def test_rows_and_verdicts_are_explained(cli: Cli, folder: Path) -> None:
     said = " ".join(result.stdout.split())
     assert all(said.count(f"{check.id} {check.meaning}") == 1 for check in CHECKS)
     assert all(check.meaning.endswith(".") and check.meaning != check.statement for check in CHECKS)
-    assert f"BOUNDED {Verdict.BOUNDED.meaning}" in said and Verdict.COUNTEREXAMPLE.meaning not in said
+    assert f"BOUNDED {MEANINGS[Verdict.BOUNDED]}" in said and MEANINGS[Verdict.COUNTEREXAMPLE] not in said
     regular = cli("verify", "--regex", "[0-9]", "--depth", 2)
     said = " ".join(regular.stdout.split())
     assert [check.id for check in CHECKS if f"{check.id} {check.meaning}" in said] == [

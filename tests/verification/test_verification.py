@@ -230,8 +230,9 @@ class TestCollapse:
         """How far the vocabulary collapses, and how many pairs of states all words of two tokens lead to."""
         words = Vocabulary.from_tokenizer(bundled.load()[1])
         found = verify(Subject.of_grammar(read_grammar(grammar_text(name)), words, depth=2))
-        assert found.holds and (found.vocabulary, found.complete) == (1280, 2)
-        assert (found.representatives, found.nodes, found.texts) == (representatives, pairs, texts)
+        explored, collapse = found.subject.exploration, found.subject.collapse
+        assert found.holds and (len(collapse.stands_for), explored.complete) == (1280, 2)
+        assert (len(collapse.tokens), len(explored.nodes), found.texts) == (representatives, pairs, texts)
         of = verdicts(found)
         assert of["T4"] is Verdict.PROVED and of["S8"] is Verdict.BOUNDED
 
@@ -270,7 +271,7 @@ class TestPatterns:
         tokens = [b"\xc3", b"\xa9", b"\xa8", b"e", "\u00e9".encode()]
         given = Vocabulary.from_tokens([*tokens, b""], len(tokens))
         found = verify(Subject.of_pattern("(e|\u00e9)+", given, depth=4))
-        assert found.holds and found.representatives < len(tokens)
+        assert found.holds and len(found.subject.collapse.tokens) < len(tokens)
 
 
 def test_findings_as_json() -> None:
