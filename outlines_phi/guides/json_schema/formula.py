@@ -263,11 +263,14 @@ def negated(formula: Formula) -> Formula:
 
 def but_not(formula: Formula, *others: Formula) -> Formula:
     """Return that a formula is true and none of the others is; what both of two ask is not negated."""
-    held = frozenset(_parts(formula))
-    return both(formula, *(either(*(negated(part) for part in _parts(other) if part not in held)) for other in others))
+    held = frozenset(parts_of(formula))
+    return both(
+        formula, *(either(*(negated(part) for part in parts_of(other) if part not in held)) for other in others)
+    )
 
 
-def _parts(formula: Formula) -> tuple[Formula, ...]:
+def parts_of(formula: Formula) -> tuple[Formula, ...]:
+    """Return what a formula is the conjunction of."""
     return formula.formulas if isinstance(formula, And) else (formula,)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar, final
 
@@ -33,7 +34,9 @@ from .formula import (
     Unique,
     both,
     negated,
+    parts_of,
 )
+from .limits import SchemaLimit
 from .numbers.sets import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
 from .strings.sets import StringSet
@@ -43,6 +46,12 @@ MOST_SHAPES = 512
 
 MOST_COUNTS = 20_000
 """Ways to count the items of one array on."""
+
+MOST_NAMES = 10_000
+"""Members that an object may have to have."""
+
+MOST_CELLS = 128
+"""Sets of names that are told apart in one object."""
 
 PLAIN_NUMBER = "plain number"
 """The kind of numbers that are written without a fraction and an exponent."""
@@ -65,10 +74,12 @@ class Kinds:
     ----------
     definitions
         What references stand for.
+    pointers
+        Where formulas stand in the schema, for errors.
     """
 
-    def __init__(self, definitions: Mapping[str, Formula]) -> None:
-        self._definitions = definitions
+    def __init__(self, definitions: Mapping[str, Formula], pointers: Mapping[Formula, str] | None = None) -> None:
+        self._definitions, self._pointers = definitions, pointers or {}
         self._may_be: dict[tuple[str, Formula], bool] = {}
         self._sets: dict[tuple[str, Formula], Any] = {}
         self._known_shapes: dict[tuple[str, Formula], Any] = {}
@@ -121,7 +132,8 @@ class Kinds:
         key = kind, formula
         if key not in self._sets:
             possible = self.may_be("number" if kind == PLAIN_NUMBER else kind, formula)
-            self._sets[key] = self._find_set(formula, kind, every, none) if possible else none
+            with self.placed(formula):
+                self._sets[key] = self._find_set(formula, kind, every, none) if possible else none
         found: ASet = self._sets[key]
         return found
 
@@ -160,8 +172,18 @@ class Kinds:
         return self._shapes(formula, "object", _ANY_OBJECT, self._of_object)
 
     def within(self, formula: Formula) -> set[Formula]:
-        """Return what is asked of the items and members of the values that a formula is true of; its strings are read as well."""
+        """Return what is asked of the items and members of the values that a formula is true of.
+
+        Raises
+        ------
+        UnsupportedError
+            Of these strings, numbers, arrays or objects more is asked than is looked at.
+        """
         self.strings(formula)
+        with self.placed(formula):
+            if self.numbers(formula, plain=False).has_multiples:
+                self.spellings(formula)
+            _refuse_large(self.objects(formula))
         found: set[Formula] = set()
         for array in self.arrays(formula):
             found.update(array.first, [array.rest], (one.item for one in array.counted))
@@ -176,7 +198,8 @@ class Kinds:
         key = kind, formula
         if key not in self._known_shapes:
             possible = self.may_be(kind, formula)
-            self._known_shapes[key] = self._find_shapes(formula, kind, free, of_atom) if possible else ()
+            with self.placed(formula):
+                self._known_shapes[key] = self._find_shapes(formula, kind, free, of_atom) if possible else ()
         found: tuple[AShape, ...] = self._known_shapes[key]
         return found
 
@@ -201,16 +224,16 @@ class Kinds:
                     for left in found:
                         joined.update(dict.fromkeys(self._joined(left, parts)))
                         if len(joined) > max(MOST_SHAPES, len(parts)):
-                            raise UnsupportedError(
-                                "Write fewer alternatives into the JSON schema. What it says of one value comes to more than "
-                                f"{MOST_SHAPES} combinations of anyOf, oneOf, not and if."
+                            raise SchemaLimit(
+                                "Write fewer alternatives by anyOf, oneOf, not and if",
+                                f"What is said of one value there comes to more than {MOST_SHAPES} combinations of them",
                             )
                     found = tuple(joined)
                 for shape in found:
                     if isinstance(shape, ArrayShape) and shape.ways > MOST_COUNTS:
-                        raise UnsupportedError(
-                            "Ask for fewer items by contains and minContains in the JSON schema. How many of each one array may "
-                            f"have comes to more than {MOST_COUNTS:,} cases."
+                        raise SchemaLimit(
+                            "Ask for fewer items by contains and minContains",
+                            f"How many of each one array may have comes to more than {MOST_COUNTS:,} cases",
                         )
                 return found
             case Or():
@@ -323,6 +346,21 @@ class Kinds:
                 return tuple(ObjectShape(least=low, most=high) for low, high in _outside(size.least, size.most))
         return None
 
+    @contextmanager
+    def placed(self, formula: Formula) -> Iterator[None]:
+        """Say in the error of a limit where a formula stands in the schema: the largest part of it that stands in one place."""
+        try:
+            yield
+        except SchemaLimit as limit:
+            asked = set(parts_of(formula))
+            for part in parts_of(formula):
+                if isinstance(part, Not) and isinstance(part.formula, Reference):
+                    asked.add(self._definitions[part.formula.key])
+            found = [known for known in self._pointers if known in asked or asked.issuperset(parts_of(known))]
+            if not found:
+                raise
+            raise limit.at(self._pointers[max(found, key=lambda known: len(parts_of(known)))]) from None
+
     def meant(self, formula: Formula) -> Formula:
         """Return what is said where a reference is made."""
         while isinstance(formula, Reference):
@@ -336,6 +374,30 @@ class Kinds:
             return negated(self._definitions[formula.formula.key])
         assert isinstance(formula, Reference)
         return self._definitions[formula.key]
+
+
+def _refuse_large(shapes: Sequence[ObjectShape]) -> None:
+    """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
+    most = max((shape.least - len(shape.required) for shape in shapes), default=0)
+    if most > MOST_NAMES:
+        raise SchemaLimit(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
+    names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
+    if 1 << len(names) > MOST_CELLS:
+        told_apart(frozenset(), tuple(names))
+
+
+@lru_cache(maxsize=256)
+def told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
+    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
+    cells = [~StringSet.of_values(taken)]
+    for strings in asked:
+        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        if len(cells) > MOST_CELLS:
+            raise SchemaLimit(
+                "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
+                f"They tell more than {MOST_CELLS} sets of names apart",
+            )
+    return cells
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ from ....automata.automaton import ByteAutomaton
 from ....errors import EmptyLanguageError, UnsupportedError
 from ..formula import Formula, both, but_not, kind
 from ..kinds import Kinds
+from ..limits import SchemaLimit
 from ..reading.schema import Schema
 from ..reading.template import Template
 from ..reading.unsatisfiable import culprit
@@ -82,15 +83,18 @@ class Machine(Maker):
     ) -> None:
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
-        self.kinds = Kinds(self.template.definitions)
+        self.kinds = Kinds(self.template.definitions, self.template.pointers)
         self.sizes = self._sizes(self.kinds, self.template.definitions)
         self._pattern, self.blanks = blanks, Blanks.of(blanks)
         self._states: dict[Hashable, State] = {}
         self._frames: dict[tuple[Sequence[State], int], Frame] = {}
-        self._places = Places(self.template, self.sizes.of)
+        try:
+            self._refuse_early()
+            self._places = Places(self.template, self.sizes.of)
+        except SchemaLimit as limit:
+            raise limit if around else limit.at("#") from None
         if not self._places.start:
             raise EmptyLanguageError(self._why_empty())
-        self._refuse_early()
         start = self.between(self._places.start)
         if len(self.template.pieces) > 1:
             refuse_clashes(start)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
-from ....errors import UnsupportedError
+from ..kinds import told_apart
 from ..shapes import ObjectShape
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
@@ -124,7 +124,7 @@ class Object(State):
         if not own.is_empty:
             found.append(Named("" if own.lengths else None, begun(own, ascii=machine.ascii)))
         asked = dict.fromkeys(one.names for goal in members.goals for shape in goal for one in shape.every + shape.some)
-        cells = _told_apart(members.taken, tuple(asked))
+        cells = told_apart(members.taken, tuple(asked))
         for cell in cells:
             member, _ = next(names_of(cell, ascii=machine.ascii))
             if self.after(member) is not None:
@@ -291,20 +291,6 @@ class Colon(State):
             return None
         value, after = self._found
         return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
-
-
-@lru_cache(maxsize=256)
-def _told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
-    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
-    cells = [~StringSet.of_values(taken)]
-    for strings in asked:
-        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
-        if len(cells) > MOST_CELLS:
-            raise UnsupportedError(
-                "Anchor the patternProperties of the JSON schema by ^ and $, or write fewer for one object. They tell more "
-                f"than {MOST_CELLS} sets of names apart."
-            )
-    return cells
 
 
 def by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

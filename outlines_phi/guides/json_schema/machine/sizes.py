@@ -25,9 +25,6 @@ LITERALS = {"null": b"null", "true": b"true", "false": b"false"}
 FRESH = 64
 """Names of one kind that are tried where members have to be added."""
 
-MOST_NAMES = 10_000
-"""The most members that are added."""
-
 MOST_JOINED = 4
 """Up to how many members that are asked for may be one."""
 
@@ -322,10 +319,6 @@ class Sizes:
             total += self._add(shape, one, chosen, ahead, fresh)
         total += sum(self.of_name(name) + 1 + self.of(value) for name, value in chosen.items())
         members = len(chosen) + len(fresh) - len(taken)
-        if shape.least - members > MOST_NAMES:
-            raise UnsupportedError(
-                f"Ask for at most {MOST_NAMES:,} members of an object. The JSON schema asks for {shape.least:,}."
-            )
         if members < shape.least:
             sizes = sorted(
                 (size for size in self._optional(shape, ahead, chosen, fresh, shape.least - members)),

@@ -10,7 +10,7 @@ from itertools import chain, count
 from math import floor, gcd, lcm
 from typing import final
 
-from ....errors import UnsupportedError
+from ..limits import SchemaLimit
 
 MAX_TERMS = 256
 """The most terms of one combination; each further multiple can double them."""
@@ -53,9 +53,9 @@ class Multiples:
         rest = total.pop(Fraction(0), 0)
         terms = tuple(sorted((q, c) for q, c in total.items() if c))
         if len(terms) > MAX_TERMS:
-            raise UnsupportedError(
-                f"Combine fewer different multipleOf by anyOf, oneOf or not. These need {len(terms):,} terms where {MAX_TERMS} "
-                "are allowed."
+            raise SchemaLimit(
+                "Combine fewer different multipleOf by anyOf, oneOf or not",
+                f"These need {len(terms):,} terms where {MAX_TERMS} are allowed",
             )
         return Multiples(rest, terms)
 

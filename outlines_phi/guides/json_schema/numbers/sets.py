@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TypeAlias, final
 
 from ....automata.automaton import ByteAutomaton
-from ....errors import UnsupportedError
+from ..limits import SchemaLimit
 from .multiples import EVERY_NUMBER, NO_NUMBER, Multiples, is_decimal
 from .texts import ANY_NUMBER, LISTED, spell, spell_all_but, spell_far
 
@@ -76,7 +76,7 @@ class NumberSet:
         """Return the set of multiples of ``x``, which must be positive."""
         divisor = exact(x)
         if divisor <= 0:
-            raise UnsupportedError(f"Give a multipleOf above 0. {_shown(x)} has no multiples in JSON Schema.")
+            raise SchemaLimit("Give a multipleOf above 0", f"{_shown(x)} has no multiples in JSON Schema")
         return _multiples(divisor)
 
     @classmethod
@@ -147,6 +147,11 @@ class NumberSet:
     def is_all(self) -> bool:
         """Whether every number is a member."""
         return (~self).is_empty
+
+    @property
+    def has_multiples(self) -> bool:
+        """Whether more than ranges and whole numbers tell the members apart."""
+        return any(q != 1 for piece in self.between for q, _ in piece.terms)
 
     @property
     def spellings(self) -> ByteAutomaton:
@@ -238,20 +243,19 @@ def exact(value: Number) -> Fraction:
         value = Decimal(repr(value))
     if isinstance(value, Decimal):
         if not value.is_finite():
-            raise UnsupportedError(
-                f"Give finite numbers, and read the schema with parse_float=decimal.Decimal. {value} is not a JSON number."
+            raise SchemaLimit(
+                "Give finite numbers, and read the schema with parse_float=decimal.Decimal",
+                f"{value} is not a JSON number",
             )
         # Looked at before the powers of ten are made, which may not fit any memory.
         digits = max(abs(value.adjusted()), abs(int(value.as_tuple().exponent))) if value else 0
     else:
         value = Fraction(value)
         if not is_decimal(value):
-            raise UnsupportedError(f"Give numbers that decimals can write. {_shown(value)} has no end in decimals.")
+            raise SchemaLimit("Give numbers that decimals can write", f"{_shown(value)} has no end in decimals")
         digits = max(value.numerator.bit_length() * 3 // 10, value.denominator.bit_length() * 3 // 10)
     if digits > MAX_DIGITS:
-        raise UnsupportedError(
-            f"Give numbers of at most {MAX_DIGITS:,} digits. One of the schema has about {digits:,}."
-        )
+        raise SchemaLimit(f"Give numbers of at most {MAX_DIGITS:,} digits", f"One has about {digits:,}")
     return Fraction(value)
 
 

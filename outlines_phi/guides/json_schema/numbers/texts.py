@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from ....automata.automaton import DEAD, ByteAutomaton
-from ....errors import UnsupportedError
 from ...regex import compile_regex
+from ..limits import SchemaLimit
 from .multiples import EVERY_NUMBER, NO_NUMBER, Divisor, Multiples, decimals
 from .sides import Decimals, Side, Whole
 
@@ -309,9 +309,10 @@ def _divisor(q: Fraction) -> Divisor:
     return Divisor.of(q)
 
 
-def _too_many() -> UnsupportedError:
-    return UnsupportedError(
-        f"Give a smaller multipleOf or closer bounds, so that few numbers are left. These need more than {MAX_STATES:,} states."
+def _too_many() -> SchemaLimit:
+    return SchemaLimit(
+        "Give a smaller multipleOf or closer bounds, so that few numbers are left",
+        f"These need more than {MAX_STATES:,} states",
     )
 
 

@@ -15,6 +15,7 @@ from referencing._core import Resolver
 
 from ....errors import GrammarError, UnsupportedError
 from ..formula import FALSE, TRUE, Formula
+from ..limits import SchemaLimit
 from ..strings.patterns import matching
 from ..strings.sets import StringSet
 from ..values import pointer_to
@@ -170,6 +171,8 @@ class Place:
             raise UnsupportedError(
                 f"Write a regular expression of ECMA-262 at {pointer} of the JSON schema. In the one that is there, {error}"
             ) from error
+        except SchemaLimit as limit:
+            raise limit.at(pointer_to(steps, self.pointer)) from None
         except UnsupportedError as error:
             raise UnsupportedError(
                 f"{error} It stands at {pointer_to(steps, self.pointer)} of the JSON schema."

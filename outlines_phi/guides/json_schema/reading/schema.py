@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -14,6 +14,7 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
 from ..formula import And, Formula, Not, Or, Reference, both, holds
+from ..limits import SchemaLimit
 from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
 from .place import Place, constant
@@ -45,12 +46,15 @@ class Schema:
         What is not asked of a value, in the order of the document.
     document
         The document.
+    pointers
+        Where formulas stand in it.
     """
 
     formula: Formula
     definitions: Mapping[str, Formula]
     left_out: tuple[LeftOut, ...]
     document: Any
+    pointers: Mapping[Formula, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
@@ -84,7 +88,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out), document)
+        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers)
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -109,6 +113,7 @@ class _Reader:
         self.root = Place(document, "#", registry.resolver(resource.id() or ""), specification, self)
         self.definitions: dict[str, Formula] = {}
         self._formulas: dict[int, Formula] = {}
+        self.pointers: dict[Formula, str] = {}
         self._waiting: dict[str, Place] = {}
 
     def read(self) -> Formula:
@@ -127,7 +132,12 @@ class _Reader:
         if not isinstance(place.contents, dict):
             raise place.malformed(None, "a schema, which is an object, true or false,")
         if id(place.contents) not in self._formulas:
-            self._formulas[id(place.contents)] = both(*self._says(self._entered(place)))
+            try:
+                found = both(*self._says(self._entered(place)))
+            except SchemaLimit as limit:
+                raise limit.at(place.pointer) from None
+            self._formulas[id(place.contents)] = found
+            self.pointers.setdefault(found, place.pointer)
         return self._formulas[id(place.contents)]
 
     def reference(self, place: Place, keyword: str) -> Formula:

@@ -49,6 +49,11 @@ class Template:
         return {key: formula for schema in self.schemas for key, formula in schema.definitions.items()}
 
     @property
+    def pointers(self) -> dict[Formula, str]:
+        """Where formulas stand in their schemas."""
+        return {formula: pointer for schema in self.schemas for formula, pointer in schema.pointers.items()}
+
+    @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """What the schemas say and is not asked of the values."""
         return tuple(left for schema in self.schemas for left in schema.left_out)

@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import UNREACHABLE, distances
-from ....errors import UnsupportedError
+from ..limits import SchemaLimit
 from .code_points import AFTER_SURROGATES, FIRST_SURROGATE, characters, cut
 
 MOST_STATES = 20_000
 """How many states an automaton over code points may have."""
 
 
-def too_many_states(what: str) -> UnsupportedError:
+def too_many_states(what: str) -> SchemaLimit:
     """Return the error of ``what`` needs more than :data:`MOST_STATES`."""
-    return UnsupportedError(
-        f"Lower the bounds of lengths and repeats, or drop one of what restricts the same string. {what} needs more than "
-        f"{MOST_STATES:,} states."
+    return SchemaLimit(
+        "Lower the bounds of lengths and repeats, or drop one of what restricts the same string",
+        f"{what} needs more than {MOST_STATES:,} states",
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ....errors import UnsupportedError
+from ..limits import SchemaLimit
 from . import ecma
 from .code_automaton import MOST_STATES, CodeAutomaton, too_many_states
 from .code_points import CodePoints, cut
@@ -120,9 +120,9 @@ class _Builder:
                 targets, accepting = [[1] * self.width] * 2, [True, False]
             else:
                 if any(isinstance(inner, (Ahead, End)) for inner in _parts(part.part)):
-                    raise UnsupportedError(
-                        f"Put the look-ahead behind the look-behind. The pattern {_short(self.pattern)} has a "
-                        "look-ahead or `$` inside a look-behind, which is not offered."
+                    raise SchemaLimit(
+                        "Put the look-ahead behind the look-behind",
+                        f"The pattern {_short(self.pattern)} has a look-ahead or `$` inside a look-behind, which is not offered",
                     )
                 rest = self.rest(ecma.ANYTHING, self.rest(part.part, FINISHED))
                 targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
