@@ -37,6 +37,7 @@ from .formula import (
     parts_of,
 )
 from .limits import SchemaLimit
+from .names import refuse_large
 from .numbers.sets import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
 from .strings.sets import StringSet
@@ -46,12 +47,6 @@ MOST_SHAPES = 512
 
 MOST_COUNTS = 20_000
 """Ways to count the items of one array on."""
-
-MOST_NAMES = 10_000
-"""Members that an object may have to have."""
-
-MOST_CELLS = 128
-"""Sets of names that are told apart in one object."""
 
 PLAIN_NUMBER = "plain number"
 """The kind of numbers that are written without a fraction and an exponent."""
@@ -183,7 +178,7 @@ class Kinds:
         with self.placed(formula):
             if self.numbers(formula, plain=False).has_multiples:
                 self.spellings(formula)
-            _refuse_large(self.objects(formula))
+            refuse_large(self.objects(formula))
         found: set[Formula] = set()
         for array in self.arrays(formula):
             found.update(array.first, [array.rest], (one.item for one in array.counted))
@@ -374,30 +369,6 @@ class Kinds:
             return negated(self._definitions[formula.formula.key])
         assert isinstance(formula, Reference)
         return self._definitions[formula.key]
-
-
-def _refuse_large(shapes: Sequence[ObjectShape]) -> None:
-    """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
-    most = max((shape.least - len(shape.required) for shape in shapes), default=0)
-    if most > MOST_NAMES:
-        raise SchemaLimit(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
-    names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
-    if 1 << len(names) > MOST_CELLS:
-        told_apart(frozenset(), tuple(names))
-
-
-@lru_cache(maxsize=256)
-def told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
-    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
-    cells = [~StringSet.of_values(taken)]
-    for strings in asked:
-        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
-        if len(cells) > MOST_CELLS:
-            raise SchemaLimit(
-                "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
-                f"They tell more than {MOST_CELLS} sets of names apart",
-            )
-    return cells
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
-from ..kinds import told_apart
+from ..names import told_apart
 from ..shapes import ObjectShape
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of

@@ -1,0 +1,40 @@
+"""The names of members that are told apart, and how many members objects need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .limits import SchemaLimit
+from .shapes import ObjectShape
+from .strings.sets import StringSet
+
+MOST_NAMES = 10_000
+"""Members that an object may have to have."""
+
+MOST_CELLS = 128
+"""Sets of names that are told apart in one object."""
+
+
+def refuse_large(shapes: Sequence[ObjectShape]) -> None:
+    """Raise where objects need more members than are counted, or tell more names apart than are looked at."""
+    most = max((shape.least - len(shape.required) for shape in shapes), default=0)
+    if most > MOST_NAMES:
+        raise SchemaLimit(f"Ask for at most {MOST_NAMES:,} members of an object", f"There are {most:,} of any name")
+    names = dict.fromkeys(one.names for shape in shapes for one in shape.every + shape.some)
+    if 1 << len(names) > MOST_CELLS:
+        told_apart(frozenset(), tuple(names))
+
+
+@lru_cache(maxsize=256)
+def told_apart(taken: frozenset[str], asked: Sequence[StringSet]) -> list[StringSet]:
+    """Return the names that are not taken, cut into sets that none of those asked for tells apart."""
+    cells = [~StringSet.of_values(taken)]
+    for strings in asked:
+        cells = [part for cell in cells for part in (cell & strings, cell & ~strings) if not part.is_empty]
+        if len(cells) > MOST_CELLS:
+            raise SchemaLimit(
+                "Anchor the patterns of patternProperties by ^ and $, or write fewer for one object",
+                f"They tell more than {MOST_CELLS} sets of names apart",
+            )
+    return cells
