@@ -21,8 +21,7 @@ class Forest:
     Handles ``0 .. P - 1`` are the prompts; every later node is one token after its parent. Only the shape of
     the trees lives here; what a model keeps per node (cache slots, rows) it keeps beside, by the same handle.
 
-    ``prompts``: the token ids of each prompt.
-    ``prompt_lengths``: ``[P]`` their lengths.
+    ``prompt_lengths``: ``[P]``.
     ``parent``, ``token``, ``depth``, ``row``: ``[capacity]`` per handle: the parent (-1 for a root), the token (-1 for a root),
         the number of tokens after the prompt, and the prompt it belongs to. Entries from ``len(self)`` on mean nothing.
     ``alive``: ``[capacity]`` per handle: not given back by :meth:`retain`.
@@ -59,11 +58,7 @@ class Forest:
             raise
 
     def add(self, parents: Sequence[int], tokens: Sequence[int]) -> range:
-        """Append one node per pair and return their handles; refused arguments change nothing.
-
-        Raises :class:`ModelError`: unknown or given-back parents, tokens outside the vocabulary, a node beyond the model's
-        context.
-        """
+        """Append one node per pair and return their handles; a pair that is refused changes nothing."""
         if not self._evaluated:
             raise ModelError("extend() was called before roots(); evaluate the prompts first.")
         parent, token = np.asarray(parents, dtype=np.int64), np.asarray(tokens, dtype=np.int64)
@@ -180,16 +175,13 @@ class ForestTrees(TokenTrees):
 
     @property
     def next_node(self) -> int:
-        """See :attr:`TokenTrees.next_node`."""
         return len(self._forest)
 
     def roots(self, parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
-        """See :meth:`TokenTrees.roots`."""
         nodes = self._forest.plant(parents, tokens)
         return Evaluation(nodes, self._begin(nodes))
 
     def extend(self, parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
-        """See :meth:`TokenTrees.extend`."""
         nodes = self._forest.add(parents, tokens)
         try:
             return Evaluation(nodes, self._grow(nodes))
@@ -198,7 +190,6 @@ class ForestTrees(TokenTrees):
             raise
 
     def compact(self, keep: Sequence[int]) -> None:
-        """See :meth:`TokenTrees.compact`."""
         self._forest.retain(keep)
 
     @abstractmethod

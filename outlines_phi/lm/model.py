@@ -117,19 +117,15 @@ class WrappedModel(LanguageModel):
         self.vocabulary, self.max_length, self.device = lm.vocabulary, lm.max_length, lm.device
 
     def version(self) -> Hashable:
-        """See :meth:`LanguageModel.version`."""
         return self.lm.version()
 
     @property
     def opaque(self) -> bool:
-        """See :attr:`LanguageModel.opaque`."""
         return self.lm.opaque
 
     @property
     def rounding(self) -> float:
-        """See :attr:`LanguageModel.rounding`."""
         return self.lm.rounding
 
     def fingerprint(self) -> str:
-        """See :meth:`LanguageModel.fingerprint`."""
         return self.lm.fingerprint()

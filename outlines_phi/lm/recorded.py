@@ -22,9 +22,7 @@ class RecordedModel(WrappedModel):
     The counts of its trees are those of a model that remembers nothing between calls. A prefix keeps the logits of its first
     evaluation, so that all draws are from one distribution; they are float64, so that rounding is not measured.
 
-    ``max_bytes``: logits that are kept; beyond it prefixes are evaluated every time.
-
-    ``evaluated``: prefixes that the model has been asked for.
+    ``max_bytes`` bounds the logits that are kept; ``evaluated`` counts the prefixes that the model was asked for.
     """
 
     def __init__(self, lm: LanguageModel, *, max_bytes: int = 2**30) -> None:
@@ -34,7 +32,6 @@ class RecordedModel(WrappedModel):
         self._kept: dict[tuple[int, ...], Tensor] = {}
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        """See :meth:`LanguageModel.trees`."""
         return SequenceTrees(self.logits, prompts, len(self.vocabulary), self.max_length)
 
     def logits(self, sequences: Sequence[tuple[int, ...]]) -> Tensor:

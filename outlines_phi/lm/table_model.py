@@ -57,12 +57,9 @@ class TableModel(LanguageModel):
         scale: float = 1.0,
         max_length: int | None = None,
     ) -> TableModel:
-        """Return a random law: independent normal logits of standard deviation ``scale`` in every context.
+        """Return a random distribution: independent normal logits of standard deviation ``scale`` in every context.
 
-        ``seed``: names the law; the same seed is the same law in every process.
-        ``order``: how many of the last tokens the law looks at (a Markov chain of that order); ``None`` for all.
-        ``scale``: standard deviation of the logits; 0 is the uniform law.
-        ``max_length``: as in the constructor.
+        A seed names one distribution in every process. ``order``: the last tokens it depends on (a Markov chain); ``None`` for all.
         """
         cache: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
@@ -77,10 +74,7 @@ class TableModel(LanguageModel):
         return cls(vocabulary, law, max_length=max_length)
 
     def logits(self, sequence: Sequence[int]) -> NDArray[np.float64]:
-        """Return the ``[V]`` logits of the token that follows ``sequence``, prompt included.
-
-        Raises :class:`ModelError`: the law gave another shape, NaN, ``+inf``, or no possible token.
-        """
+        """Return the ``[V]`` logits of the token that follows ``sequence``, prompt included."""
         logits = np.asarray(self.law(tuple(sequence)), dtype=np.float64)
         if logits.shape != (len(self.vocabulary),):
             raise ModelError(

@@ -129,12 +129,10 @@ class Progress:
 
 @final
 class Watch:
-    """One call as it goes on.
-
-    ``tell``: asked after every model call, and at the end, with this watch.
+    """One call as it goes on; ``tell`` is called with it after every model call and at the end.
 
     ``limit``: seconds after which nothing more may be launched.
-    ``progress``: how far the call has come; ``None`` before its sampler says how to know.
+    ``progress``: how far the call has come; ``None`` before its sampler says.
     ``ended``: whether this is the last time that is told.
     """
 
@@ -221,7 +219,6 @@ class WatchedModel(WrappedModel):
         return hash(self.lm)
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        """See :meth:`LanguageModel.trees`."""
         trees = WatchedTrees(self.lm.trees(prompts))
         self.device = self.lm.device
         return trees

@@ -22,8 +22,6 @@ class Branches:
     """Token trees that several readers grow: the walk that draws, and an estimator that looks ahead of it.
 
     A prefix that an estimator has looked at and the walk then chooses costs no second evaluation.
-
-    ``trees``: the token trees; their counts are those of the run.
     """
 
     def __init__(self, trees: TokenTrees) -> None:

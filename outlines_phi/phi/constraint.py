@@ -67,7 +67,6 @@ class Conjunction:
         return sum(part.bytes for part in self.parts)
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-        """See :meth:`Constraint.allows`."""
         return all(part.allows(tokens, finished=finished) for part in self.parts)
 
     def __str__(self) -> str:
@@ -146,12 +145,7 @@ class TextConstraint:
 
 @final
 class AllowedTexts:
-    """A :class:`TextConstraint` over a vocabulary: a :class:`~outlines_phi.phi.constraint.Constraint`.
-
-    ``vocabulary``: the bytes of the tokens.
-
-    Raises :class:`UnsupportedError`: the vocabulary does not know what its tokens write.
-    """
+    """A :class:`TextConstraint` over a vocabulary: a :class:`Constraint`."""
 
     def __init__(self, texts: TextConstraint, vocabulary: Vocabulary) -> None:
         if not any(vocabulary.tokens):
@@ -171,10 +165,7 @@ class AllowedTexts:
         return self._prefix.bytes + self._complete.bytes
 
     def allows(self, tokens: Sequence[int], *, finished: bool) -> bool:
-        """See :meth:`Constraint.allows`.
-
-        Raises :class:`ConstraintError`: a predicate raised, or returned something else than ``True`` or ``False``.
-        """
+        """See :meth:`Constraint.allows`; a predicate that raises, or returns no bool, is a :class:`ConstraintError`."""
         text = codecs.getincrementaldecoder("utf-8")("replace").decode(self._vocabulary.decode(tokens))
         if not text and not finished:  # every text begins so, and predicates like to look at the first character
             return True

@@ -33,12 +33,8 @@ class Reachable(NamedTuple):
 def explore(guide: Guide, first: Iterable[int], *, depth: int | None, states: int | None) -> Reachable:
     """Return the live states within ``depth`` steps, those in ``first`` being one step away.
 
-    ``first``: where to begin; always explored.
-    ``depth``: how far to look at most; ``None`` for as far as there are states.
-    ``states``: how many states to explore at most: a step that would take more is not made. ``None`` for all of them.
-
-    Raises :class:`UnsupportedError`: all were asked for and there are more than :data:`MOST`, or no last one, as in a grammar
-    whose texts nest.
+    ``states``: how many to explore at most: a step that would take more is not made. ``None`` for all of them, which are refused
+        where they are more than :data:`MOST`, as in a grammar whose texts nest.
     """
     rows: dict[int, Row] = {}
     level, steps = _inner(guide, first), 0
@@ -67,11 +63,7 @@ class Layers:
 
     Budgets beyond the one where the values settle share its layer. Where the others take more than ``max_bytes``, every second
     of them is kept, every fourth, and so on; a budget in between has the values of the next larger one.
-
-    ``first``: the values at budget 0, in log space: ``-inf`` where nothing can be completed.
-    ``step``: maps the values of one budget to those of the next larger one.
-    ``budget``: the largest budget.
-    ``max_bytes``: bound on the memory of the layers; two of them are always kept.
+    ``first`` are the values at budget 0, in log space; ``step`` maps those of one budget to those of the next larger one.
     """
 
     def __init__(

@@ -59,7 +59,6 @@ class BigramDPPhi(ProposalPhi):
         check_shares("BigramDPPhi", floor=self.floor)
 
     def begin(self, run: SampledRun) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
         return BigramEstimate(self, run)
 
 
@@ -76,7 +75,6 @@ class BigramEstimate(Estimate):
         self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """See :meth:`Estimate.add_log_h`."""
         new: dict[Key, tuple[int, Tensor]] = {}
         for row, tokens, law in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
             if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
@@ -196,12 +194,8 @@ class Columns:
 class Induction:
     """The values of one prompt: ``log h`` of every state, last token and remaining budget.
 
-    Only pairs of a state and a token that leads to it have a value.
-
-    ``columns``: the tokens that are told apart.
-    ``after``: ``[n, J]``: the masses of the classes of ``columns`` after each of its tokens.
-    ``budget``: the largest budget that will be asked about.
-    ``max_bytes``: bound on the memory of the values.
+    Only pairs of a state and a token that leads to it have a value. ``after[n, J]`` are the masses of the classes of ``columns``
+    after each of its tokens.
     """
 
     def __init__(

@@ -99,7 +99,6 @@ class ProposalPhi(Phi):
     """An estimator that a walk can follow token by token."""
 
     def keeping(self, values: KeptValues) -> ProposalPhi:
-        """See :meth:`Phi.keeping`."""
         return self
 
     def rounds(self, n: int) -> Sequence[int]:
@@ -139,7 +138,6 @@ class StepPhi(ProposalPhi):
         return log_p
 
     def begin(self, run: SampledRun) -> Estimate:
-        """See :meth:`ProposalPhi.begin`."""
         self.check(run.table, run.settings)
         return StepEstimate(self, run.table)
 
@@ -154,7 +152,6 @@ class StepEstimate(Estimate):
     stateless: ClassVar[bool] = True
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """See :meth:`Estimate.add_log_h`."""
         return self.phi.add_log_h(log_p, self.table, prefixes.states, prefixes.remaining)
 
 

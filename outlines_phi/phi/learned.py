@@ -75,7 +75,6 @@ class LearnedPhi(StepPhi):
         return log_p
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
-        """See :meth:`StepPhi.check`."""
         if isinstance(self.values, StateValues):
             self.values.concern(LearnedFrom.of(None, table, settings))
 
@@ -105,7 +104,6 @@ class LearnedPhi(StepPhi):
         return sizes
 
     def keeping(self, values: KeptValues) -> LearnedPhi:
-        """See :meth:`Phi.keeping`."""
         return replace(self, values=values) if self.values is None else self
 
     @property
@@ -115,12 +113,7 @@ class LearnedPhi(StepPhi):
 
 @final
 class LearnedEstimate(Estimate):
-    """Learned values at work: every prompt of a run goes its own way from a common start.
-
-    ``floor``: as of :class:`LearnedPhi`.
-    ``values``: the store of every step, for later calls.
-    ``known``: the knowledge to begin with, by prompt.
-    """
+    """Learned values at work: every prompt of a run goes its own way from a common start, ``known``; ``values`` keep all steps."""
 
     def __init__(self, floor: float, table: Table, values: StateValues, known: list[Knowledge]) -> None:
         self._floor, self._table, self._values, self._known = floor, table, values, known
@@ -128,7 +121,6 @@ class LearnedEstimate(Estimate):
         self._drafted: dict[int, tuple[int, Observed]] = {}  # by place: what was seen where no walk has been yet
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """See :meth:`Estimate.add_log_h`."""
         where = zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
         found = [
             (row, _add(self._known[row], self._floor, scores, self._table, state, left))
@@ -139,11 +131,9 @@ class LearnedEstimate(Estimate):
         return log_p
 
     def reached(self, places: Sequence[int]) -> None:
-        """See :meth:`Estimate.reached`."""
         self._note(self._drafted.pop(place) for place in places)
 
     def learn(self) -> None:
-        """See :meth:`Estimate.learn`."""
         self._known = [known.after(seen) for known, seen in zip(self._known, self._seen, strict=True)]
         self._seen = [[] for _ in self._known]
 

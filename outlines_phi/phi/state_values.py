@@ -183,10 +183,7 @@ class LearnedFrom:
         return cls(model, table.vocabulary.fingerprint, table.guide.fingerprint(), written_out(settings))
 
     def joined(self, other: LearnedFrom) -> LearnedFrom:
-        """Return what this one and ``other``, the subject of a call, say together.
-
-        Raises :class:`UnsupportedError`: they are not the same; says what differs.
-        """
+        """Return what this one and ``other``, the subject of a call, say together; raise where they differ, saying in what."""
         words = {
             "model": "another model (its architecture or its weights)",
             "vocabulary": "another vocabulary",
@@ -267,13 +264,7 @@ class StateValues:
                 self._known = self._known.after(pending)
 
     def concern(self, subject: LearnedFrom) -> None:
-        """Say what a call asks about.
-
-        Raises
-        ------
-        UnsupportedError
-            Another model, output type or distribution than the values were learned of; says which.
-        """
+        """Say what a call asks about; raises where the values were learned of another model, output type or distribution."""
         with self._lock:
             self._subject = subject if self._subject is None else self._subject.joined(subject)
 

@@ -18,20 +18,14 @@ __all__ = ["load", "path"]
 
 
 def path() -> pathlib.Path:
-    """Return the folder that holds the weights, the tokenizer and the model card.
-
-    Returns a folder that ``AutoModelForCausalLM.from_pretrained`` and ``AutoTokenizer.from_pretrained`` accept.
-    """
+    """Return the folder of the weights, the tokenizer and the model card, as ``from_pretrained`` takes it."""
     return pathlib.Path(__file__).resolve().parent
 
 
 def load(dtype: torch.dtype | None = None) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerBase]:
-    """Load the bundled model and its tokenizer, without any network access.
+    """Return the bundled model, in evaluation mode, and its tokenizer, without any network access.
 
-    ``dtype``: the type of the weights in memory; they are stored as float16. ``None``, the default, stands for ``torch.float32``,
-        which every CPU computes quickly.
-
-    Returns the model, in evaluation mode, and its tokenizer.
+    ``dtype`` is that of the weights in memory: ``torch.float32`` by default, which every CPU computes quickly.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

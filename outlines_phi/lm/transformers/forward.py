@@ -25,11 +25,8 @@ SLOTS = 2048
 
 @final
 class Forward:
-    """A Hugging Face model as a function from token ids to logits.
+    """A causal Hugging Face model as a function from token ids to ``size`` logits.
 
-    ``hf_model``: A causal model of transformers.
-    ``size``: the vocabulary size ``V`` that its logits must have.
-    ``max_length``: the model's context, or ``None``.
     ``memory``: bytes that the logits and the mask of one call may take together, beyond what is returned.
     """
 
@@ -91,10 +88,7 @@ class Forward:
         """Return the logits ``[b, n, V]`` after ``tokens`` ``[b, n]`` and the cache.
 
         Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors;
-        :meth:`checked` makes ordinary ones of what is handed out.
-
-        Raises :class:`ModelError`: the model raised.
-        Raises :class:`VocabularyError`: the model gives another number of logits than there are tokens.
+        :meth:`checked` makes ordinary ones of what is handed out. Raises :class:`ModelError` where the model raises.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
         arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}
@@ -147,8 +141,7 @@ class Borders:
         one can share neither a call nor a cache.
     ``all``: these, windows and the like, ascending, as far as the model's context reaches. Sequences of both sides of a window
         may share calls where a trial shows it.
-    ``slots``: the largest of them, and of the model's square tables of positions, that may be counted in slots of the cache; 0
-        for none.
+    ``slots``: the largest of them, and of the model's square tables of positions, that may count slots of the cache, or 0.
     """
 
     def __init__(self, model: Any, max_length: int | None) -> None:

@@ -91,12 +91,10 @@ class TransformersModel(LanguageModel):
 
     @property
     def opaque(self) -> bool:
-        """See :attr:`LanguageModel.opaque`."""
         return opaque(self.hf_model)
 
     @property
     def rounding(self) -> float:
-        """See :attr:`LanguageModel.rounding`."""
         return SPREAD * tolerance(self._forward)
 
     def fingerprint(self) -> str:
@@ -110,7 +108,6 @@ class TransformersModel(LanguageModel):
         return self._fingerprint[1]
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        """See :meth:`LanguageModel.trees`."""
         self._check_mode()
         self.device = self.hf_model.device
         return (

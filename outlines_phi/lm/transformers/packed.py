@@ -23,15 +23,10 @@ class PackedTrees(ForestTrees):
     Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its ancestors
     and itself, at position ``prompt length + depth - 1``. A call appends nodes of any prompts, padded to the prompt
     with most of them; prompts without new nodes take no part.
+    A call is split, parents first, where logits and masks would take more than ``forward.memory`` bytes.
 
-    A call is split, parents first, when logits and masks would together take more than ``forward.memory`` bytes;
-    the counts then say how many calls there were.
-
-    ``prompts``: token ids of the prompts.
     ``gap``: slots that stay empty between prompts and nodes. Nothing depends on it where the model goes by positions, as it
         should; one that counts slots is found out.
-
-    Raises :class:`UnsupportedError`: the model has layers that no mask over slots can express.
     """
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, gap: int = 0) -> None:

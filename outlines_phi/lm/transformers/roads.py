@@ -89,10 +89,8 @@ def road(forward: Forward, length: int) -> str:
     """Return the first of :data:`ROADS` on which the model agrees with plain evaluation, for sequences of up to ``length`` tokens.
 
     A trial with short prompts is made once for a model as it is (its structure: dtype, attention, adapters, ...), and costs about
-    ten small model calls; another one at each border that is below ``length``, when that is first asked for. When packed trees do
-    not work, one warning is logged that names the reason.
-
-    Raises :class:`UnsupportedError`: no road agrees: the model is not causal, or its answers are not reproducible.
+    ten small model calls; another one at each border below ``length``, when that is first asked for. One warning is logged where
+    packed trees do not work. Where no road agrees, the model is refused: it is not causal, or its answers are not reproducible.
     """
     tried = [0, *(border for border in forward.borders.all if border < length)]
     reasons, new = dict[str, str](), False
@@ -240,9 +238,8 @@ def distance(found: Tensor, plain: Tensor) -> float:
 class RegionTrees(ForestTrees):
     """Token trees over trees of their own for each region of lengths.
 
-    A region ends at a border that separates (:class:`~outlines_phi.lm.transformers.forward.Borders`), and at one behind which
-    another of :data:`ROADS` is needed, which is tried when a sequence first comes to it. A
-    node that crosses the end of a region is evaluated anew, with all that stands before it, as a prompt of new trees.
+    A region ends at a border that separates (:class:`Borders`), and at one behind which another of :data:`ROADS` is needed, which
+    is tried when a sequence first comes to it. A node beyond the end is evaluated with its whole sequence, as a new prompt.
     """
 
     def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]]) -> None:

@@ -22,7 +22,6 @@ class RowTrees(ForestTrees):
     selected (and copied, where a parent has several children) and one token each is evaluated; otherwise whole sequences are.
     The counts are what was really evaluated: prompts and paths that are evaluated again count again.
 
-    ``prompts``: token ids of the prompts.
     ``padding``: whether sequences of different lengths may share a call, left padded. Models that let padding leak into their
         state need False: one call per length.
     ``cached``: whether the cache of one call serves the next. Models that begin every call anew (learned prompts), or whose state

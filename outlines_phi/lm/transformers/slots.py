@@ -104,9 +104,7 @@ class SlotLayer(CacheLayerMixin):
 class SlotCache(Cache):
     """A cache of ``P`` rows whose slots are allocated ahead and doubled when they run out.
 
-    Slots ``[0, base)`` belong to the prompts, the rest to nodes. Which slot holds what is decided by the caller.
-
-    ``reallocations``: how often the storage was allocated anew because it was full.
+    Slots ``[0, base)`` belong to the prompts, the rest to nodes. ``reallocations`` counts how often the storage was full.
     """
 
     NODES = 64  # node slots per row to begin with
@@ -188,11 +186,7 @@ class TreeMask:
 
     A node sees its prompt, its ancestors and itself, so its line of ancestors is its parent's line and itself:
     a row of bits over the node slots of its prompt. Layers with a window also ask that the positions differ by
-    less than the window, whatever the slots.
-
-    ``prompt_lengths``: ``[P]``. Prompts are left padded to the longest.
-    ``base``: the slot at which nodes begin.
-    ``windows``: the window of each kind of layer, ``None`` for full attention.
+    less than the window, whatever the slots. Nodes begin at slot ``base``.
     """
 
     def __init__(self, prompt_lengths: NDArray[np.int64], base: int, windows: Mapping[str, int | None]) -> None:
@@ -204,10 +198,7 @@ class TreeMask:
         self._positions = np.zeros((len(prompt_lengths), 64), dtype=np.int64)  # [P, node slot]
 
     def append(self, layout: Layout, parent: NDArray[np.int64], position: NDArray[np.int64]) -> None:
-        """Add the nodes of ``layout`` after those in slots ``parent`` ``[k]``, -1 for the prompt itself.
-
-        Parents stand before their children, possibly among the nodes that are added.
-        """
+        """Add the nodes of ``layout`` after those in slots ``parent[k]``, -1 for the prompt; parents stand before children."""
         self._reserve(layout.width)
         row, slot = layout.rows[layout.places[0]], layout.columns[layout.places]
         self._positions[row, slot] = position
@@ -240,10 +231,7 @@ class TreeMask:
         return masks
 
     def build_prompts(self, width: int, length: int, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-        """Return ``{kind of layer: [P, 1, length, base + width]}`` for the prompts themselves: causal, blind to nodes.
-
-        Padding sees only itself.
-        """
+        """Return ``{kind of layer: [P, 1, length, base + width]}`` of the prompts: causal, and blind to nodes."""
         positions, slot = self._prompt_positions, np.arange(self._prompt_positions.shape[1])
         behind = positions[:, :length, None] - positions[:, None, :]  # [P, length, base]
         causal = (behind >= 0) & (positions[:, None, :] >= 0)
@@ -290,10 +278,9 @@ class TreeMask:
 
 
 def windows(config: Any) -> dict[str, int | None]:
-    """Return the kinds of attention layers of a text ``config`` and the window of each, ``None`` for no window.
+    """Return the window of each kind of attention layer of a text ``config``, ``None`` for no window.
 
-    Raises :class:`UnsupportedError`: a kind of layer that a mask over slots cannot express (recurrent, chunked, compressed
-    attention).
+    Refuses kinds that a mask over slots cannot express (recurrent, chunked, compressed attention).
     """
     sliding = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)

@@ -55,10 +55,9 @@ def hooks(model: Any) -> tuple[int, ...]:
 
 
 def opaque(model: Any) -> bool:
-    """Whether a forward pass may depend on what nothing is told of.
+    """Whether a forward pass may depend on what :func:`structure` and :func:`weights` cannot see.
 
-    That is hooks, methods that were replaced, modules and settings of classes that are nobody's here, and weights that were made
-    under inference mode, whose writes are not counted.
+    That is hooks, replaced methods, modules and settings of unknown packages, and weights made under inference mode.
     """
     found = modules(model)
     states = list(map(vars, found))

@@ -57,5 +57,4 @@ class AutoPhi(Phi):
             )
 
     def keeping(self, values: KeptValues) -> AutoPhi:
-        """See :meth:`Phi.keeping`."""
         return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))

@@ -40,12 +40,9 @@ BEAM = 8
 
 @final
 class Frontier:
-    """The prefixes of a tree that wait for their distribution, by falling ``log p(y)``.
+    """The prefixes of a tree, in any state, that wait for their distribution, by falling ``log p(y)``.
 
-    A prefix becomes a node only when it is taken. The tree may be grown by others between two calls of :meth:`pop`, as long as
-    what is expanded is offered here.
-
-    ``tree``: A tree in any state: fresh, kept from earlier calls, with distributions evicted.
+    A prefix becomes a node only when it is taken. The tree may be grown by others meanwhile, if what is expanded is offered here.
     """
 
     def __init__(self, tree: BoundsTree) -> None:
@@ -161,10 +158,7 @@ class TreeWalks(Protocol):
 
 
 def grow_trees(rows: Sequence[TreeWalks], evaluator: Evaluator, foresight: Foresight | None = None) -> None:
-    """Run ``rows`` to their ends, each on a tree of its own, in shared model calls.
-
-    With ``foresight``, which only walks may have, see :meth:`Evaluator.expand`.
-    """
+    """Run ``rows`` to their ends, each on its own tree, in shared model calls; ``foresight`` as of :meth:`Evaluator.expand`."""
     while any(waiting := [row.advance() for row in rows]):
         wanted = ((row.tree, node) for row, nodes in zip(rows, waiting, strict=True) for node in nodes)
         evaluator.expand(wanted, foresight)
@@ -181,10 +175,7 @@ def enumerate_together(
     width: int = 64,
     spent: Sequence[int] | None = None,
 ) -> list[bool]:
-    """Run a :class:`BestFirst` on every tree, in shared model calls; return which of them reached ``tolerance``.
-
-    ``spent`` are the model tokens of each tree that count as spent already; none by default.
-    """
+    """Run a :class:`BestFirst` on every tree together, of whose tokens ``spent`` are; return which reached ``tolerance``."""
     rows = [
         BestFirst(tree, tolerance, max_tokens - n, max_bytes, width)
         for tree, n in zip(trees, spent or [0] * len(trees), strict=True)
@@ -205,11 +196,9 @@ class BestFirst:
     The next prefixes are those of the highest ``p(y)``: an unexpanded prefix holds ``p(y)`` of the undecided mass ``U - Lo``. A
     call takes :data:`FREE` of them, and more as long as what it leaves may count (:data:`LEFT`).
 
-    ``tree``: the tree to expand.
     ``tolerance``: expand until ``U - Lo <= tolerance * Lo`` at the root.
     ``max_tokens``, ``max_bytes``: model tokens to spend here at most, the root not counted, and memory of the tree, give or take
         one call. The time of the call that is watched ends the work as well.
-    ``width``: prefixes per model call, at most.
     """
 
     def __init__(
@@ -257,12 +246,8 @@ class ModeSearch:
     Members of equal ``log p`` are ordered by their token ids. Open prefixes that could still tie are expanded too, so the
     result depends on the distribution alone.
 
-    ``tree``: A tree in any state; what it knows is not asked again.
-    ``top``: members to find.
     ``tolerance``: end when no other member can have more than ``1 + tolerance`` times the probability of the last one found.
-    ``max_tokens``: model tokens to spend at most, give or take one call. The time of the call that is watched ends the work as
-        well.
-    ``max_bytes``: memory of the tree, distributions being dropped where that makes it fit.
+    ``max_tokens``, ``max_bytes``: as of :class:`BestFirst`; distributions are dropped where that makes the tree fit.
     """
 
     def __init__(

@@ -22,6 +22,9 @@ from .tree import BoundsTree, Node
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
 """Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
 
+MAX_CACHED = 8192
+"""Tree nodes that may stay in the model's cache before it is compacted to the paths in use."""
+
 
 @final
 class Evaluator:
@@ -30,10 +33,7 @@ class Evaluator:
     The bounds of a tree outlive the model's cache: where an ancestor of a wanted node is not in the cache (a tree kept from an
     earlier call, a compacted cache), its path is evaluated again inside the same call.
 
-    ``settings``: the sampling settings, which make ``p`` of logits.
-    ``prompts``: token ids, one prompt per tree.
-    ``trees``: the trees, in the order of the prompts.
-    ``max_cached``: tree nodes that may stay in the model's cache before it is compacted to the paths in use.
+    ``trees``: in the order of the prompts.
     ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     ``stream``: A random stream per prompt, for a frontier that draws.
     """
@@ -45,13 +45,11 @@ class Evaluator:
         prompts: Sequence[Sequence[int]],
         trees: Sequence[BoundsTree],
         *,
-        max_cached: int = 8192,
         frontier: ProposalPhi | None = None,
         stream: Callable[[int], np.random.Generator] = np.random.default_rng,
     ) -> None:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
-        self._max_cached = max_cached
         self._forest = lm.trees(prompts)
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
@@ -136,10 +134,7 @@ class Evaluator:
         return [pair for pair in due if pair not in asked_for]
 
     def confirm(self) -> None:
-        """Evaluate the prompts of trees that earlier calls have grown, if this call has not come to ask a model that is opaque.
-
-        Raises :class:`StaleTreesError`: the model no longer has the distribution that a tree was grown by.
-        """
+        """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
         if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
 
@@ -237,7 +232,7 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        if len(self._handles) + self._looked_at + len(new) <= self._max_cached:
+        if len(self._handles) + self._looked_at + len(new) <= MAX_CACHED:
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self._forest.compact([self._handles[node] for node in kept])
@@ -259,9 +254,8 @@ def _along(tree: BoundsTree, node: Node, chain: Sequence[int]) -> Iterator[Node]
 def _below(tree: BoundsTree, node: Node, token: int) -> Node | None:
     """Return the node of a chain after ``node``; ``None`` where it ends.
 
-    A node that was expanded before has only lost its distribution, and its children have the probabilities that they had: below it,
-    distributions that were lost as well are learned again and nothing else, so that its bounds stay as they are. Walks rely on
-    that.
+    Below a node that was expanded before and only lost its distribution, lost distributions are learned again and nothing else, so
+    that its bounds stay as they are. Walks rely on that.
     """
     if node.expanded:
         child = node.children.get(token)

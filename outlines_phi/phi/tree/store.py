@@ -82,12 +82,9 @@ class TreeStore:
     ) -> Iterator[list[BoundsTree]]:
         """Lend one tree per prompt: what is kept for it, or a fresh one where the call has a seed.
 
-        ``starts`` are the guide states of the prompts, that of the table by default.
-
-        Trees hold what the estimator ``frontier`` says of their prefixes, so each estimator has trees of its own.
-
-        A prompt that stands in a batch twice gets a tree of its own each time. The store is trimmed at the end, and forgets trees
-        that an interruption may have left between learning a distribution and updating the bounds above it.
+        ``starts`` are the guide states of the prompts. Each estimator ``frontier`` has trees of its own, and so has a prompt that
+        stands in a batch twice. The store is trimmed at the end, and forgets trees that an interruption may have left between
+        learning a distribution and updating the bounds above it.
         """
         law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         starts = starts or [table.start] * len(prompts)

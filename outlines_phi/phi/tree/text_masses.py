@@ -40,10 +40,8 @@ def spelled(tree: BoundsTree) -> dict[bytes, Spelled]:
 class Undecided:
     """The undecided mass ``U - Lo`` of a tree, by the texts that it may still go to.
 
-    An undecided prefix can spell a text only if the text begins with what the prefix has written. So most of the undecided mass is
-    out of the question for most texts.
-
-    ``tree``: the tree, which must not change meanwhile.
+    An undecided prefix can spell a text only if the text begins with what the prefix has written, so most of the undecided mass is
+    out of the question for most texts. The tree must not change meanwhile.
     """
 
     def __init__(self, tree: BoundsTree) -> None:

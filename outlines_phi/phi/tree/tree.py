@@ -30,8 +30,7 @@ class Node:
     """A prefix ``y`` of generated tokens.
 
     ``parent``, ``token``: the prefix without its last token, and that token; ``None`` and -1 at the root.
-    ``state``: the guide state after ``y``.
-    ``remaining``: tokens that may still be written, the end of sequence included.
+    ``state``, ``remaining``: the guide state after ``y``, and the tokens that may still be written, the end of sequence included.
     ``p``, ``log_p``: ``p(last token | parent)``, and ``log p(y)`` of the whole path in nats; ``nan`` while the parent is
         unexpanded.
     ``h``: the estimate of ``Phi(y)`` when the parent was evaluated; 1 where there is none.
@@ -111,9 +110,7 @@ class BoundsTree:
     low-precision logits differ with the shape of the batch.
 
     ``budget``: the most tokens to write, end of sequence included.
-    ``constraint``: the constraint beside the guide, asked node by node.
-    ``start``: the guide state of the prompt; that of the table by default.
-    ``moves``: the live tokens at a node; those of the table by default.
+    ``start``, ``moves``: the guide state of the prompt, and the live tokens at a node; those of the table by default.
 
     ``expansions``: distributions learned so far: the model tokens used. Those learned for drafts count when a walk comes to them,
         so an effort allows with any draft what it allows without.

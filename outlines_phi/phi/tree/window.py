@@ -70,14 +70,12 @@ class Renewal(Ending):
     length: int  # In tokens
 
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
-        """See :meth:`Ending.allowance`."""
         tokens = len(written) + 1
         if tokens >= CERTAIN_END * self.length or survival < LEAST_SURVIVAL:
             return Allowance(ANYTHING, token=False)
         return Allowance(-1, token=True) if tokens >= self.length else Allowance(0, token=False)
 
     def released(self, written: Sequence[int], pending: int) -> int:
-        """See :meth:`Ending.released`."""
         return len(written)
 
 
@@ -87,11 +85,9 @@ class Release(Ending):
     """A window ends where nothing of its first token waits; the tokens before what waits are final."""
 
     def allowance(self, written: Sequence[int], survival: float) -> Allowance:
-        """See :meth:`Ending.allowance`."""
         return Allowance(sum(written[1:]), token=True) if written else Allowance(0, token=False)
 
     def released(self, written: Sequence[int], pending: int) -> int:
-        """See :meth:`Ending.released`."""
         after = np.cumsum(written[::-1])[::-1] - written  # bytes after each token
         return int((after >= pending).sum())
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.tree import best_first
+from outlines_phi.phi.tree import best_first, evaluator
 from outlines_phi.phi.tree.best_first import enumerate_together
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import live_prefixes
@@ -195,11 +195,13 @@ def test_live_prefixes_gives_up_at_its_limit_and_changes_nothing() -> None:
     assert tree.nodes == 1 and not tree.root.children
 
 
-def test_a_compacted_cache_is_evaluated_again() -> None:
+def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds outlive the model's cache: paths are evaluated again, in the same call, and the result is the same."""
     small = BoundsTree(LOOP.table, LOOP.budget)
-    tight = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [small], max_cached=4)
-    assert enumerate_together([small], tight, 0.0, max_tokens=100_000, width=2) == [True]
+    tight = Evaluator(LOOP.lm, LOOP.settings(), [PROMPT], [small])
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluator, "MAX_CACHED", 4)
+        assert enumerate_together([small], tight, 0.0, max_tokens=100_000, width=2) == [True]
     roomy_tree, roomy = planted(LOOP)
     assert enumerate_together([roomy_tree], roomy, 0.0, max_tokens=100_000, width=2) == [True]
     assert tight.counts.tokens > roomy.counts.tokens
