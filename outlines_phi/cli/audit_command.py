@@ -50,7 +50,7 @@ def audit(
     source: ModelOptions,
     form: FormatOptions,
     bans: BanOptions,
-    law: SettingOptions,
+    sampling: SettingOptions,
     n: Annotated[int, typer.Option(min=2, help="Draws per prompt.")] = 200,
     seed: Seed = None,
     confidence: Annotated[float, typer.Option(help="Of each interval by itself.")] = 0.95,
@@ -75,7 +75,7 @@ def audit(
     given = inputs.read()
     banned = bans.read()
     _, output_type = form.read(free=banned is not None)
-    settings = law.keywords() | keywords(seed=seed)
+    settings = sampling.keywords() | keywords(seed=seed)
     CallOptions.read(settings, None)
     if output_type is not None:
         to_language(output_type)

@@ -260,12 +260,12 @@ def print_report(report: Report, console: Console) -> None:
 
 def _excess(report: Report, view: View, value: object) -> float:
     """Return how much too often the first sample gives ``value``."""
-    return view.frequencies[report.samples[0].name].get(value, 0.0) - view.law.get(value, 0.0)
+    return view.frequencies[report.samples[0].name].get(value, 0.0) - view.truth.get(value, 0.0)
 
 
 def _shares(report: Report, view: View, scale: float) -> Iterator[Sequence[str]]:
     for value in view.values[:ROWS]:
-        shares = (view.law, *(view.frequencies[sample.name] for sample in report.samples))
+        shares = (view.truth, *(view.frequencies[sample.name] for sample in report.samples))
         excess = _excess(report, view, value)
         bar = "█" * (round(BAR * abs(excess) / scale) if scale else 0)
         percent = (f"{100 * share.get(value, 0.0):.1f}%" for share in shares)

@@ -45,7 +45,7 @@ def fidelity(
     inputs: PromptOptions,
     source: ModelOptions,
     form: FormatOptions,
-    law: SettingOptions,
+    sampling: SettingOptions,
     languages: Annotated[
         Names, typer.Option(help="Languages of the suite, by name or pattern (dyck*); several by commas.")
     ] = None,
@@ -62,9 +62,9 @@ def fidelity(
 ) -> None:
     """Measure how far every estimator and sampler is from the model's own distribution, conditioned on a format.
 
-    On a suite of small languages whose laws are known; with prompts and an output type, on those. Ctrl-C keeps what is finished.
+    On a suite of small languages of known distribution; with prompts and an output type, on those. Ctrl-C keeps what is finished.
     """
-    settings = law.keywords()
+    settings = sampling.keywords()
     chosen = methods(_names(estimators), _names(samplers))
     if inputs or form:
         if languages or quick:
@@ -76,7 +76,7 @@ def fidelity(
         _, output_type = form.read()
         subjects = [own(f"own-{i}", model_input(prompt), output_type) for i, prompt in enumerate(asked)]
     else:
-        asked, subjects = [], _suite(_names(languages), quick, law.max_new_tokens)
+        asked, subjects = [], _suite(_names(languages), quick, sampling.max_new_tokens)
     CallOptions.read(settings, None)
     if output is not None:
         _make_folder(output)

@@ -56,7 +56,7 @@ def generate(
     source: ModelOptions,
     form: FormatOptions,
     bans: BanOptions,
-    law: SettingOptions,
+    sampling: SettingOptions,
     drafting: DraftingOptions,
     correction: CorrectionOptions,
     n: Annotated[int, typer.Option(min=1, help="Draws per prompt.")] = 1,
@@ -86,7 +86,7 @@ def generate(
     given = inputs.read()
     banned = bans.read(correction.ban_level)
     type_name, output_type = form.read(free=banned is not None)
-    settings = law.keywords() | keywords(tokenization=tokenization)
+    settings = sampling.keywords() | keywords(tokenization=tokenization)
     call = correction.call(output_type, banned, settings, drafting.read(correction.particles))
     CallOptions.read({**call.keywords, **keywords(seed=seed)}, None)
     language = "" if output_type is None else to_language(output_type)

@@ -14,7 +14,7 @@ from ..numerics.weights import effective_size, log_mean, scaled
 from ..phi.tree.evidence import Evidence
 
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
-"""Shares of the capital that are bet, on a logit scale: large for narrow laws, small for heavy tails."""
+"""Shares of the capital that are bet, on a logit scale: large for narrow distributions, small for heavy tails."""
 
 HALVINGS = 60
 """Of the bracket of a limit, on a logarithmic scale."""

@@ -17,7 +17,7 @@ Outcome = TypeVar("Outcome", bound=Hashable)
 
 
 def total_variation(left: Mapping[Outcome, float], right: Mapping[Outcome, float]) -> float:
-    """Return ``TV = sum |left - right| / 2`` of two laws; an outcome that is missing has probability 0."""
+    """Return ``TV = sum |left - right| / 2`` of two distributions; an outcome that is missing has probability 0."""
     return sum(abs(left.get(outcome, 0.0) - right.get(outcome, 0.0)) for outcome in {*left, *right}) / 2
 
 
@@ -31,24 +31,24 @@ def frequencies(outcomes: Iterable[Outcome], weights: Iterable[float] | None = N
     return {outcome: weight / total for outcome, weight in counts.items()}
 
 
-def noise_floor(law: Mapping[Outcome, float], n: int, *, repeats: int = 200, seed: int = 0) -> float:
-    """Return the mean TV to ``law`` that ``n`` draws from ``law`` itself show.
+def noise_floor(target: Mapping[Outcome, float], n: int, *, repeats: int = 200, seed: int = 0) -> float:
+    """Return the mean TV to ``target`` that ``n`` draws from ``target`` itself show.
 
     A measured TV means something only beside it.
     """
-    return float(_noise(law, n, repeats, seed).mean())
+    return float(_noise(target, n, repeats, seed).mean())
 
 
 def noise_limit(
-    law: Mapping[Outcome, float], n: int, *, share: float = 0.95, repeats: int = 2000, seed: int = 0
+    target: Mapping[Outcome, float], n: int, *, share: float = 0.95, repeats: int = 2000, seed: int = 0
 ) -> float:
-    """Return the TV to ``law`` that ``n`` draws from ``law`` itself stay under in this ``share`` of all cases."""
-    return float(np.quantile(_noise(law, n, repeats, seed), share))
+    """Return the TV to ``target`` that ``n`` draws from ``target`` itself stay under in this ``share`` of all cases."""
+    return float(np.quantile(_noise(target, n, repeats, seed), share))
 
 
-def _noise(law: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> NDArray[np.float64]:
-    """Return ``[repeats]``: the TV to ``law`` of as many samples of ``n`` draws."""
-    p = np.array(list(law.values()))
+def _noise(target: Mapping[Outcome, float], n: int, repeats: int, seed: int) -> NDArray[np.float64]:
+    """Return ``[repeats]``: the TV to ``target`` of as many samples of ``n`` draws."""
+    p = np.array(list(target.values()))
     p = p / p.sum()
     draws = np.random.default_rng(seed).multinomial(n, p, size=repeats) / n
     return np.abs(draws - p).sum(axis=1) / 2
@@ -85,13 +85,13 @@ class Sample:
 @final
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """One field of the texts: its true law, and how often each sample gave each value."""
+    """One field of the texts: its true distribution, and how often each sample gave each value."""
 
     name: str  # the field
-    law: dict[Hashable, float]  # the true probability of each value, the likeliest first
+    truth: dict[Hashable, float]  # the true probability of each value, the likeliest first
     frequencies: dict[str, dict[Hashable, float]]  # the relative frequency of each value, by the sample's name
-    distances: dict[str, float]  # the total variation between frequencies and law, by the sample's name
-    # The total variation that as many draws from the law itself show: its mean, and what it stays under in 95 of 100
+    distances: dict[str, float]  # the total variation between frequencies and truth, by the sample's name
+    # The total variation that as many draws from the truth itself show: its mean, and what it stays under in 95 of 100
     # cases.
     floor: float
     limit: float
@@ -99,13 +99,13 @@ class View:
     @property
     def largest(self) -> float:
         """The largest probability or frequency of a value."""
-        return max(p for law in (self.law, *self.frequencies.values()) for p in law.values())
+        return max(p for p_of in (self.truth, *self.frequencies.values()) for p in p_of.values())
 
     @property
     def values(self) -> list[Hashable]:
-        """Every value that the law or a sample gives, those of the law first."""
+        """Every value that the truth or a sample gives, those of the truth first."""
         drawn = dict.fromkeys(value for found in self.frequencies.values() for value in found)
-        return [*self.law, *(value for value in drawn if value not in self.law)]
+        return [*self.truth, *(value for value in drawn if value not in self.truth)]
 
 
 @final
@@ -142,19 +142,19 @@ def compare(
 
     A text that ``read`` refuses counts as the value :data:`OUTSIDE` of every field.
     """
-    law = _fields(truth.distribution, read)
-    drawn = {sample.name: _fields(frequencies(sample.texts), read, names=law) for sample in samples}
+    fields = _fields(truth.distribution, read)
+    drawn = {sample.name: _fields(frequencies(sample.texts), read, names=fields) for sample in samples}
     n = min(len(sample.texts) for sample in samples)
     views = [
         View(
             name=name,
-            law=_ordered(probabilities),
+            truth=_ordered(probabilities),
             frequencies={sample: fields[name] for sample, fields in drawn.items()},
             distances={sample: total_variation(probabilities, fields[name]) for sample, fields in drawn.items()},
             floor=noise_floor(probabilities, n),
             limit=noise_limit(probabilities, n),
         )
-        for name, probabilities in law.items()
+        for name, probabilities in fields.items()
     ]
     if len(views) == 2:
         del views[1]  # the only field is the whole text
@@ -182,7 +182,7 @@ def _fields(masses: Mapping[str, float], read: Reader, names: Iterable[str] = ()
     return fields
 
 
-def _ordered(law: Mapping[Hashable, float]) -> dict[Hashable, float]:
-    """Return ``law`` with numbers in their own order, and other values the likeliest first."""
-    numeric = all(type(value) in (int, float) for value in law)
-    return dict(sorted(law.items(), key=lambda item: item[0] if numeric else -item[1]))  # type: ignore[arg-type,return-value]
+def _ordered(masses: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """Return ``masses`` with numbers in their own order, and other values the likeliest first."""
+    numeric = all(type(value) in (int, float) for value in masses)
+    return dict(sorted(masses.items(), key=lambda item: item[0] if numeric else -item[1]))  # type: ignore[arg-type,return-value]

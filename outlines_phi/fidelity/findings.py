@@ -44,7 +44,7 @@ class Loss:
         ``- sum_t log S(y_t)`` over the steps there, on the average over completed draws.
     excess
         ``nats`` less the same under ``mu*`` (by self-normalised weights): what a masked draw loses there beyond what a draw of the
-        conditioned law does. Over all places these sum to ``E_mask[-log w] - E_mu*[-log w]``, the divergence
+        conditioned distribution does. Over all places these sum to ``E_mask[-log w] - E_mu*[-log w]``, the divergence
         ``KL(mu_proj || mu*) + KL(mu* || mu_proj)``: the part of the bias that arises there. A loss that all draws share has none.
     margin
         Log probability of the model's likeliest token less that of the likeliest legal one, on the average over the steps there,
@@ -235,7 +235,7 @@ class Findings:
     confidence
         Of each interval by itself, and of all distortions together.
     settings, budgets
-        What defines the law, and the most tokens of a draw after each prompt.
+        What defines the distribution, and the most tokens of a draw after each prompt.
     counts
         What the audit cost.
     warnings

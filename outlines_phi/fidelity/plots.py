@@ -196,7 +196,7 @@ def _panel(axis: Any, view: View, sample: Sample, color: str) -> None:
     rows = [
         Measured(label(value), "", part=drawn.get(value, 0.0), mark=p, low=p, high=p)
         for value in view.values[:ROWS]
-        for p in (view.law.get(value, 0.0),)
+        for p in (view.truth.get(value, 0.0),)
     ]
     _bars(axis, rows, color)
     axis.set_xlim(0, min(1.0, 1.12 * view.largest))

@@ -43,7 +43,7 @@ class Probability:
     texts
         The texts of this value that are known, the likeliest first.
     spellings
-        How many spellings by tokens of all these texts were enumerated.
+        How many tokenizations of all these texts were enumerated.
     refused
         Why the type refuses the text although it fits the format; ``None`` for a value.
     """
@@ -86,7 +86,7 @@ class Probabilities(Mapping[Any, Probability]):
     counts
         What it cost: model calls and tokens, of the whole batch.
     budget
-        The ``N`` that the law depends on: the most tokens of a text, end of sequence included.
+        The ``N`` that the distribution depends on: the most tokens of a text, end of sequence included.
     """
 
     entries: tuple[Probability, ...]

@@ -57,15 +57,15 @@ class Reference:
 
     @property
     def log_mask(self) -> dict[Ids, float]:
-        """``log mu_proj(y)``: the law of plain masking, ``h = 1``."""
+        """``log mu_proj(y)``: the distribution of plain masking, ``h = 1``."""
         return self.log_q[LocalPhi.name]
 
     @cached_property
     def mask(self) -> dict[Ids, float]:
-        """``mu_proj``: the law of plain masking (below 1 in total where truncation empties a step)."""
-        return self.law(LocalPhi.name)
+        """``mu_proj``: the distribution of plain masking (below 1 in total where truncation empties a step)."""
+        return self.distribution(LocalPhi.name)
 
-    def law(self, name: str) -> dict[Ids, float]:
+    def distribution(self, name: str) -> dict[Ids, float]:
         """Return ``q_h`` of the estimator that was enumerated as ``name``."""
         return {ids: math.exp(log_q) for ids, log_q in self.log_q[name].items()}
 
@@ -142,8 +142,8 @@ def enumerate_language(
             for child in _children(run, estimates, logits, part, remaining):
                 if child.state == DONE:
                     reference.log_p[child.ids] = child.log_p
-                    for laws, log_q in zip(reference.log_q.values(), child.log_q.tolist(), strict=True):
-                        laws[child.ids] = log_q
+                    for proposal, log_q in zip(reference.log_q.values(), child.log_q.tolist(), strict=True):
+                        proposal[child.ids] = log_q
                 else:
                     below.append(child)
             if seen + len(below) > max_prefixes:
@@ -179,10 +179,10 @@ def _children(
     )
     log_p = run.log_p(logits, zip(here.rows, here.tokens, strict=True))
     steps = [_log_q(estimate.add_log_h(log_p.clone(), here)) for estimate in estimates]
-    law = log_p.double().cpu().numpy()
+    known = log_p.double().cpu().numpy()
     for row, prefix in enumerate(prefixes):
         moves = run.table.moves(prefix.state, remaining)
-        live = law[row, moves.tokens]
+        live = known[row, moves.tokens]
         log_q = np.stack([step[row, moves.tokens] for step in steps], axis=1) if steps else np.zeros((len(live), 0))
         for i in np.flatnonzero(live > -math.inf).tolist():
             token, target = int(moves.tokens[i]), int(moves.targets[i])

@@ -27,11 +27,11 @@ class Truth:
     # certified bounds, or the standard error of an estimate.
     log_phi: float
     error: float = 0.0
-    # The law of the texts, all spellings summed, and that of plain masking; ``None`` where it is not known.
+    # The distribution of the texts, all tokenizations summed, and that of plain masking; ``None`` where it is not known.
     texts: Mapping[str, float] | None = None
     masked: Mapping[str, float] | None = None
     tolerance: float = 0.0  # total variation that ``texts`` may be off
-    reference: Reference | None = None  # every member with its laws, where the language was enumerated
+    reference: Reference | None = None  # every member with its probabilities, where the language was enumerated
     source: str  # in words
 
 
@@ -51,7 +51,9 @@ class Cell:
     # draws; ``weights``, ``1 - mean min(1, w / Phi)`` over draws that know their weight (of token sequences);
     # ``theorem``, nothing was measured.
     how: How = ""
-    tv: float | None = None  # total variation from ``mu*``, of texts, all spellings of one summed, but for ``weights``
+    tv: float | None = (
+        None  # total variation from ``mu*``, of texts, all tokenizations of one summed, but for ``weights``
+    )
     # Noise: the mean TV that as many draws of ``mu*`` itself show, or the standard error of an estimate from weights,
     # that of ``Phi`` included.
     floor: float | None = None
@@ -68,7 +70,7 @@ class Cell:
     # Model calls and generated tokens evaluated, of one draw in a call of its own.
     calls: float | None = None
     tokens: float | None = None
-    # Where the distance was computed: TV of ``n`` draws from the law that was computed, over the mean noise of so many;
+    # Where the distance was computed: TV of ``n`` draws from the distribution that was computed, over the mean noise of so many;
     # about 1.
     agreement: float | None = None
     n: int = 0  # draws that were made
@@ -81,7 +83,7 @@ class Cell:
 
 
 class Computed(NamedTuple):
-    """Exact figures of a law; names as in :class:`Cell`."""
+    """Exact figures of a distribution; names as in :class:`Cell`."""
 
     tv: float
     tv_tokens: float
@@ -121,31 +123,31 @@ def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> 
     )
 
 
-def text_law(law: Mapping[Ids, float], text_of: Callable[[Ids], str]) -> dict[str, float]:
-    """Return the law of the texts, all spellings of one summed; normalised."""
+def text_distribution(p: Mapping[Ids, float], text_of: Callable[[Ids], str]) -> dict[str, float]:
+    """Return the distribution of the texts, all tokenizations of one summed; normalised."""
     texts: dict[str, float] = defaultdict(float)
-    for ids, p in law.items():
-        texts[text_of(ids)] += p
+    for ids, mass in p.items():
+        texts[text_of(ids)] += mass
     total = sum(texts.values())
     return {text: p / total for text, p in texts.items()} if total else {}
 
 
-def drawn(texts: Sequence[Hashable], law: Mapping[Any, float]) -> tuple[float, float]:
-    """Return the TV of the frequencies of ``texts`` from ``law``, and the mean TV that as many draws of ``law`` show."""
+def drawn(texts: Sequence[Hashable], target: Mapping[Any, float]) -> tuple[float, float]:
+    """Return the TV of the frequencies of ``texts`` from ``target``, and the mean TV that as many draws of ``target`` show."""
     if not texts:
         return math.nan, math.nan
-    return total_variation(frequencies(texts), law), noise_floor(law, len(texts))
+    return total_variation(frequencies(texts), target), noise_floor(target, len(texts))
 
 
-def ordered_groups(law: Mapping[str, float], other: Mapping[str, float], groups: int) -> dict[str, int]:
-    """Return the group of each text of ``law``: texts that ``other`` has too seldom first, too often last.
+def ordered_groups(target: Mapping[str, float], other: Mapping[str, float], groups: int) -> dict[str, int]:
+    """Return the group of each text of ``target``: texts that ``other`` has too seldom first, too often last.
 
-    Each group has about the same share of the mean of the two laws. The TV of the two over groups is close to that over texts,
-    because what one of them has too much of is kept apart from what it has too little of; for any further law it is a lower limit.
+    Each group has about the same share of the mean of the two distributions. The TV of the two over groups is close to that over
+    texts, because what one of them has too much of is kept apart from what it has too little of; for any other it is a lower limit.
     """
-    ratio = {text: other.get(text, 0.0) / p if p > 0 else math.inf for text, p in law.items()}
-    texts = sorted(law, key=lambda text: ratio[text])
-    mean = np.array([(law[text] + other.get(text, 0.0)) / 2 for text in texts])
+    ratio = {text: other.get(text, 0.0) / p if p > 0 else math.inf for text, p in target.items()}
+    texts = sorted(target, key=lambda text: ratio[text])
+    mean = np.array([(target[text] + other.get(text, 0.0)) / 2 for text in texts])
     place = (np.cumsum(mean) - mean / 2) / mean.sum() * groups
     return dict(zip(texts, np.minimum(place.astype(int), groups - 1).tolist(), strict=True))
 
@@ -160,10 +162,10 @@ class Weighed(NamedTuple):
 
 
 def weighed(log_w: ArrayLike, log_phi: float) -> Weighed:
-    """Return what independent draws of one law say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
+    """Return what independent draws of one proposal say of it by their weights, ``Phi`` being known (theory.md, section 4.4).
 
     ``TV(q, mu*) = 1 - E_q min(1, w / Phi)`` and ``KL(q || mu*) = log Phi - E_q log w``, of token sequences; where draws of weight
-    0 are among them, of the law of the others.
+    0 are among them, of the distribution of the others.
     """
     log_ratio = np.asarray(log_w, dtype=np.float64) - log_phi
     finished = log_ratio[log_ratio > -math.inf]

@@ -37,7 +37,7 @@ from ..sampling.draws import Draws
 from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
-from .cells import Cell, Truth, computed, drawn, ordered_groups, text_law, weighed
+from .cells import Cell, Truth, computed, drawn, ordered_groups, text_distribution, weighed
 from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
@@ -46,13 +46,13 @@ PREFIXES = 20_000
 """Prefixes of a language that is enumerated, at most;"""
 
 RECORDED = 2**30
-"""and bytes of their laws."""
+"""and bytes of their next-token distributions."""
 
 SINGLE = 16
 """Calls for one draw each, whose cost is counted."""
 
 TOGETHER = 50
-"""Such calls that are made side by side, where the law of a draw depends on the others of its call."""
+"""Such calls that are made side by side, where the distribution of a draw depends on the others of its call."""
 
 APART = 200
 """Draws of such a method, at most."""
@@ -70,7 +70,7 @@ NORMALIZERS = 50
 """Residual attempts after many exact draws, which know ``Phi`` by bounds only without them."""
 
 SHARPNESS = 1e-3, 10_000
-"""The tolerance of the law of the texts where token sequences are too many, and the model tokens that it may cost."""
+"""The tolerance of the distribution of the texts where token sequences are too many, and the model tokens that it may cost."""
 
 REFERENCE = 800
 """Weighted draws that ``Phi`` is estimated from where even that is too much."""
@@ -79,7 +79,7 @@ NOISY, GROUPS = 0.06, 12
 """Noise of a TV of texts from which on it is that of so many groups of them."""
 
 LEAST_NOISE = 1e-6
-"""Noise of a law that is all on one text."""
+"""Noise of a distribution that is all on one text."""
 
 ANY_TEXT = r"[\x00-\x7f]*"
 """What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""
@@ -89,7 +89,7 @@ ANY_TEXT = r"[\x00-\x7f]*"
 class Experiment:
     """A language as it is measured: compiled, with the model that is asked, ``n`` draws a method.
 
-    ``settings`` hold the seed of all random streams; the language's own length limit comes before theirs. ``laws`` are the
+    ``settings`` hold the seed of all random streams; the language's own length limit comes before theirs. ``proposals`` are the
     estimators whose distributions are computed, by the names of their methods. Where the language can be enumerated, the model's
     answers are kept, so that thousands of calls cost no more than one of each prefix.
     """
@@ -100,9 +100,9 @@ class Experiment:
         language: Language,
         settings: SamplingSettings,
         n: int,
-        laws: Mapping[str, ProposalPhi],
+        proposals: Mapping[str, ProposalPhi],
     ) -> None:
-        self._language, self._n, self._laws, self._seed = language, n, laws, settings.seed or 0
+        self._language, self._n, self._proposals, self._seed = language, n, proposals, settings.seed or 0
         table = language.table(model)
         if language.budget is not None:
             settings = replace(settings, max_new_tokens=language.budget)
@@ -120,7 +120,7 @@ class Experiment:
 
     @cached_property
     def truth(self) -> Truth:
-        """What is known of ``mu*``: everything, or the law of the texts to within a tolerance, or an estimate of ``Phi``."""
+        """What is known of ``mu*``: everything, or the distribution of texts within a tolerance, or an estimate of ``Phi``."""
         if self.finite:
             return self._enumerated()
         request = self.request
@@ -143,12 +143,12 @@ class Experiment:
 
     def _enumerated(self) -> Truth:
         request = self.request
-        laws = {LocalPhi.name: LocalPhi(), **self._laws}
-        law = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
-        reference = enumerate_language(*law, estimators=laws)
-        texts = text_law(reference.mu, self._text)
+        proposals = {LocalPhi.name: LocalPhi(), **self._proposals}
+        language = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
+        reference = enumerate_language(*language, estimators=proposals)
+        texts = text_distribution(reference.mu, self._text)
         source = f"enumerated, {self.prefixes:,} prefixes"
-        masked = text_law(reference.law(LocalPhi.name), self._text)
+        masked = text_distribution(reference.distribution(LocalPhi.name), self._text)
         return Truth(log_phi=reference.log_phi, texts=texts, masked=masked, reference=reference, source=source)
 
     def _estimated(self, error: BudgetError) -> Truth:
@@ -191,9 +191,9 @@ class Experiment:
 
     def _distance(self, method: Method, truth: Truth, texts: Sequence[str], log_w: Any) -> dict[str, Any]:
         """Return how far the method is from ``mu*``, in the best way that there is here."""
-        if truth.reference is not None and method.law is not None:
+        if truth.reference is not None and method.proposal is not None:
             exact = computed(truth.reference, method.name, self._text)
-            own = text_law(truth.reference.law(method.name), self._text)
+            own = text_distribution(truth.reference.distribution(method.name), self._text)
             distance, noise = drawn(texts, own)
             return {"how": "computed", "floor": 0.0, **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
         known = _by_weights(method, log_w, truth)
@@ -238,7 +238,7 @@ class Experiment:
         return method.make(phi).sample(replace(request, prompts=prompts, settings=settings, n=n))
 
     def runs(self, method: Method) -> bool:
-        """Return whether the method applies: predicates need a language of ASCII texts, in all spellings."""
+        """Return whether the method applies: predicates need a language of ASCII texts, in all tokenizations."""
         return method.sampler != AWRS or _automaton(self.request.table) is not None
 
     @cached_property
@@ -256,7 +256,7 @@ class Experiment:
     def _singles(self, method: Method) -> int:
         if not self.finite:
             return FREE_SINGLE
-        return FREE_SINGLE if isinstance(method.law, CertifiedWalk) else SINGLE  # a tree costs the same every time
+        return FREE_SINGLE if isinstance(method.proposal, CertifiedWalk) else SINGLE  # a tree costs the same every time
 
     def _text(self, ids: Ids) -> str:
         return self.request.table.vocabulary.decode(ids).decode(errors="replace")
@@ -277,8 +277,8 @@ def _weights(draws: Draws, log_phi: float) -> list[float]:
 
 
 def _by_weights(method: Method, log_w: Any, truth: Truth) -> dict[str, Any]:
-    """Return what independent draws of one law say of it by their weights, of token sequences; nothing where they are not."""
-    if method.law is None or isinstance(method.phi, ExactPhi):
+    """Return what independent draws of one proposal say of it by their weights, of token sequences; nothing where they are not."""
+    if method.proposal is None or isinstance(method.phi, ExactPhi):
         return {}
     found = weighed(log_w, truth.log_phi)
     # A relative error of Phi moves the TV by no more than itself.
@@ -294,9 +294,9 @@ def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
     return log_mean([draws.log_z for draws in results]) - log_phi
 
 
-def _grouped(law: Mapping[str, float], group: Mapping[str, int]) -> dict[int, float]:
+def _grouped(masses: Mapping[str, float], group: Mapping[str, int]) -> dict[int, float]:
     shares: Counter[int] = Counter()
-    for text, p in law.items():
+    for text, p in masses.items():
         shares[group[text]] += p  # type: ignore[assignment]
     return dict(shares)
 
@@ -320,7 +320,7 @@ class Suite:
     # What is written, and how: a cell for each pair.
     languages: Sequence[Language]
     methods: Sequence[Method]
-    settings: SamplingSettings  # what defines the law, apart from the budget
+    settings: SamplingSettings  # what defines the distribution, apart from the budget
     # Draws per cell, and where all random streams come from.
     n: int
     seed: int
@@ -333,13 +333,13 @@ class Suite:
 
         A cell that cannot be measured says why in its note, and the others go on.
         """
-        laws = {method.name: method.law for method in self.methods if method.law is not None}
+        proposals = {method.name: method.proposal for method in self.methods if method.proposal is not None}
         settings = replace(self.settings, seed=self.seed)
         for language in self.languages:
             observe(f"{language.name}, truth")
             heading = Heading(name=language.name, family=language.family, title=language.title)
             try:
-                subject = Experiment(self.model, language, settings, self.n, laws)
+                subject = Experiment(self.model, language, settings, self.n, proposals)
                 truth = subject.truth
             except OutlinesPhiError as error:
                 heading = replace(heading, source=_said(error))

@@ -286,7 +286,7 @@ def _style(axis: Any, family: str) -> None:
         of_axis.set_minor_formatter(NullFormatter())
     axis.set_title(family, loc="left", fontsize=11, fontweight="bold", color=INK)
     axis.set_xlabel("model tokens of one draw", fontsize=9, color=INK)
-    axis.set_ylabel("TV from the conditioned law", fontsize=9, color=INK)
+    axis.set_ylabel("TV from the conditioned distribution", fontsize=9, color=INK)
     axis.grid(color="#e3e6ec", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8, colors=INK, length=0, which="both")

@@ -49,19 +49,19 @@ def dyck(kinds: int, length: int, *, exactly: bool) -> ByteAutomaton:
 
 
 def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of the texts of ``automaton`` written one byte to a token: one spelling per text.
+    """Return the guide of the texts of ``automaton`` written one byte to a token: one tokenization per text.
 
-    The model's law is as it is; other spellings are outside the language.
+    The model's distribution is as it is; other tokenizations are outside the language.
     """
     single = tuple(token if len(token) == 1 else b"" for token in vocabulary.tokens)
     guide = FSMGuide.from_automaton(automaton, replace(vocabulary, tokens=single))
     return replace(
         guide, vocabulary=vocabulary, automaton=None
-    )  # of its tokens, the automaton knows too many spellings
+    )  # of its tokens, the automaton knows too many tokenizations
 
 
 def of_canonical(texts: Iterable[bytes], encode: Callable[[str], Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of ``texts`` as their tokenizer writes them: one spelling per text."""
+    """Return the guide of ``texts`` as their tokenizer writes them: one tokenization per text."""
     return of_sequences([tuple(encode(text.decode())) for text in texts], vocabulary)
 
 
@@ -166,8 +166,8 @@ CITIES = ("San Diego", "San Francisco", "Santiago", "Saint Petersburg", "New Yor
 NAMES = ("Aria", "Bram", "Nora", "Hugo", "Zoe", "Tessa")
 
 
-def any_spelling(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
-    """Return the texts of ``automaton`` in every spelling by tokens."""
+def any_tokenization(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
+    """Return the texts of ``automaton`` in every tokenization."""
     return Table(FSMGuide.from_automaton(automaton, model.lm.vocabulary))
 
 
@@ -198,7 +198,7 @@ def painted() -> list[str]:
 
 
 def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
-    spelled = single_bytes if single else any_spelling
+    spelled = single_bytes if single else any_tokenization
     return Language(
         name=name,
         family="brackets",
@@ -211,19 +211,19 @@ def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, sin
 
 def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, budget: int | None = None) -> Language:
     # What outlines_core makes of the type: few enough texts that the truth about them is known.
-    title += ", all spellings, free whitespace"
+    title += ", all tokenizations, free whitespace"
     table: Build = lambda model: model.table(output_type, backend=OWN)  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
 
 
 def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
-    title += ", all spellings"
-    table: Build = lambda model: any_spelling(compile_regex(pattern), model)  # noqa: E731
+    title += ", all tokenizations"
+    table: Build = lambda model: any_tokenization(compile_regex(pattern), model)  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
 
 
 def _listed(family: str, name: str, title: str, prompt: str, texts: Callable[[], list[str]]) -> Language:
-    title += ", canonical spelling"
+    title += ", canonical tokenization"
     table: Build = lambda model: canonical(texts(), model)  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=64)
 

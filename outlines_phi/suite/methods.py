@@ -79,9 +79,9 @@ class Method:
     # The estimator, and the sampler where it is not the estimator's own.
     phi: Phi
     options: SamplerOptions | None
-    # Whose law is computed where the language can be enumerated; ``None`` where draws have to tell.
-    law: ProposalPhi | None
-    independent: bool  # whether ``n`` draws of one call are independent and have the law of a draw in a call of its own
+    # Its distribution is computed where the language can be enumerated; ``None`` where draws have to tell.
+    proposal: ProposalPhi | None
+    independent: bool  # whether ``n`` draws of one call are independent and distributed as a draw in a call of its own
 
     @property
     def name(self) -> str:
@@ -179,13 +179,13 @@ def _shown(estimator: str, sampler: str) -> bool:
 
 
 def _method(estimator: str, phi: Phi, sampler: str) -> Method:
-    law: ProposalPhi | None = None
+    proposal: ProposalPhi | None = None
     match phi:
         case ExactPhi(tolerance=0):
             pass
         case ExactPhi(confidence=None):
-            law = CertifiedWalk(phi)
+            proposal = CertifiedWalk(phi)
         case ProposalPhi():
-            law = phi
-    independent = isinstance(phi, ExactPhi) or law is not None
-    return Method(estimator, sampler, phi, SAMPLERS[sampler], law if sampler == DRAW else None, independent)
+            proposal = phi
+    independent = isinstance(phi, ExactPhi) or proposal is not None
+    return Method(estimator, sampler, phi, SAMPLERS[sampler], proposal if sampler == DRAW else None, independent)

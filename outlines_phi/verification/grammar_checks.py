@@ -255,14 +255,14 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
         for terminal in terminals:
             cases += 1
             if expected[terminal] != earley.survives((*word, terminal)):
-                return CheckFinding.bounded(len(word) + 1, cases, _spelled(machine, (*word, terminal)))
+                return CheckFinding.bounded(len(word) + 1, cases, _named(machine, (*word, terminal)))
             if expected[terminal] != (machine.parser.shift(configuration, terminal) != ERROR):
                 return CheckFinding.bounded(
-                    len(word) + 1, cases, _spelled(machine, (*word, terminal)), "expected, and not read"
+                    len(word) + 1, cases, _named(machine, (*word, terminal)), "expected, and not read"
                 )
         cases += 1
         if machine.parser.accepts(configuration) != earley.derives(word):
-            return CheckFinding.bounded(len(word), cases, f"the end after {_spelled(machine, word)}")
+            return CheckFinding.bounded(len(word), cases, f"the end after {_named(machine, word)}")
     remark = f"{len(found.words):,} configurations"
     return (
         CheckFinding.proved(cases, None, remark)
@@ -284,7 +284,7 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
         configuration = _read_by_parser(machine, machine.parser.start, read[1]) if read else ERROR
         if read is None or configuration == ERROR:
             return CheckFinding.bounded(
-                exploration.complete, cases, subject.spelled(node.word), "is reached, and does not survive"
+                exploration.complete, cases, subject.written(node.word), "is reached, and does not survive"
             )
         spans = machine.spanner.of_state(read[0])
         kinds = spans.partition.class_of[collapse.tokens]
@@ -298,7 +298,7 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
         outcomes = subject.oracle.outcomes(node.point, collapse.texts)
         wrong = np.flatnonzero((allowed != survives) & (allowed | outcomes.continues[outcomes.of_text]))
         if len(wrong):
-            witness = subject.spelled((*node.word, int(collapse.tokens[wrong[0]])))
+            witness = subject.written((*node.word, int(collapse.tokens[wrong[0]])))
             return CheckFinding.bounded(exploration.complete, cases, witness)
     sampled = len(nodes) < len(exploration.inner)
     remark = f"in {len(nodes):,} of {len(exploration.inner):,} pairs of states" if sampled else ""
@@ -319,7 +319,7 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
             configuration = _read_by_parser(machine, configuration, emitted)
             if state == DEAD or configuration == ERROR:
                 return CheckFinding.bounded(
-                    exploration.complete, cases, subject.spelled(word), f"byte {place} is refused"
+                    exploration.complete, cases, subject.written(word), f"byte {place} is refused"
                 )
     return CheckFinding.bounded(
         max(map(len, tried)), cases, None, f"{len(tried):,} of {len(exploration.endings):,} members that were found"
@@ -341,9 +341,7 @@ def _cut_off(subject: Subject, outcome: str) -> CheckFinding:
             certain = parser.is_certain(cut) if outcome == "accepted" else cut == ERROR
             decided += certain
             if certain and (whole == ERROR) != (outcome == "rejected"):
-                return CheckFinding.bounded(
-                    longest, cases, _spelled(machine, before + word), f"top {known} of the stack"
-                )
+                return CheckFinding.bounded(longest, cases, _named(machine, before + word), f"top {known} of the stack")
     remark = f"{decided:,} {outcome} by the top alone, in {stacks:,} configurations"
     return CheckFinding.bounded(longest, cases, None, remark)
 
@@ -377,5 +375,5 @@ def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, 
     return machine.parser.read(configuration, counted)
 
 
-def _spelled(machine: GrammarParts, word: tuple[int, ...]) -> str:
+def _named(machine: GrammarParts, word: tuple[int, ...]) -> str:
     return " ".join(machine.grammar.name(terminal) for terminal in word) or "no terminal"

@@ -75,7 +75,7 @@ def collapse_is_lossless(subject: Subject) -> CheckFinding:
         readable = left_out[target[left_out] != FAILED]
         wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
         if wrong:
-            witness = subject.spelled((*node.word, wrong[0]))
+            witness = subject.written((*node.word, wrong[0]))
             return CheckFinding.bounded(exploration.complete, cases, witness, "is not what stands for it")
     remark = f"{len(nodes):,} states of the oracle's lexer, all tokens"
     return (
@@ -142,7 +142,7 @@ def productive(subject: Subject) -> CheckFinding:
         return found
     for word in exploration.endings if subject.fault is not None else ():
         if subject.fault is not None and (fault := subject.fault(subject.guide.vocabulary.decode(word))):
-            return CheckFinding.bounded(exploration.followed, found.cases, subject.spelled(word), fault)
+            return CheckFinding.bounded(exploration.followed, found.cases, subject.written(word), fault)
     if len(exploration.endings) == len(exploration.nodes):
         return found
     return CheckFinding.bounded(
@@ -166,7 +166,7 @@ def independent_of_the_cut(subject: Subject) -> CheckFinding:
         other = _run(guide, [v for v in spelling if v is not None])
         if not np.array_equal(_mask(guide, _run(guide, word), collapse.tokens), _mask(guide, other, collapse.tokens)):
             return CheckFinding.bounded(
-                exploration.complete, cases, subject.spelled(word), f"and {shown(text)} byte by byte"
+                exploration.complete, cases, subject.written(word), f"and {shown(text)} byte by byte"
             )
     return CheckFinding.bounded(
         exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else ""
@@ -206,7 +206,7 @@ def _explored(subject: Subject, *laws: str) -> CheckFinding:
     first = min(broken, key=lambda tally: len(tally.witness or ()), default=None)
     if first is None or first.witness is None:
         return CheckFinding.proved(cases) if exploration.closed else CheckFinding.bounded(exploration.complete, cases)
-    return CheckFinding.bounded(exploration.complete, cases, subject.spelled(first.witness), first.remark)
+    return CheckFinding.bounded(exploration.complete, cases, subject.written(first.witness), first.remark)
 
 
 def _run(guide: Guide, word: tuple[int, ...] | list[int]) -> int:

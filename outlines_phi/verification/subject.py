@@ -213,7 +213,7 @@ class Subject:
             raise UnsupportedError("a regular language has no lexer and no parser; run the checks of its guide")
         return self.machine
 
-    def spelled(self, word: tuple[int, ...]) -> str:
+    def written(self, word: tuple[int, ...]) -> str:
         """Return a word of tokens as it is printed."""
         ends = self.guide.vocabulary.eos_ids
         return (

@@ -37,7 +37,7 @@ def test_the_truth_is_certified(report: Report) -> None:
 
 
 def test_every_draw_is_in_the_format(report: Report) -> None:
-    assert all(set(view.frequencies[name]) <= set(view.law) for view in report.views[:-1] for name in (PLAIN, EXACT))
+    assert all(set(view.frequencies[name]) <= set(view.truth) for view in report.views[:-1] for name in (PLAIN, EXACT))
     assert all(len(sample.texts) == 300 for sample in report.samples)
 
 

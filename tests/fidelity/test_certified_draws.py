@@ -33,7 +33,7 @@ def test_it_is_the_law_of_certified_draws(language: Language) -> None:
     phi = ExactPhi(tolerance=0.5)
     laws = walk(language, phi)
     drawn = ExactSampler(phi).sample(language.request(4000, seed=1))[0]
-    assert p_value([draw.token_ids for draw in drawn], laws.law("walk")) > ALPHA
+    assert p_value([draw.token_ids for draw in drawn], laws.distribution("walk")) > ALPHA
     assert drawn.certificate is not None
     assert computed(laws, "walk", str).tv_tokens <= drawn.certificate.total_variation + 1e-12
 

@@ -85,7 +85,7 @@ def test_a_language_that_is_too_large_is_refused() -> None:
 def test_the_law_of_an_estimator_is_that_of_its_draws(language: Language, phi: ProposalPhi) -> None:
     """log q of every draw, by its own account of the steps, is what the enumeration says; and no mass is lost."""
     reference = enumerated(language, phi)
-    assert sum(reference.law(phi.name).values()) == pytest.approx(1)
+    assert sum(reference.distribution(phi.name).values()) == pytest.approx(1)
     for draw in AncestralSampler(phi).sample(language.request(60, seed=2))[0]:
         assert draw.log_p - draw.log_w == pytest.approx(reference.log_q[phi.name][draw.token_ids], abs=1e-9)
 

@@ -49,8 +49,8 @@ def report() -> Report:
 def test_each_field_has_its_law_and_its_frequencies(report: Report) -> None:
     kind, level, whole = report.views
     assert [view.name for view in report.views] == ["kind", "level", WHOLE]
-    assert kind.law == {"elf": 0.75, "<orc>": 0.25}
-    assert list(level.law.items()) == [(9, 0.5), (10, 0.5)]
+    assert kind.truth == {"elf": 0.75, "<orc>": 0.25}
+    assert list(level.truth.items()) == [(9, 0.5), (10, 0.5)]
     assert kind.frequencies["plain"] == pytest.approx({"elf": 0.6, "<orc>": 0.2, OUTSIDE: 0.2})
     assert kind.distances["plain"] == pytest.approx(0.2)
     assert kind.distances["exact & fair"] == pytest.approx(0.05)

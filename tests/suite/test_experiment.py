@@ -61,7 +61,7 @@ def test_the_figures_are_those_of_the_enumerated_laws(model: PhiTransformers) ->
     law = enumerate_language(model.lm, language.table(model), prompt, SamplingSettings(), 9, estimators=estimators)
     assert heading.log_phi == pytest.approx(law.log_phi, abs=1e-4)
     for name in estimators:
-        distance = total_variation(law.law(name), law.mu)
+        distance = total_variation(law.distribution(name), law.mu)
         assert cells[name].tv == pytest.approx(distance, abs=1e-5)
         assert cells[name].lost == 0 and cells[name].tokens == 8
         assert 0 < (cells[name].agreement or 0) < 2.5  # its draws have the law that was computed
@@ -110,7 +110,7 @@ class BlindEstimate(Estimate):
 
 
 def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:
-    chosen = replace(methods(["local"], ["draw"])[0], estimator="blind", phi=Blind(), law=Blind())
+    chosen = replace(methods(["local"], ["draw"])[0], estimator="blind", phi=Blind(), proposal=Blind())
     _, cells = measure(model, LANGUAGES["answer"], [chosen])
     assert cells["blind"].lost == pytest.approx(0.81, abs=0.02)
     assert cells["blind"].tv == pytest.approx(cells["blind"].lost)
@@ -118,7 +118,7 @@ def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:
 
 
 def test_a_law_that_its_draws_do_not_have_is_seen(model: PhiTransformers) -> None:
-    chosen = replace(methods(["local"], ["draw"])[0], law=Blind())
+    chosen = replace(methods(["local"], ["draw"])[0], proposal=Blind())
     _, cells = measure(model, LANGUAGES["answer"], [chosen])
     assert cells["local"].agreement > 5
 
