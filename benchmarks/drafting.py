@@ -47,12 +47,11 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.coupling import Chains, Laws, Proposals, verify
+from outlines_phi.sampling.drafted_stepper import DraftState, Prefetch
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals, verify
-from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.step import DraftState
 from outlines_phi.settings import SamplingSettings
 
 NAMES = ("Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya")

@@ -13,10 +13,6 @@ from .lm.watch import Progress as Progress
 from .phi.constraint import TextConstraint as TextConstraint
 from .phi.dp_bigram import BigramDPPhi as BigramDPPhi
 from .phi.dp_frozen import FrozenDPPhi as FrozenDPPhi
-from .phi.estimators.auto import AutoPhi as AutoPhi
-from .phi.estimators.exact import Effort as Effort
-from .phi.estimators.exact import ExactPhi as ExactPhi
-from .phi.estimators.lookahead import LookaheadPhi as LookaheadPhi
 from .phi.learned import LearnedPhi as LearnedPhi
 from .phi.onestep import LocalPhi as LocalPhi
 from .phi.onestep import OneStepPhi as OneStepPhi
@@ -36,9 +32,13 @@ from .plugin.hosts.transformers import wrap as wrap
 from .sampling.draw import Draw as Draw
 from .sampling.draw import Guarantee as Guarantee
 from .sampling.draws import Draws as Draws
+from .sampling.phi_options import AutoPhi as AutoPhi
+from .sampling.phi_options import Effort as Effort
+from .sampling.phi_options import ExactPhi as ExactPhi
+from .sampling.phi_options import LookaheadPhi as LookaheadPhi
 from .sampling.ranking import Ranking as Ranking
-from .sampling.smc.pimh import PIMH as PIMH
-from .sampling.smc.smc import SMC as SMC
+from .sampling.smc import PIMH as PIMH
+from .sampling.smc import SMC as SMC
 from .settings import SamplingSettings as SamplingSettings
 from .vocabulary.vocabulary import Vocabulary as Vocabulary
 

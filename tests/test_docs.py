@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.plugin.options import ESTIMATORS, USED
+from outlines_phi.sampling.phi_options import ExactPhi
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

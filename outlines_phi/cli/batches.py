@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
 from ..phi.estimator import Phi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..plugin.generator import PhiGenerator
 from ..plugin.options import CallOptions
 from ..sampling.draws import Draws
+from ..sampling.phi_options import LookaheadPhi
 from .inputs import Prompt, model_input
 
 

@@ -16,15 +16,13 @@ from ..errors import UnsupportedError
 from ..guides.grammar.notation.reader import NAMES
 from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.onestep import LocalPhi
 from ..plugin.call import Call, Correction
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
 from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset
+from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
-from ..sampling.smc.smc import SMC, Resample
+from ..sampling.smc import SMC, Resample
 from .inputs import Prompt, read_output_type, read_prompts
 from .loaded_model import BUNDLED, Dtype
 

@@ -16,12 +16,11 @@ import typer
 from ..errors import UnsupportedError, too_small
 from ..numerics.checks import check_fits, counted
 from ..phi.estimator import Phi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..plugin.generator import Generator, PhiGenerator
 from ..plugin.options import CallOptions
 from ..plugin.types.output_types import to_language
 from ..sampling.draw import Guarantee
+from ..sampling.phi_options import AutoPhi, LookaheadPhi
 from ..settings import SamplingSettings
 from . import journal
 from .batches import Batches, Outcome

@@ -21,7 +21,6 @@ from ..lm.model import LanguageModel
 from ..lm.watch import limited
 from ..phi.branches import Branches
 from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
-from ..phi.estimators.exact import ExactPhi
 from ..phi.onestep import LocalPhi
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
@@ -201,9 +200,11 @@ def _log_q(scores: Tensor) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True)
 class CertifiedWalk(ProposalPhi):
-    """``h = U``, the upper bounds of a tree enumerated by ``phi``, 1 below it: ``ExactPhi(tolerance=...)`` step by step."""
+    """``h = U``, the upper bounds of an enumerated tree, 1 below it: ``ExactPhi(tolerance=...)`` step by step."""
 
-    phi: ExactPhi
+    tolerance: float
+    max_tokens: int = 20_000
+    seconds: float | None = None
     name: ClassVar[str] = "certified walk"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
 
@@ -211,14 +212,14 @@ class CertifiedWalk(ProposalPhi):
         """Enumerate the tree of every prompt; see :meth:`ProposalPhi.begin`. A BudgetError where the tolerance is not reached."""
         trees = [BoundsTree(run.table, budget) for budget in run.budgets]
         evaluator = Evaluator(run.lm, run.settings, run.prompts, trees)
-        with limited(self.phi.effort.seconds) as watch:
-            expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.phi.tolerance)
-            reached = enumerate_together(trees, evaluator, self.phi.tolerance, self.phi.effort.tokens)
+        with limited(self.seconds) as watch:
+            expand_towards(trees, evaluator, FINITE_PREFIXES, tolerance=self.tolerance)
+            reached = enumerate_together(trees, evaluator, self.tolerance, self.max_tokens)
             if not all(reached):
-                used = watch.end_of(f"its {self.phi.effort.tokens} model tokens were used")
+                used = watch.end_of(f"its {self.max_tokens} model tokens were used")
                 raise BudgetError.of(
                     "Give a larger tolerance or effort",
-                    f"Enumeration did not reach tolerance={self.phi.tolerance} when {used}",
+                    f"Enumeration did not reach tolerance={self.tolerance} when {used}",
                 )
         return WalkEstimate([tree.root for tree in trees], run.table)
 

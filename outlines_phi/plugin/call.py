@@ -12,10 +12,8 @@ from ..guides.phrases.banned import BannedPhrases, Phrase
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..phi.estimator import Phi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.onestep import LocalPhi
+from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
 from .options import Unset, resolve_phi
 from .types.tables import CompiledTypes

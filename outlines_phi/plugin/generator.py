@@ -15,8 +15,8 @@ from ..fidelity.probabilities import Probabilities
 from ..guides.table import Table
 from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import Phi
-from ..phi.estimators.exact import Effort
 from ..sampling.draws import Draws
+from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking
 from .auditing import audit
 from .call import Ban, Call, Corrected, Correction

@@ -19,17 +19,14 @@ from ..phi.constraint import Constraint, TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.dp_frozen import FrozenDPPhi
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import Effort, ExactPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.learned import LearnedPhi
 from ..phi.onestep import LocalPhi, OneStepPhi
 from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
+from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from ..sampling.resolve import SamplerOptions
 from ..sampling.sampler import Request
-from ..sampling.smc.pimh import PIMH
-from ..sampling.smc.smc import SMC
+from ..sampling.smc import PIMH, SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, refuse_misfits, refuse_unknown
 from .drafts import DraftOptions, resolve_draft

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, final
 from ..errors import UnsupportedError
 from ..lm.watch import Progress, Watch, watching
 from ..phi.estimator import Phi
-from ..phi.estimators.exact import ExactPhi
+from ..sampling.phi_options import ExactPhi
 
 Told: TypeAlias = Callable[[Progress], object] | bool | None
 """What ``progress=`` may be."""

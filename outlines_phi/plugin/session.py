@@ -20,11 +20,11 @@ from ..lm.model import LanguageModel
 from ..lm.watch import limited, turn
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
-from ..phi.estimators.exact import Effort
 from ..phi.tree.store import TreeStore, afresh
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
+from ..sampling.lookahead import LookaheadSampler
+from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler

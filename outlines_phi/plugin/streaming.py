@@ -23,7 +23,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.watch import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
-from ..sampling.lookahead.lookahead_sampler import LookaheadSampler
+from ..sampling.lookahead import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
 from .choices import refuse_misfits

@@ -1,3 +1,3 @@
 from .draw import Certificate as Certificate
+from .draw import Population as Population
 from .ranking import Member as Member
-from .smc.population import Population as Population

@@ -9,13 +9,11 @@ from typing import final
 
 from ..errors import UnsupportedError
 from ..phi.estimator import ProposalPhi
+from .drafted_stepper import DraftedStepper, Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .sampler import Request, Sampler
-from .speculative.prefetch import Prefetch
-from .speculative.step import DraftedStepper
-from .stepper import Observer, Stepper
-from .trajectory import Trajectory
+from .stepper import Observer, Stepper, Trajectory
 
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ..errors import EmptyLanguageError
 from ..numerics.checks import counted
 from ..numerics.weights import effective_size, log_mean, normalized, scaled
-from .draw import Certificate, Draw, Guarantee, TextSequence, numbers_of
-from .smc.population import Population
+from .draw import Certificate, Draw, Guarantee, Population, TextSequence, numbers_of
 
 
 @final

@@ -12,7 +12,6 @@ from ..errors import BudgetError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, current, follow, limited
 from ..numerics.checks import check_amounts, check_counts, check_fits, check_kind
-from ..phi.estimators.exact import Effort
 from ..phi.tree.best_first import ModeSearch, grow_trees
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
@@ -20,6 +19,7 @@ from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from .draw import TextSequence
 from .draws import DrawCounts
+from .phi_options import Effort
 from .sampler import Request
 
 

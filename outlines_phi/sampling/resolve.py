@@ -8,19 +8,15 @@ from typing import TypeAlias
 from ..drafting.drafter import Drafter
 from ..errors import UnsupportedError
 from ..phi.estimator import Phi, ProposalPhi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.tree.store import TreeStore
 from .ancestral import AncestralSampler
-from .lookahead.lookahead_sampler import LookaheadSampler
-from .lookahead.lookahead_smc import LookaheadSMCSampler
+from .drafted_stepper import Prefetch
+from .lookahead import LookaheadSampler, LookaheadSMCSampler
+from .phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from .rejection.auto_sampler import AutoSampler
 from .rejection.exact_sampler import ExactSampler
 from .sampler import Sampler
-from .smc.pimh import PIMH, PIMHSampler
-from .smc.smc import SMC, SMCSampler
-from .speculative.prefetch import Prefetch
+from .smc import PIMH, SMC, PIMHSampler, SMCSampler
 
 SamplerOptions: TypeAlias = SMC | PIMH
 """The values of ``sampler=``."""

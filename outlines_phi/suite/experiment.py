@@ -25,8 +25,6 @@ from ..lm.recorded import RecordedModel
 from ..numerics.weights import log_mean
 from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import Effort, ExactPhi
 from ..phi.onestep import LocalPhi
 from ..phi.tree.tree import BoundsTree
 from ..plugin.hosts.processor import MaskLogitsProcessor
@@ -34,6 +32,7 @@ from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
+from ..sampling.phi_options import AutoPhi, Effort, ExactPhi
 from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings

@@ -13,18 +13,16 @@ from ..fidelity.reference import CertifiedWalk
 from ..guides.table import Table
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.estimator import Estimate, Need, Phi, Prefixes, ProposalPhi, SampledRun, StepPhi
-from ..phi.estimators.auto import AutoPhi
-from ..phi.estimators.exact import ExactPhi
-from ..phi.estimators.lookahead import LookaheadPhi
 from ..phi.learned import LearnedPhi
 from ..phi.onestep import LocalPhi
 from ..phi.state_values import StateValues
 from ..phi.tree.store import TreeStore
 from ..plugin.options import ESTIMATORS
 from ..sampling.ancestral import AncestralSampler
+from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import SamplerOptions, sampler_for
 from ..sampling.sampler import Request, Sampler
-from ..sampling.smc.smc import SMC
+from ..sampling.smc import SMC
 
 DRAW = "draw"
 """The name of the sampler that an estimator has by itself."""
@@ -184,7 +182,7 @@ def _method(estimator: str, phi: Phi, sampler: str) -> Method:
         case ExactPhi(tolerance=0):
             pass
         case ExactPhi(confidence=None):
-            proposal = CertifiedWalk(phi)
+            proposal = CertifiedWalk(phi.tolerance, phi.effort.tokens, phi.effort.seconds)
         case ProposalPhi():
             proposal = phi
     independent = isinstance(phi, ExactPhi) or proposal is not None

@@ -22,8 +22,8 @@ from outlines_phi.cli.loaded_model import weights_fingerprint
 from outlines_phi.errors import BudgetError, SchemaWarning, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimators.auto import AutoPhi
 from outlines_phi.plugin.call import Call
+from outlines_phi.sampling.phi_options import AutoPhi
 from tests.chi_square import ChiSquare
 
 from .conftest import Cli, records

@@ -18,7 +18,7 @@ from outlines_phi.guides.phrases.banned import LEVELS
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.drafts import DRAFTERS
 from outlines_phi.plugin.options import ESTIMATORS, TOKENIZATIONS
-from outlines_phi.sampling.smc.smc import Resample
+from outlines_phi.sampling.smc import Resample
 
 Run = Callable[..., tuple[int, str, str]]
 

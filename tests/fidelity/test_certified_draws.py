@@ -7,7 +7,7 @@ import pytest
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity import reference
 from outlines_phi.fidelity.reference import CertifiedWalk, Reference, enumerate_language
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.suite.cells import computed
@@ -25,7 +25,7 @@ def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def walk(language: Language, phi: ExactPhi) -> Reference:
     law = language.lm, language.table, PROMPT, language.settings(), language.budget
-    return enumerate_language(*law, estimators={"walk": CertifiedWalk(phi)})
+    return enumerate_language(*law, estimators={"walk": CertifiedWalk(phi.tolerance, phi.effort.tokens)})
 
 
 @languages

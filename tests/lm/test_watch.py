@@ -26,11 +26,10 @@ from outlines_phi.lm.watch import (
     turn,
     watching,
 )
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

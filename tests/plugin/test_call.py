@@ -9,12 +9,11 @@ import pytest
 import outlines_phi
 from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, PhiTransformers, generate
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.plugin.call import Call, Correction
 from outlines_phi.plugin.choices import MISFITS
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
-from outlines_phi.sampling.smc.smc import SMC
+from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
+from outlines_phi.sampling.smc import SMC
 
 EXACT = BannedPhrases(["now"], level="exact")
 LEVELLESS = BannedPhrases(["now"])

@@ -10,10 +10,9 @@ import pytest
 
 import outlines_phi
 from outlines_phi import PIMH, SMC, Guarantee, UnsupportedError
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no"]

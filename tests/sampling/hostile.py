@@ -18,14 +18,13 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import ExactPhi, LookaheadPhi
 from outlines_phi.sampling.resolve import SamplerOptions, sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc.smc import SMC
+from outlines_phi.sampling.smc import SMC
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.leaks import leaks, wanting

@@ -13,8 +13,8 @@ import outlines_phi
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.lm import bundled
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import OneStepPhi
+from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.settings import SamplingSettings

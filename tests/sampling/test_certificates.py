@@ -12,8 +12,6 @@ import torch
 from outlines_phi.errors import BudgetError, UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.best_first import enumerate_together, grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
@@ -23,12 +21,12 @@ from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Certificate, Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import CertifiedAttempts, ConfidentAttempts
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.certify import Certification
+from outlines_phi.sampling.rejection.certify import Certification, ResidualAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request, Sampler
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, Language, p_value
 from tests.sampling.test_constraint import Merged

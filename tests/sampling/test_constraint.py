@@ -17,18 +17,17 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.guides.guide import DEAD
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
+from outlines_phi.sampling.rejection.certify import ResidualAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.rejection.residual import ResidualAttempts
 from outlines_phi.sampling.sampler import Request
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 

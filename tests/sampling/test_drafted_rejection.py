@@ -12,12 +12,12 @@ from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.store import TreeStore
+from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.speculative.prefetch import Prefetch
 from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids
 from tests.sampling.foreseen import LOOP, NAMES, WORDS, ahead, drafters

@@ -21,26 +21,23 @@ from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.estimator import Prefixes
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.learned import LearnedEstimate, LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling import drafted_stepper, window_walks
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
-from outlines_phi.sampling.lookahead import stems
-from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
-from outlines_phi.sampling.smc.smc import SMC
-from outlines_phi.sampling.speculative import prefetch
-from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.smc import SMC
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
@@ -128,7 +125,7 @@ class TestLookahead:
         assert [tuple(ends[i].tokens) for i in sorted(ends)] == ids(draws)
 
     def test_the_cache_is_tidied_as_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stems, "WASTE", 0)
+        monkeypatch.setattr(window_walks, "WASTE", 0)
         plain, drafted = (
             LookaheadSampler(LookaheadPhi(), draft).sample(BANS.request(50, 1))[0]
             for draft in (None, ahead(BANS, "least likely"))
@@ -174,7 +171,7 @@ class TestCounts:
                 assert all(Person.model_validate_json(draw.text) for draw in draws)
 
     def test_what_fits_the_memory_is_drafted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(prefetch, "AT_ONCE", 6 * len(VOCABULARY))
+        monkeypatch.setattr(drafted_stepper, "AT_ONCE", 6 * len(VOCABULARY))
         asked: list[int] = []
 
         def answer(site: Site, length: int) -> Draft:

@@ -9,10 +9,9 @@ import pytest
 
 from outlines_phi import Draws, ExactPhi, Guarantee, LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.sampling.draw import Draw
+from outlines_phi.sampling.draw import Draw, Population
 from outlines_phi.sampling.draws import DrawCounts
 from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.smc.population import Population
 from tests.languages import LANGUAGES
 
 

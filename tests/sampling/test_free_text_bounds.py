@@ -14,12 +14,12 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.exact import Effort
 from outlines_phi.phi.tree.best_first import grow_trees
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling.phi_options import Effort
 from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
-from outlines_phi.sampling.rejection.residual import ResidualAttempts
+from outlines_phi.sampling.rejection.certify import ResidualAttempts
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 

@@ -19,12 +19,12 @@ from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.dp_bigram import BigramDPPhi, StateSpace
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted_stepper import Prefetch
+from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from outlines_phi.sampling.speculative.prefetch import Prefetch
 from outlines_phi.verification.oracle import GrammarOracle
 from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 

@@ -14,13 +14,12 @@ import torch
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler

@@ -14,9 +14,6 @@ from outlines_phi.fidelity.reference import CertifiedWalk
 from outlines_phi.lm import watch
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.lm.watch import limited
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
@@ -24,6 +21,7 @@ from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling import ranking
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
+from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import Attempts

@@ -19,7 +19,7 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
+from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import bans, vocabularies

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from outlines_phi.errors import BudgetError, EmptyLanguageError, UnsupportedError
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.preexpand import FINITE_PREFIXES, live_prefixes
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling import ranking
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import Ranking, rank
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import LANGUAGES, OF_EVERY_KIND, VOCABULARY, Language

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outlines.types import Regex
+from tests.sampling.speculative.test_sampler import ESTIMATORS, drawn, fixed, same, speculative
 from torch import Tensor
 
 import outlines_phi
@@ -22,16 +23,14 @@ from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted_stepper import Chain, DraftedStepper, Prefetch
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative.prefetch import Prefetch
-from outlines_phi.sampling.speculative.step import Chain, DraftedStepper
-from outlines_phi.sampling.trajectory import BaseStepper, Trajectory
+from outlines_phi.sampling.stepper import BaseStepper, Trajectory
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
 from tests.lm import gardens
 from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
-from tests.sampling.speculative.test_sampler import ESTIMATORS, drawn, fixed, same, speculative
 
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:

@@ -9,8 +9,7 @@ from typing import Any, final
 from ...errors import UnsupportedError
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
-from ...sampling.smc.pimh import PIMH
-from ...sampling.smc.smc import SMC
+from ...sampling.smc import PIMH, SMC
 from ...settings import SamplingSettings
 
 __all__: list[str] = ["beam_search", "greedy", "multinomial", "particles"]

@@ -12,8 +12,8 @@ import numpy as np
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption, current
 from ...numerics.weights import draw, scaled
-from ...phi.estimators.exact import Effort
 from ...phi.tree.tree import BoundsTree, Node
+from ..phi_options import Effort
 
 LEAST_HOPE = 1 / 4
 """A single draw is tried by at most the inverse of this many attempts at once, however many have failed."""

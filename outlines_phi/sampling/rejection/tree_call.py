@@ -13,15 +13,15 @@ from ...errors import InterruptedDraws
 from ...lm.watch import Progress
 from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
-from ...phi.estimators.exact import Effort
 from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
 from ...phi.tree.preexpand import FINITE_PREFIXES, expand_short
 from ...phi.tree.tree import BoundsTree, Node
+from ..drafted_stepper import Prefetch
 from ..draw import Draw
 from ..draws import DrawCounts, Draws
+from ..phi_options import Effort
 from ..sampler import Request
-from ..speculative.prefetch import Prefetch
 from .attempts import Attempts
 
 

@@ -24,10 +24,9 @@ from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary

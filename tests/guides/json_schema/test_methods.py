@@ -15,6 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from tests.sampling.smc.test_pimh import chain
+from tests.sampling.smc.test_smc import mutant_keeps_weights, z_score
 
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -34,20 +36,16 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import ExactPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.lookahead_smc import LookaheadSMCSampler
+from outlines_phi.sampling.lookahead import LookaheadSampler, LookaheadSMCSampler
+from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.smc.pimh import PIMH
-from outlines_phi.sampling.smc.smc import SMC, SMCSampler
-from outlines_phi.sampling.speculative.prefetch import Prefetch
+from outlines_phi.sampling.smc import PIMH, SMC, SMCSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
@@ -55,8 +53,6 @@ from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
 from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
-from tests.sampling.smc.test_pimh import chain
-from tests.sampling.smc.test_smc import mutant_keeps_weights, z_score
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
@@ -190,7 +186,7 @@ def test_populations_estimate_phi_without_bias(name: str, language: Language) ->
 
 def test_wrong_evidence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Control: weights that a resampling does not reset."""
-    from outlines_phi.sampling.smc.particles import Particles
+    from outlines_phi.sampling.particles import Particles
 
     monkeypatch.setattr(Particles, "_resample", mutant_keeps_weights)
     (draws,) = SMCSampler(LocalPhi(), POPULATIONS["every step, stratified"]).sample(LISTED.request(400, 11))

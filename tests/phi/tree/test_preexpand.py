@@ -12,12 +12,12 @@ from outlines_phi.fidelity.probabilities import probabilities
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.constraint import TextConstraint
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.preexpand import expand_finite, expand_short, live_prefixes, usual_spellings
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.ranking import rank
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value

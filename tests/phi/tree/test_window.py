@@ -7,10 +7,9 @@ import pytest
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
-from outlines_phi.phi.estimators.exact import Effort
-from outlines_phi.phi.estimators.lookahead import WINDOW, LookaheadPhi
 from outlines_phi.phi.tree.tree import BoundsTree, Node
 from outlines_phi.phi.tree.window import Ending, Release, Renewal, Windows
+from outlines_phi.sampling.phi_options import WINDOW, Effort, LookaheadPhi
 from tests.guides.banning import assert_same
 from tests.languages import LANGUAGES
 from tests.sampling.banning import VOCABULARY, Banned, Ends, Ids, released, renewed

@@ -25,8 +25,6 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.auto import AutoPhi
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
@@ -35,10 +33,10 @@ from outlines_phi.plugin.options import CallOptions
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.adaptive_proposal import STATE, AdaptiveTrajectories
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.two_stages import TwoStages
+from outlines_phi.sampling.rejection.auto_sampler import AutoSampler, TwoStages
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary

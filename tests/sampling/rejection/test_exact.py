@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from outlines_phi.errors import BudgetError
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, LANGUAGES, Language, p_value

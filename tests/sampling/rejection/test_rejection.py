@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import BudgetError
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
 from outlines_phi.phi.tree.evaluator import Evaluator
 from outlines_phi.phi.tree.tree import BoundsTree
+from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection import attempts
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from ...numerics.weights import masses_at
+from ..numerics.weights import masses_at
 
 BLOCK = 256
 """Tokens that are summed together: a draw reads the sums of a distribution, then one block of it."""

@@ -13,15 +13,13 @@ import torch
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
-from outlines_phi.phi.estimators.exact import Effort
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import Renewal, Windows
-from outlines_phi.sampling.lookahead import window_walks as windows
-from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.stems import WASTE, Stem
-from outlines_phi.sampling.lookahead.window_walks import NormalizerWalk, WindowAttempts, WindowTree
+from outlines_phi.sampling import window_walks as windows
+from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.window_walks import WASTE, NormalizerWalk, Stem, WindowAttempts, WindowTree
 from outlines_phi.settings import SamplingSettings
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 

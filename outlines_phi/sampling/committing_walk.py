@@ -11,15 +11,14 @@ from typing import final
 
 import numpy as np
 
-from ...drafting.drafter import Site
-from ...guides.guide import DONE
-from ...numerics.weights import draw
-from ...phi.estimators.lookahead import LookaheadPhi
-from ...phi.tree.tree import Node
-from ...phi.tree.window import Windows
-from ..trajectory import Trajectory
-from .stems import Stem
-from .window_walks import NormalizerWalk, WindowAttempts, WindowTree
+from ..drafting.drafter import Site
+from ..guides.guide import DONE
+from ..numerics.weights import draw
+from ..phi.tree.tree import Node
+from ..phi.tree.window import Windows
+from .phi_options import LookaheadPhi
+from .stepper import Trajectory
+from .window_walks import NormalizerWalk, Stem, WindowAttempts, WindowTree
 
 
 @final

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
-from ..trajectory import Trajectory
+from ..numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
+from .stepper import Trajectory
 
 Scheme = Literal["systematic", "stratified", "residual"]
 

@@ -10,11 +10,10 @@ import pytest
 
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.smc import pimh
-from outlines_phi.sampling.smc.pimh import PIMH, PIMHSampler, accepts
-from outlines_phi.sampling.smc.smc import SMC, SMCSampler
+from outlines_phi.sampling.smc import PIMH, SMC, PIMHSampler, SMCSampler, accepts
 from tests.languages import ALPHA, DRAWS, LANGUAGES, OF_EVERY_KIND, Language, p_value
 
 WORDS, _, NESTED, BOTTLENECK = LANGUAGES
@@ -72,7 +71,7 @@ def test_whole_runs_that_begin_in_stationarity_stay_there(
 def test_a_long_chain_draws_the_conditioned_law(always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every fifth state; two particles alone are far off."""
     if always:
-        monkeypatch.setattr(pimh, "accepts", lambda *_: True)
+        monkeypatch.setattr(smc, "accepts", lambda *_: True)
     draws = chain(NESTED, PIMH(smc=SMC(particles=2), burn_in=50), 10_000, seed=4)
     p = p_value([draw.token_ids for draw in draws[::5]], NESTED.reference().mu)
     assert p > ALPHA if not always else p < ALPHA

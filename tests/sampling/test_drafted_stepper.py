@@ -36,13 +36,13 @@ from outlines_phi.phi.estimator import Estimate, Need, Prefixes, ProposalPhi, Sa
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
+from outlines_phi.sampling import coupling as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.coupling import Chains, Laws, Proposals
+from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.speculative import coupling as kernel
-from outlines_phi.sampling.speculative.coupling import Chains, Laws, Proposals
-from outlines_phi.sampling.speculative.prefetch import Prefetch
 from outlines_phi.settings import SamplingSettings
 from tests.languages import (
     ALPHA,
@@ -507,7 +507,7 @@ class TestCosts:
         language = LANGUAGES[0]
         sampler = speculative(LocalPhi(), drawn(language)["cold"], 4)
         (everyone,) = sampler.sample(language.request(N, 7))
-        monkeypatch.setattr("outlines_phi.sampling.speculative.step.KEPT", len(VOCABULARY) * 5 * 50)
+        monkeypatch.setattr("outlines_phi.sampling.drafted_stepper.KEPT", len(VOCABULARY) * 5 * 50)
         (some,) = sampler.sample(language.request(N, 7))
         assert p_value(ids([some]), language.reference().mask) > ALPHA
         assert 0 < some.counts.drafted < everyone.counts.drafted / 4

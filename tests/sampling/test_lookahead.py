@@ -16,18 +16,17 @@ from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.estimators.exact import Effort, ExactPhi
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.onestep import LocalPhi
+from outlines_phi.sampling import window_walks as windows
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead import window_walks as windows
-from outlines_phi.sampling.lookahead.lookahead_sampler import LookaheadSampler
-from outlines_phi.sampling.lookahead.window_walks import NormalizerWalk, WindowAttempts
+from outlines_phi.sampling.lookahead import LookaheadSampler
+from outlines_phi.sampling.phi_options import Effort, ExactPhi, LookaheadPhi
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, descend
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
+from outlines_phi.sampling.window_walks import NormalizerWalk, WindowAttempts
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.sampling.speculative import coupling as kernel
-from outlines_phi.sampling.speculative.coupling import BLOCK, Chains, Laws, Proposals, verify
+from outlines_phi.sampling import coupling as kernel
+from outlines_phi.sampling.coupling import BLOCK, Chains, Laws, Proposals, verify
 
 GRID = 20_000
 """Quantiles that the uniforms run through: the law of what comes out is known to a few in so many."""

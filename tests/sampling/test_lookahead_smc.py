@@ -14,15 +14,13 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.phrases.product import ProductGuide
 from outlines_phi.guides.table import Table
-from outlines_phi.phi.estimators.exact import Effort
-from outlines_phi.phi.estimators.lookahead import LookaheadPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.lookahead.lookahead_smc import LookaheadSMCSampler
+from outlines_phi.sampling.lookahead import LookaheadSMCSampler
+from outlines_phi.sampling.particles import Particles
+from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
-from outlines_phi.sampling.smc.particles import Particles
-from outlines_phi.sampling.smc.pimh import PIMH
-from outlines_phi.sampling.smc.smc import SMC
+from outlines_phi.sampling.smc import PIMH, SMC
 from tests.languages import GRAMMARS, VOCABULARY
 from tests.sampling.banning import NESTED, SHORT, ids
 

@@ -17,11 +17,11 @@ from outlines_phi.guides.guide import DONE
 from outlines_phi.numerics.weights import log_mean
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.sampling import smc
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
-from outlines_phi.sampling.smc import smc
-from outlines_phi.sampling.smc.particles import AtBoundaries, Particles
-from outlines_phi.sampling.smc.smc import SMC, SMCSampler
+from outlines_phi.sampling.particles import AtBoundaries, Particles
+from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Trajectory
 from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 

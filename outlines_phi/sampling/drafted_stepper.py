@@ -1,9 +1,9 @@
-"""One round of walks that follow drafts: several tokens of each from one model call (theory.md, section 7.2)."""
+"""Drafts that are evaluated in the same model call as the text before them (theory.md, sections 7.2 and 7.4)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, final
@@ -12,16 +12,86 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...drafting.drafter import Draft, Site
-from ...guides.guide import DEAD, DONE
-from ...guides.table import Table
-from ...numerics.streams import Stream
-from ...phi.branches import KEPT
-from ...phi.estimator import Prefixes, ProposalPhi
-from ..sampler import Request
-from ..trajectory import BaseStepper, Trajectory
-from .coupling import Chains, Laws, Proposals, verify
-from .prefetch import Prefetch
+from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site
+from ..drafting.length import check_length
+from ..guides.guide import DEAD, DONE
+from ..guides.table import Table
+from ..numerics.streams import Stream
+from ..phi.branches import KEPT
+from ..phi.estimator import Prefixes, ProposalPhi
+from ..phi.tree.tree import BoundsTree, Node
+from .coupling import AT_ONCE, Chains, Laws, Proposals, verify
+from .sampler import Request
+from .stepper import BaseStepper, Trajectory
+
+
+@final
+@dataclass(frozen=True)
+class Prefetch:
+    """The drafts that a sampler evaluates ahead: a walk that draws one of them goes on without a model call.
+
+    Raises
+    ------
+    UnsupportedError
+        ``length`` is not a positive whole number.
+    """
+
+    drafter: Drafter
+    length: int = 8  # The most tokens of a draft
+    encode: Callable[[str], Sequence[int]] | None = None  # The tokenizer, where one is known
+
+    def __post_init__(self) -> None:
+        check_length(self.length)
+
+    def proposer(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Proposer:
+        """Return the drafter at work in a call; ``trees`` are those of its prompts, where it has trees of bounds."""
+        return Proposer(
+            self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
+        )
+
+    def begin(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Prefetching:
+        """Return the drafts of a call whose sampler keeps evaluated texts in trees."""
+        return Prefetching(self, request, trees)
+
+
+@final
+class Prefetching:
+    """The drafts of a call whose sampler keeps evaluated texts in trees.
+
+    Its walks draw by random numbers of their own, of which the drafter knows nothing, so drafts that come with distributions need
+    no coupling here, and a wrong draft costs time alone.
+    """
+
+    def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None) -> None:
+        self._length, self._width, self._prompts = options.length, options.drafter.width, request.prompts
+        self._room = AT_ONCE // len(request.table.vocabulary)
+        self._rows = {tree: row for row, tree in enumerate(trees or ())}
+        self._proposer = options.proposer(request, trees)
+        # One stream per prompt: what is drafted for it does not depend on the others.
+        self._streams = [request.stream(row, Stream.DRAFT) for row in range(len(request.prompts))]
+
+    def chains(self, sites: Sequence[Site]) -> list[tuple[tuple[int, ...], ...]]:
+        """Return the chains that will probably follow each of ``sites``, as far as the guide allows them; some may be empty.
+
+        Where many walks wait, a call has enough to do, and memory no room for the distributions of long chains.
+        """
+        if not sites:
+            return []
+        streams = [self._streams[site.row] for site in sites]
+        length = min(self._length, self._room // (len(sites) * self._width))
+        drafts = self._proposer.propose(sites, [length] * len(sites), streams)
+        return [draft.chains for draft in drafts]
+
+    def below(self, waiting: Sequence[tuple[BoundsTree, Node]]) -> list[tuple[tuple[int, ...], ...]]:
+        """Return what will probably follow each of the nodes that walks wait for: the foresight of an :class:`Evaluator`."""
+        rows = [self._rows[tree] for tree, _ in waiting]
+        return self.chains(
+            [
+                Site(row, self._prompts[row], node.tokens(), node.state, node.remaining)
+                for row, (_, node) in zip(rows, waiting, strict=True)
+            ]
+        )
+
 
 PROMPT = -1
 """Stands for the token of a prompt, which has none."""
@@ -29,20 +99,11 @@ PROMPT = -1
 
 @dataclass(eq=False)
 class DraftState:
-    """The drafts of a walk, from round to round.
+    """The drafts of a walk, from round to round."""
 
-    Attributes
-    ----------
-    stream
-        The random stream of its drafts, apart from its own.
-    ahead
-        Numbers of the walk's own stream that no token has used yet. Token ``i`` of a walk uses number ``i`` and no other, so a walk
-        that follows deterministic drafts writes, token for token, what it would have written without.
-    drafted, followed, turns
-        Tokens that were drafted, those that were kept, and the rounds it took part in.
-    """
-
-    stream: np.random.Generator
+    stream: np.random.Generator  # Of its drafts, apart from its own
+    # Numbers of the walk's own stream that no token has used yet. Token `i` of a walk uses number `i` and no other, so a walk
+    # that follows deterministic drafts writes, token for token, what it would have written without.
     ahead: list[float] = field(default_factory=list)
     drafted: int = 0
     followed: int = 0
@@ -54,51 +115,32 @@ class DraftState:
             self.ahead += walk.rng.random(n - len(self.ahead)).tolist()
         return self.ahead[:n]
 
-    def take_note(self, drafted: int, followed: int, written: int) -> None:
-        """Take note of a round: how many tokens were drafted, kept, and written in all."""
+    def observe(self, drafted: int, followed: int, written: int) -> None:
+        """Count a round, by its tokens that were drafted, kept, and written in all."""
         self.turns, self.drafted, self.followed = self.turns + 1, self.drafted + drafted, self.followed + followed
         del self.ahead[:written]
 
 
 class Chain(NamedTuple):
-    """The draft of one walk.
+    """The draft of one walk."""
 
-    Attributes
-    ----------
-    laws
-        The distribution of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be
-        written.
-    tokens
-        The drafted tokens.
-    """
-
+    # The distribution of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be
+    # written
     laws: tuple[int, ...]
     tokens: tuple[int, ...]
 
 
 @final
 class DraftBatch:
-    """Distinct prefixes in the order in which their distributions are numbered, each one token below an earlier one or a known
-    node.
+    """Distinct prefixes in the order of their distributions' numbers, each one token below an earlier one or a known node.
 
     Walks that stand on one prefix share its distribution, and those that were drafted the same share the chain.
-
-    Parameters
-    ----------
-    table
-        The compiled guide.
-
-    Attributes
-    ----------
-    roots
-        The nodes of the prompts among the prefixes; these stand before all others.
-    parents, tokens
-        The other prefixes: a known node, or ``~i`` for the ``i``-th of them, and the token after it.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.roots: list[int] = []
+        self.roots: list[int] = []  # The nodes of the prompts among the prefixes, which stand before all others
+        # The other prefixes: a known node, or `~i` for the `i`-th of them, and the token after it
         self.parents: list[int] = []
         self.tokens: list[int] = []
         self._sites: list[Site] = []
@@ -156,21 +198,11 @@ class DraftedStepper(BaseStepper):
     """Takes walks further by as many tokens as their drafts hold good for, and one more.
 
     A round evaluates where every walk stands and the chains that were drafted for it, in one model call, and the distributions
-    ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.speculative.coupling.verify` then tells
+    ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.coupling.verify` then tells
     how far each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
 
     The distribution of a position depends on the text before it and on what was known before the round: an estimator learns between
-    rounds of walks, and only from where walks have been. One that looks ahead asks about the same children whatever is drafted, and
-    finds those that were drafted evaluated.
-
-    Parameters
-    ----------
-    request
-        The call.
-    phi
-        The estimator, ``h``.
-    draft
-        The drafts.
+    rounds of walks, and only from where walks have been.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:
@@ -202,14 +234,11 @@ class DraftedStepper(BaseStepper):
         }
 
     def first(self, walks: Sequence[Trajectory]) -> None:
-        """Evaluate the prompts with the first drafts, and take every walk from the start."""
-        self._round(walks)
+        """Take every walk from the start."""
+        self.advance(walks)
 
     def advance(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate every distinct prefix that unfinished ``walks`` stand on, with drafts, and take each of them further."""
-        self._round(walks)
-
-    def _round(self, walks: Sequence[Trajectory]) -> None:
         batch = DraftBatch(self._request.table)
         sites = self._sites(walks)
         standing = [batch.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
@@ -301,7 +330,7 @@ class DraftedStepper(BaseStepper):
         """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a distribution to draw it from."""
         last, half = chain.laws[accepted], len(accounts) // 2
         written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
-        self._states[walk].take_note(drafted, accepted, len(written))
+        self._states[walk].observe(drafted, accepted, len(written))
         for place, one in enumerate(written):
             self.take(walk, one, accounts[place], accounts[half + place])
         if last >= 0:

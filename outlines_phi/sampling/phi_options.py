@@ -1,0 +1,230 @@
+"""The values of ``phi=`` that are samplers of their own rather than proposals, with their options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, final, get_args
+
+from ..errors import UnsupportedError
+from ..numerics.checks import check_counts, check_fits, check_kind, is_number
+from ..phi.estimator import Need, Phi, ProposalPhi
+from ..phi.state_values import KeptValues
+from ..phi.tree.window import Ending, Release, Renewal
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """The compute limit of a call. Work that was started is always finished.
+
+    Attributes
+    ----------
+    attempts
+        Attempts launched per requested draw.
+    tokens
+        Model tokens per requested draw, prompts excluded, counted for each prompt alone when an attempt is launched.
+    seconds
+        Seconds of the whole call, from when it is its turn at the model; ``None`` for no limit. Read between model calls, before an
+        attempt is launched or more is expanded. Every draw that is there then is as good as any other. *How many* there are, and
+        in a seeded call whether they are all there, depends on the machine: to use such a set as if it were complete costs at most
+        the probability that the time runs out, in total variation.
+    """
+
+    attempts: int = 5_000
+    tokens: int = 20_000
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_counts("Effort", attempts=self.attempts, tokens=self.tokens)
+        if self.seconds is not None and not (is_number(self.seconds) and 0 < self.seconds < math.inf):
+            raise UnsupportedError(
+                f"Effort(seconds={self.seconds!r}) was given; expected a positive number, or None for no limit of time."
+            )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ExactPhi(Phi):
+    """Exact draws of ``mu*`` by adaptive rejection over a tree of bounds (theory.md, section 5).
+
+    Attributes
+    ----------
+    tolerance
+        0 for exact draws. A positive ``eps`` enumerates best-first until ``U - Lo <= eps Lo`` and then draws without rejection,
+        with a total variation to ``mu*`` of at most ``(U - Lo) / U``.
+    confidence
+        ``None`` for certainty. Else, in (0, 1) and beside a tolerance ``eps``: what enumeration leaves undecided is tested by
+        residual attempts, and draws are made, from the members that were enumerated, as soon as ``TV(law, mu*) <= eps`` is
+        certified at this confidence. A part of the effort's tokens goes to the attempts, the last quarter at least.
+    effort
+        When to give up with a :class:`BudgetError`. A certificate may take ``tokens`` model tokens and ``attempts`` residual
+        attempts in all, for any number of draws; its seconds are those of certificate and draws together.
+    normalizers
+        Residual attempts after the draws; each gives an unbiased estimate of ``Phi`` within the tree's bounds.
+    width
+        Attempts in flight at once, per prompt; more mean fewer model calls and, for few draws, more model tokens.
+    """
+
+    tolerance: float = 0.0
+    confidence: float | None = None
+    effort: Effort = field(default_factory=Effort)
+    normalizers: int = 0
+    width: int = 32
+    name: ClassVar[str] = "exact"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        check_kind("ExactPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=..., seconds=...)")
+        if not is_number(self.tolerance) or not 0 <= self.tolerance < 1:
+            raise UnsupportedError(f"ExactPhi(tolerance={self.tolerance!r}) was given; expected a number in [0, 1).")
+        if self.confidence is not None and (not is_number(self.confidence) or not 0 < self.confidence < 1):
+            raise UnsupportedError(
+                f"ExactPhi(confidence={self.confidence!r}) was given; expected a number between 0 and 1, such as 0.95, or None "
+                "for a certificate that is certain."
+            )
+        if self.confidence is not None and self.tolerance == 0:
+            raise UnsupportedError(
+                f"ExactPhi(confidence={self.confidence!r}) was given with tolerance=0, which asks for exact draws; these need no "
+                "certificate. Leave confidence out, or give the total variation that will do as well: ExactPhi(tolerance=0.05, "
+                f"confidence={self.confidence!r})."
+            )
+        check_counts("ExactPhi", least=0, normalizers=self.normalizers)
+        check_counts("ExactPhi", width=self.width)
+        check_fits("normalizers", self.normalizers, each=32, things="residual attempts")
+        check_fits("width", self.width, each=4096, things="attempts at once")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AutoPhi(Phi):
+    """Exact draws of ``mu*`` within an effort, then weighted draws from what the tree has learned (theory.md, section 5.10).
+
+    A draw that the effort does not reach is picked by weight from several candidates (sampling-importance-resampling), which come
+    from the tree's adaptive proposal. Its guarantee says ``WEIGHTED``, its ``ess`` how many candidates it is worth, and the call
+    gives one :class:`~outlines_phi.FidelityWarning`.
+
+    Attributes
+    ----------
+    candidates
+        Candidates of a weighted draw; a single one has twice as many.
+    share
+        Model calls in which a call may launch attempts at exact draws before it turns to weighted ones, as a share of those that
+        its weighted draws would take alone. 0 makes every draw weighted.
+    width
+        Attempts in flight at once, per prompt.
+    frontier
+        An estimator for the prefixes that the tree has not expanded, asked when their parent is: exact where the tree knows, the
+        estimator at its frontier. ``None``: the means of what the tree knows about each state of the format.
+    """
+
+    candidates: int = 16
+    share: float = 1.0
+    width: int = 32
+    frontier: ProposalPhi | None = None
+    name: ClassVar[str] = "auto"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        check_counts("AutoPhi", candidates=self.candidates, width=self.width)
+        check_fits("candidates", self.candidates, each=4096, things="of them")
+        check_fits("width", self.width, each=4096, things="of them")
+        if not is_number(self.share) or not 0 <= self.share <= 1:
+            raise UnsupportedError(
+                f"AutoPhi(share={self.share!r}) was given; expected a number in [0, 1]. For a larger exact effort: "
+                "ExactPhi(effort=Effort(...))."
+            )
+        if not isinstance(self.frontier, ProposalPhi | None):
+            raise UnsupportedError(
+                f"AutoPhi(frontier={self.frontier!r}) was given; expected an estimator that draws step by step, such as "
+                "LearnedPhi() or OneStepPhi(), or None."
+            )
+
+    def keeping(self, values: KeptValues) -> AutoPhi:
+        return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))
+
+
+ReleaseRule = Literal["window", "early"]
+
+WINDOW = 16
+"""The default of ``LookaheadPhi(window=...)``."""
+
+WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
+"""The default of ``LookaheadPhi(effort=...)``: the distributions of so many texts of one window may be in memory at once."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LookaheadPhi(Phi):
+    """Draws of a text without banned phrases that takes back what led to one (theory.md, section 6).
+
+    The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is when no
+    end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with ``Psi(r) =
+    Pr_p(no phrase before the end of the window | r)``, by adaptive rejection, and then committed as a whole. So each window has the
+    model's distribution, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the
+    distribution of the model under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than
+    masking, as a rule. Where nothing ever waits, every token costs one model token.
+
+    Attributes
+    ----------
+    weights
+        Whether ``log_w = sum_j log Psi_hat_j`` is estimated, so that ``E[w f] = Phi mu*(f)``, by further walks after every window
+        in which something is undecided. Without, a draw's ``log_w`` is ``nan``: not known.
+    window
+        Tokens, 16 by default. A window of this many ends as soon as what waits has begun inside its last token; one of four
+        times as many, or one that seven walks in eight would not have come through, ends in any case: with hundreds of phrases
+        something waits nearly always. What waits then is still kept from becoming a phrase, from there on.
+    release
+        ``"window"``; or ``"early"``: a token is committed as soon as nothing of it waits, though later ones do. It is drawn
+        from ``p(v | y, E)``, with ``E`` the event that it comes to be committed without a phrase. Streams run ahead of long
+        phrases; the weights of such draws are not known.
+    effort
+        When to give up a window with a :class:`BudgetError`; the model tokens and attempts are those of one window. It has no
+        ``seconds``.
+    width
+        Attempts of a window in flight at once, at most: as many as have failed.
+
+    Raises
+    ------
+    UnsupportedError
+        A value out of range, or an option without effect beside the others.
+    """
+
+    weights: bool = False
+    window: int | None = None
+    release: ReleaseRule = "window"
+    effort: Effort = WINDOW_EFFORT
+    width: int = 4
+    name: ClassVar[str] = "lookahead"
+    needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits", "model"})
+
+    def __post_init__(self) -> None:
+        check_kind("LookaheadPhi", "weights", self.weights, bool, "True or False")
+        if self.release not in get_args(ReleaseRule):
+            expected = " or ".join(map(repr, get_args(ReleaseRule)))
+            raise UnsupportedError(f"release={self.release!r} was given to LookaheadPhi; expected {expected}.")
+        check_kind("LookaheadPhi", "effort", self.effort, Effort, "Effort(attempts=..., tokens=...)")
+        if self.effort.seconds is not None:
+            raise UnsupportedError(
+                "Leave seconds out of LookaheadPhi(effort=Effort(...)), or give phi='exact', which bans the same phrases and takes "
+                "them. All draws of a look-ahead advance together, so what a limit of time leaves of them would be the short ones."
+            )
+        check_counts("LookaheadPhi", width=self.width)
+        check_fits("width", self.width, each=4096, things="attempts at once")
+        if self.window is not None:
+            check_counts("LookaheadPhi", window=self.window)
+        if self.release == "early" and self.weights:
+            raise UnsupportedError(
+                "LookaheadPhi(weights=True, release='early') was given; there is no estimate of the weight of a text that was "
+                "released early. Give release='window' for weights, or leave weights out."
+            )
+        if self.release == "early" and self.window is not None:
+            raise UnsupportedError(
+                f"LookaheadPhi(window={self.window}, release='early') was given; window= has no effect where tokens are released "
+                "early, because no window is long there. Leave one of them out."
+            )
+
+    @property
+    def ending(self) -> Ending:
+        """Where windows end."""
+        return Release() if self.release == "early" else Renewal(WINDOW if self.window is None else self.window)
