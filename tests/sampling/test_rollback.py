@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outlines.types import Regex
-from tests.sampling.speculative.test_sampler import ESTIMATORS, drawn, fixed, same, speculative
 from torch import Tensor
 
 import outlines_phi
@@ -31,6 +30,7 @@ from tests.drafting.runs import table_of
 from tests.languages import LANGUAGES
 from tests.lm import gardens
 from tests.sampling.drafters import Drawn, Fixed, always, law_of, ranked
+from tests.sampling.test_drafted_stepper import ESTIMATORS, drawn, fixed, same, speculative
 
 
 def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Trajectory, Tensor]:

@@ -211,7 +211,8 @@ def fsm(model: Any, fsm: Any, sampler: ClassicSampler | SamplerOptions = DEFAULT
     """
     raise UnsupportedError(
         f"Write the format as a regular expression (generate.regex), or give outlines_phi.Generator a guide of the automaton "
-        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given as fsm, and automata of that kind are not read."
+        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given as fsm, and automata of that kind are "
+        "not read."
     )
 
 

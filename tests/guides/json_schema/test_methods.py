@@ -15,8 +15,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.sampling.smc.test_pimh import chain
-from tests.sampling.smc.test_smc import mutant_keeps_weights, z_score
 
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.drafting.forced import ForcedDrafter
@@ -53,6 +51,8 @@ from tests.fidelity.test_probabilities import found
 from tests.languages import ALPHA, PROMPT, Language, p_value
 from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
+from tests.sampling.test_pimh import chain
+from tests.sampling.test_smc import mutant_keeps_weights, z_score
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
