@@ -44,7 +44,7 @@ from benchmarks.estimators import Stream, faster, half_billion
 from benchmarks.report import Report
 from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.coupling import Chains, Laws, Proposals, verify

@@ -29,7 +29,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import UNREACHABLE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.branches import Branches
 from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.estimator import Estimate, Prefixes, ProposalPhi, SampledRun

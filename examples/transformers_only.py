@@ -15,7 +15,7 @@ import torch
 import outlines_phi
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.lm import bundled
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 
 PROMPT = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]

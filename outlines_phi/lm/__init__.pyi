@@ -1,3 +1,3 @@
 from .model import LanguageModel as LanguageModel
 from .table_model import TableModel as TableModel
-from .transformers.model import TransformersModel as TransformersModel
+from .transformers.transformers_model import TransformersModel as TransformersModel

@@ -48,7 +48,7 @@ class TokenTrees(ABC):
         """Evaluate all prompts, and the first new nodes with them, in one call, once.
 
         Row ``i < P`` answers for prompt ``i``; the nodes of the pairs ``(parents, tokens)`` follow, as in :meth:`extend`. A plan
-        that a guide makes before any law is known (every live prefix of a short choice) thus costs no call of its own.
+        that a guide makes before any distribution is known (every live prefix of a short choice) thus costs no call of its own.
         """
 
     @abstractmethod
@@ -86,13 +86,13 @@ class LanguageModel(ABC):
     def version(self) -> Hashable:
         """Return a value that changes with what a forward pass depends on beside its input (weights, adapter, dtype, device).
 
-        What cannot be seen in a model need not be in it: trees that are used again compare the law of their prompt.
+        What cannot be seen in a model need not be in it: trees that are used again compare the distribution of their prompt.
         """
         return None
 
     @property
     def opaque(self) -> bool:
-        """Whether the law may change while :meth:`version` cannot know: then every call that uses a kept tree asks the model."""
+        """Whether the distribution may change while :meth:`version` cannot know; calls with a kept tree then ask the model."""
         return False
 
     @property
@@ -101,7 +101,7 @@ class LanguageModel(ABC):
         return 1e-6
 
     def fingerprint(self) -> str:
-        """Return a name for the law that another process knows, too; as good as it can be had without reading all weights."""
+        """Return a name for the distribution that another process knows, too; made without reading all weights."""
         return type(self).__name__
 
     @abstractmethod

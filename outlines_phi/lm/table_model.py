@@ -78,18 +78,18 @@ class TableModel(LanguageModel):
         logits = np.asarray(self.law(tuple(sequence)), dtype=np.float64)
         if logits.shape != (len(self.vocabulary),):
             raise ModelError(
-                f"The law gave an array of shape {logits.shape} after {tuple(sequence)}; expected one logit "
+                f"law= gave an array of shape {logits.shape} after {tuple(sequence)}; expected one logit "
                 f"for each of the {len(self.vocabulary)} tokens of the vocabulary."
             )
         if not logits.max() < np.inf or logits.max() == -np.inf:
             raise ModelError(
-                f"The law gave NaN, +inf or only -inf after {tuple(sequence)}; expected logits below +inf, "
+                f"law= gave NaN, +inf or only -inf after {tuple(sequence)}; expected logits below +inf, "
                 "at least one of them finite."
             )
         return logits
 
     def fingerprint(self) -> str:
-        """Return a digest of the law after the first token: all that can be read of a function."""
+        """Return a digest of the logits after the first token: all that can be read of a function."""
         return hashlib.blake2b(self.logits((0,)).tobytes(), digest_size=16).hexdigest()
 
     def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:

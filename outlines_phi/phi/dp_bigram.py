@@ -90,7 +90,7 @@ class BigramEstimate(Estimate):
         return self._run.prompts[row], self._run.budgets[row]
 
     def _learn(self, laws: dict[int, Tensor]) -> None:
-        """Make the inductions of some prompts; ``laws``, of the prompts themselves in a sampler, help to choose their tokens."""
+        """Make the inductions of some prompts; ``laws``, the distributions after the prompts, help to choose their tokens."""
         run, phi = self._run, self._phi
         space = run.table.keep(
             ("dp-bigram", phi.states),

@@ -20,7 +20,7 @@ from ..drafting.model_drafter import ModelDrafter, check_vocabularies, rows_miss
 from ..drafting.prompt_lookup import PromptLookupDrafter
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
-from ..lm.transformers.model import TransformersModel
+from ..lm.transformers.transformers_model import TransformersModel
 from ..phi.estimator import Phi, ProposalPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..vocabulary.canonical import CanonicalTokenization

@@ -19,7 +19,7 @@ from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of

@@ -14,8 +14,8 @@ import transformers
 from outlines_phi.errors import ModelError
 from outlines_phi.lm.transformers import roads
 from outlines_phi.lm.transformers.forward import Borders
-from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.lm.transformers.roads import RegionTrees
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 
 GPT_NEO = {

@@ -12,10 +12,10 @@ import torch
 import transformers
 
 from outlines_phi.errors import ModelError, UnsupportedError, VocabularyError
-from outlines_phi.lm.transformers.model import TransformersModel
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 

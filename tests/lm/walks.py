@@ -13,7 +13,7 @@ from torch import Tensor
 
 from outlines_phi.errors import OutlinesPhiError
 from outlines_phi.lm.model import TokenTrees
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 from .families import SIZE

@@ -17,7 +17,7 @@ import outlines_phi
 from outlines_phi.drafting.drafter import Drafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.model import LanguageModel
-from outlines_phi.lm.transformers.model import TransformersModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi

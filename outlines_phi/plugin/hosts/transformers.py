@@ -16,7 +16,7 @@ from outlines.models.transformers import Transformers, TransformerTokenizer
 from transformers import GenerationConfig
 
 from ...errors import OutlinesPhiError, UnsupportedError, VocabularyError
-from ...lm.transformers.model import TransformersModel
+from ...lm.transformers.transformers_model import TransformersModel
 from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
 from ...sampling.sampler import no_tokens

@@ -83,7 +83,7 @@ class TransformersModel(LanguageModel):
         return road(self._forward, 0)
 
     def version(self) -> Hashable:
-        """Return what the law depends on beside the input: how the model computes, and its weights (by their write counters).
+        """Return what the distribution depends on beside the input: how the model computes, and its weights (by write counters).
 
         What hooks do cannot be seen here, nor every write through ``.data``; trees that are used again compare their roots.
         """
@@ -119,7 +119,7 @@ class TransformersModel(LanguageModel):
     def _check_mode(self) -> None:
         if self.hf_model.training:
             raise UnsupportedError(
-                "The model is in training mode, where dropout makes its law random; call model.eval() first."
+                "The model is in training mode, where dropout makes its answers random; call model.eval() first."
             )
 
 
