@@ -84,7 +84,7 @@ class Frontier:
         return None
 
     def make_nodes(self, least: float) -> None:
-        """Make nodes of all open prefixes of at least ``log p = least`` and give up the others: distributions may be evicted then."""
+        """Make nodes of all open prefixes of at least ``log p = least`` and give up the others, for eviction."""
         heap, self._heap = self._heap, []
         for _, _, node, rank in heap:
             if rank < 0:
