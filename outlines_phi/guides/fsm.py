@@ -179,7 +179,6 @@ class FSMGuide(Guide):
         return distances(state, self.successors, np.array([DONE]), len(self))
 
     def row(self, state: int) -> Row:
-        """Return the transitions of ``state``."""
         here = slice(self.offsets[state], self.offsets[state + 1])
         targets = np.full(self.partition.size, DEAD, dtype=np.int32)
         targets[self.classes[here]] = self.successors[here]
@@ -200,7 +199,6 @@ class FSMGuide(Guide):
         return int(self.distances[state])
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        """See :meth:`Guide.min_tokens_of`."""
         return self.distances[states].astype(np.int64)
 
     def fingerprint(self) -> str:

@@ -96,7 +96,6 @@ class CFGGuide(Guide):
             return _restored, (__version__, pickle.dumps((self.spanner, self.parser, self.completion)))
 
     def row(self, state: int) -> Row:
-        """Return the transitions of ``state``."""
         with self._lock:
             return self._recent_row(state)
 
@@ -112,7 +111,6 @@ class CFGGuide(Guide):
             return self.completion.distance(*self._split(state))
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        """See :meth:`Guide.min_tokens_of`."""
         found = np.full(len(states), UNREACHABLE, dtype=np.int64)
         found[states == DONE] = 0
         pairs = np.flatnonzero(states >= _FIRST)

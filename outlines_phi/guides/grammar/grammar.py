@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 from ...errors import EmptyLanguageError, warn_of_grammar
 
@@ -136,8 +137,11 @@ class Grammar:
                 rest = production.body[:place] + production.body[place + 1 :]
                 if symbol >= len(self.terminals) and self.nullable.issuperset(rest):
                     successors.setdefault(production.head, {})[symbol] = None
-        cycle = _cycle(successors)
-        return tuple(map(self.name, cycle)) if cycle else None
+        try:
+            TopologicalSorter(successors).prepare()
+        except CycleError as error:
+            return tuple(map(self.name, reversed(error.args[1])))
+        return None
 
     def _nonterminals(self) -> range:
         return range(len(self.terminals), len(self.terminals) + len(self.nonterminals))
@@ -189,26 +193,3 @@ def _listed(names: list[str]) -> str:
     """Return names in quotes; those that the reader gave to repeats begin with two underscores and say nothing."""
     written = [name for name in names if not name.startswith("__")]
     return ", ".join(map(repr, written or names))
-
-
-def _cycle(successors: dict[int, dict[int, None]]) -> list[int] | None:
-    """Return a cycle of a graph, its first node again at the end, by depth-first search without recursion."""
-    done: set[int] = set()
-    for root in successors:
-        if root in done:
-            continue
-        path, place = [root], {root: 0}
-        open_: list[Iterator[int]] = [iter(successors[root])]
-        while path:
-            step = next(open_[-1], None)
-            if step is None:
-                open_.pop()
-                done.add(path[-1])
-                del place[path.pop()]
-            elif step in place:
-                return [*path[place[step] :], step]
-            elif step not in done:
-                place[step] = len(path)
-                path.append(step)
-                open_.append(iter(successors.get(step, ())))
-    return None

@@ -197,7 +197,6 @@ class PhraseGuide(BanningGuide):
         return Partition(class_of, FIRST + len(self._root_states))
 
     def row(self, state: int) -> Row:
-        """Return the transitions of ``state``."""
         return self._recent_row(state)
 
     def changes(self, state: int) -> Changes:
@@ -222,7 +221,6 @@ class PhraseGuide(BanningGuide):
         return int(self.min_tokens_of(np.array([state]))[0])
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        """See :meth:`Guide.min_tokens_of`."""
         states = np.asarray(states, dtype=np.int64)
         least = np.where(states == DEAD, UNREACHABLE, 0).astype(np.int64)
         texts = states > DONE

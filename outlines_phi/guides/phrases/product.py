@@ -82,7 +82,6 @@ class ProductGuide(BanningGuide):
         return ProductGuide, (self.left, self.right)
 
     def row(self, state: int) -> Row:
-        """Return the transitions of ``state``."""
         with self._lock:
             return self._recent_row(state)
 
@@ -99,7 +98,6 @@ class ProductGuide(BanningGuide):
         return int(self.min_tokens_of(np.array([state]))[0])
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
-        """See :meth:`Guide.min_tokens_of`."""
         with self._lock:
             self._follow(states)
             for state in np.unique(states[self._pairs[states, 2] == _BLOCKED]).tolist():
@@ -108,7 +106,6 @@ class ProductGuide(BanningGuide):
             return self._pairs[states, 2].astype(np.int64)
 
     def start_after(self, prompt: bytes) -> int:
-        """See :meth:`Guide.start_after`."""
         with self._lock:
             return self._pair(self.left.start_after(prompt), self.right.start_after(prompt))
 

@@ -22,22 +22,6 @@ OWN = -2
 _UNKNOWN = -1
 
 
-class Emitted(NamedTuple):
-    """What the numbers of :class:`Emissions` stand for, when all have come up.
-
-    ``source_of``, ``int32[L]``, is the number of each state of the lexer before the text; ``state`` and ``word``, ``int32[N]``, are
-    what each number stands for, ``word`` an index into ``words``; ``length``, ``int64[W]``, is how many terminals each word has,
-    and ``begins_with_own``, ``bool[W]``, whether the first is that of the state before the text.
-    """
-
-    source_of: NDArray[np.int32]
-    state: NDArray[np.int32]
-    word: NDArray[np.int32]
-    words: tuple[Word, ...]
-    length: NDArray[np.int64]
-    begins_with_own: NDArray[np.bool_]
-
-
 @final
 class Emissions:
     """Pairs (state of a lexer, word emitted since the text began), each once, and what a byte makes of them.
@@ -57,9 +41,9 @@ class Emissions:
         rows[DEAD] = 0
         _, first, group = np.unique(rows[1:], axis=0, return_index=True, return_inverse=True)
         self.sources = len(first)
-        self._source_of = np.concatenate([[DEAD], group.reshape(-1) + 1]).astype(np.int32)
-        self._words: list[Word] = [(), (OWN,)]
-        self._word_number = {word: number for number, word in enumerate(self._words)}
+        self.source_of = np.concatenate([[DEAD], group.reshape(-1) + 1]).astype(np.int32)
+        self.words: list[Word] = [(), (OWN,)]
+        self._word_number = {word: number for number, word in enumerate(self.words)}
         self._longer: dict[tuple[int, int], int] = {}
         self._pairs = np.zeros((2, self.sources + 1), dtype=np.int32)  # the state and the word of each number
         self._pairs[0, 1:] = first + 1
@@ -80,12 +64,17 @@ class Emissions:
             after = self._after[number, column]
         return after
 
-    def settled(self) -> Emitted:
-        """Return what the numbers stand for that have come up by now."""
-        length = np.array([len(word) for word in self._words])
-        own = np.array([word[:1] == (OWN,) for word in self._words])
-        state, word = self._pairs[:, : self._used].copy()
-        return Emitted(self._source_of, state, word, tuple(self._words), length, own)
+    def settle(self) -> None:
+        """Forget how numbers come up; what they stand for stays.
+
+        ``source_of``, ``int32[L]``, is the number of each state of the lexer before the text; ``state`` and ``word``, ``int32[N]``,
+        what each number stands for, ``word`` an index into ``words``; ``length``, ``int64[W]``, how many terminals each word has,
+        and ``begins_with_own``, ``bool[W]``, whether the first is that of the state before the text.
+        """
+        self.state, self.word = self._pairs[:, : self._used].copy()
+        self.length = np.array([len(word) for word in self.words])
+        self.begins_with_own = np.array([word[:1] == (OWN,) for word in self.words])
+        del self._lexer, self._word_number, self._longer, self._pairs, self._masked, self._number, self._after
 
     def _find(self, number: NDArray[np.int64], column: NDArray[np.int64]) -> None:
         """Take these steps."""
@@ -105,10 +94,10 @@ class Emissions:
         if key not in self._longer:
             more = (OWN,) if emitted == OWN else self._lexer.words[emitted]
             counted = tuple(t for t in more if t == OWN or not self._lexer.terminals[t].ignored)
-            longer = self._words[word] + counted
-            number = self._word_number.setdefault(longer, len(self._words))
-            if number == len(self._words):
-                self._words.append(longer)
+            longer = self.words[word] + counted
+            number = self._word_number.setdefault(longer, len(self.words))
+            if number == len(self.words):
+                self.words.append(longer)
             self._longer[key] = number
         return self._longer[key]
 
@@ -193,7 +182,8 @@ class Spanner:
         self._actions, self._extended = actions[by_source], known.target[by_source]
         counts = np.bincount(known.source, minlength=emissions.sources + 1)
         self._offsets = np.concatenate([[0], np.cumsum(counts)])
-        self._emissions = emissions.settled()
+        emissions.settle()
+        self._emissions = emissions
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -95,11 +95,11 @@ _CHARACTERS = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)
 """What matches exactly one character."""
 
 _CATEGORIES = {
-    sre.CATEGORY_DIGIT: (r"\p{Nd}", r"\d", "0-9"),
-    sre.CATEGORY_SPACE: (r"\s\x1C-\x1F", r"\s", r"\t-\r "),
-    sre.CATEGORY_WORD: (r"\p{L}\p{N}_", r"\w", "0-9A-Z_a-z"),
+    sre.CATEGORY_DIGIT: (r"\p{Nd}", "0-9"),
+    sre.CATEGORY_SPACE: (r"\s\x1C-\x1F", r"\t-\r "),
+    sre.CATEGORY_WORD: (r"\p{L}\p{N}_", "0-9A-Z_a-z"),
 }
-"""What Python's classes contain, as items of a class; how Python writes them; what they contain with the flag ``a``."""
+"""What Python's classes contain, as items of a class; and with the flag ``a``."""
 
 _OPPOSITES = {
     sre.CATEGORY_NOT_DIGIT: sre.CATEGORY_DIGIT,
@@ -240,7 +240,7 @@ def _item(item: tuple[Any, Any], flags: int) -> str:
     operator, argument = item
     if operator is sre.CATEGORY:
         positive = _OPPOSITES.get(argument, argument)
-        inside = _CATEGORIES[positive][2 if flags & re.ASCII else 0]
+        inside = _CATEGORIES[positive][bool(flags & re.ASCII)]
         return inside if positive is argument else f"[^{inside}]"
     low, high = (argument, argument) if operator is sre.LITERAL else argument
     low, high = (0xE000 if 0xD800 <= low <= 0xDFFF else low), (0xD7FF if 0xD800 <= high <= 0xDFFF else high)
@@ -279,22 +279,7 @@ def _class(node: RegexNode) -> str:
 
 def _matches(node: RegexNode, character: str) -> bool:
     """Return whether a node that has a class matches ``character``, which has no case if case is ignored."""
-    operator, argument, flags = node
-    code = ord(character)
-    if operator is sre.BRANCH:
-        return any(_matches(_nodes(branch, flags)[0], character) for branch in argument[1])
-    if operator is sre.ANY:
-        return character != "\n" or bool(flags & re.DOTALL)
-    if operator in (sre.LITERAL, sre.NOT_LITERAL):
-        return (code == argument) is (operator is sre.LITERAL)
-    if operator is sre.RANGE:
-        return bool(argument[0] <= code <= argument[1])
-    if operator is sre.CATEGORY:
-        positive = _OPPOSITES.get(argument, argument)
-        found = re.fullmatch(_CATEGORIES[positive][1], character, flags & re.ASCII)
-        return (found is not None) is (positive is argument)
-    negated = argument[0][0] is sre.NEGATE
-    return any(_matches(RegexNode(item[0], item[1], flags), character) for item in argument[negated:]) is not negated
+    return compile_regex(_class(node)).accepts(character.encode())
 
 
 def _string(before: Sequence[RegexNode], one: RegexNode, after: Sequence[RegexNode]) -> str | None:

@@ -213,7 +213,6 @@ class LRTables:
 
     @property
     def states(self) -> int:
-        """The number of states."""
         return len(self.kernels)
 
     @cached_property
