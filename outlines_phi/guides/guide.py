@@ -1,4 +1,4 @@
-"""What is allowed: the interface of every guide."""
+"""The interface of every guide: a deterministic automaton over tokens."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Guide(ABC):
     vocabulary: Vocabulary
     start: int
     open: bool = False
-    """Whether the end of the budget is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
+    """Whether the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
     phrases: BannedPhrases | None = None
-    """What was kept out of the language; ``None`` for nothing."""
+    """The banned phrases that were kept out of the language; ``None`` for nothing."""
 
     @abstractmethod
     def row(self, state: int) -> Row:
@@ -76,7 +76,7 @@ class Guide(ABC):
         return self.distances_after(state) <= remaining - 1
 
     def slack(self, state: int) -> int:
-        """Return the budget beyond which a larger one makes nothing more live in ``state``."""
+        """Return the length limit beyond which a larger one makes nothing more live in ``state``."""
         distances = self.distances_after(state)
         return int(distances[distances < UNREACHABLE].max(initial=int(self.open))) + 1
 

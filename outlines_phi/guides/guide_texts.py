@@ -58,7 +58,7 @@ def list_texts(table: Table, budget: int, limit: int) -> list[bytes] | None:
     tokenizations. ``None`` where the prefixes of texts are more than ``limit``, or infinitely many.
     """
     start = (b"", table.start)
-    # What may still be written after the prefix: the most over all of its spellings, which are all shorter and so done before.
+    # What may still be written after the prefix: the most over all of its tokenizations, which are all shorter and so done before.
     remaining = {start: budget}
     queue = [(0, *start)]
     texts: set[bytes] = set()

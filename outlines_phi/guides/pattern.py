@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Pattern:
-    """What can be known of a pattern without building it: its pieces in order, up to a problem, and why it cannot be read.
+    """A regular expression as a sequence of pieces, up to a problem, and why it cannot be read.
 
     outlines_core alone decides which patterns are read and what they mean. This only finds the position of an error, which it does
     not tell, and what makes a build fast. Where the flag ``x`` occurs (``verbose``), white space and comments hide the structure.

@@ -110,7 +110,7 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
 
 
 class Guard(NamedTuple):
-    """What comes before a pattern: a pattern itself, and a text that it matches.
+    """A pattern that comes before another one, and a text that it matches.
 
     A guard is ``firm`` if no character class of the pattern matches how it begins.
     """

@@ -1,4 +1,4 @@
-"""The form of a guide that runs: what is live in a state, cached under one memory bound."""
+"""A guide as samplers read it: the live tokens of a state, kept under one bound of memory."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ClassTargets(NamedTuple):
 
 
 class LiveAfter(NamedTuple):
-    """What is live in some of the targets of a state, those with one partition: ``[T, G']`` float32, 1 where class ``k`` is."""
+    """The live classes of some targets of a state, those with one partition: ``[T, G']`` float32, 1 where class ``k`` is."""
 
     partition: Partition
     live: Tensor
@@ -95,16 +95,16 @@ class OneStep(NamedTuple):
 
 @final
 class Table:
-    """What samplers and estimators read of a guide, so that none of them knows which kind of guide it has.
+    """A guide as samplers and estimators read it, so that none of them knows which kind of guide it has.
 
-    A token is **live** in a state with ``remaining`` tokens to write when its target can still reach the end of sequence
-    inside the budget: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token
-    that the budget leaves to an open guide leads to the end, whatever it is.
+    A token is **live** in a state with ``remaining`` tokens to write when its target can still reach the end of sequence inside the
+    length limit: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that the
+    limit leaves to an open guide leads to the end, whatever it is.
 
     Parameters
     ----------
     guide
-        What is allowed.
+        The language.
     max_bytes
         Bound on the memory of what is kept per visited state; the least recently used is dropped.
     """
@@ -253,7 +253,7 @@ class Table:
         return bool(live[EOS]) and np.count_nonzero(live) == 1
 
     def keep(self, kind: Hashable, state: int, build: Callable[[], Cached], size: Callable[[Cached], int]) -> Cached:
-        """Return what an estimator needs of ``state`` whatever the budget, built once and kept under the table's bound."""
+        """Return what an estimator needs of ``state`` whatever the length limit, built once and kept under the table's bound."""
         with self._lock:
             return self._kept.of((kind, state), build, size)
 
@@ -266,7 +266,7 @@ class Table:
         size: Callable[[Cached], int],
         steps: int = 1,
     ) -> Cached:
-        """As :meth:`keep`, for what depends on the budget, ``steps`` tokens deep: budgets that allow the same share it."""
+        """As :meth:`keep`, for what depends on the limit, ``steps`` tokens deep: limits that allow the same share it."""
         # A stream of the host's loop reads tables in a thread of its own, beside other calls.
         with self._lock:
             key = (kind, state, min(remaining, self._slack(state, steps)))
@@ -278,7 +278,7 @@ class Table:
         return Moves(tokens, self.targets(state, remaining)[partition.class_of[tokens]])
 
     def _slack(self, state: int, steps: int) -> int:
-        """Return the budget beyond which a larger one allows nothing more for ``steps`` steps: deep budgets share entries."""
+        """Return the limit beyond which a larger one allows nothing more for ``steps`` steps: far limits share entries."""
 
         def find() -> int:
             slack = self.guide.slack(state)

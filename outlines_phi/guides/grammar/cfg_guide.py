@@ -1,4 +1,4 @@
-"""What a context-free grammar allows: the lexer's state beside the parser's, over vocabulary classes."""
+"""The guide of a context-free grammar: a lexer's state beside a parser's, over vocabulary classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens are left to the end of a text: the distance to acceptance of a lexer's and a parser's state."""
+"""The length of a shortest completion, in tokens, from a lexer's and a parser's state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOWHERE = _Profile(0, 0)
 
 
 class StackOffset(NamedTuple):
-    """What a stack is to those on top of it: on two of one ``kind`` they have the same distances but for the ``base``."""
+    """The part of a stack that matters to those on top: with one ``kind`` they have the same distances but for the ``base``."""
 
     base: int
     kind: int
@@ -43,14 +43,14 @@ _Likeness: TypeAlias = tuple[int, tuple[StackOffset, ...]]
 
 
 class _Item(NamedTuple):
-    """What is left of the body of a rule on a stack, and the stacks after its reduction, none for the rule of the whole text."""
+    """The rest of the body of a rule on a stack, and the stacks after its reduction, none for the rule of the whole text."""
 
     rest: Word
     reduced: tuple[int, ...]
 
 
 class _KnownStacks(NamedTuple):
-    """What is known of stacks of one likeness: their distances ``W``, and what they are to those on top."""
+    """The distances ``W`` of all stacks of one likeness, and their offset for those on top."""
 
     distances: _Profile
     offset: StackOffset
@@ -125,7 +125,7 @@ class Completion:
         return np.where(found < FAR, found, UNREACHABLE)
 
     def offset(self, stack: int) -> StackOffset:
-        """Return what ``stack`` is to those on top of it."""
+        """Return the part of ``stack`` that matters to those on top of it."""
         number, constant = self._like(stack)
         base, kind = self._known[number].offset
         return StackOffset(base + constant, kind)

@@ -26,7 +26,7 @@ _KEPT_TOPS = 4096
 """Of how many tops of stacks it is kept what they decide."""
 
 _RECENT = 8
-"""How many distances are kept: a mask asks twice, for what is allowed and for the budget beyond which more is not."""
+"""How many distances are kept: a mask asks twice, for the live tokens and for the length limit that changes nothing more."""
 
 _ENDED = DEAD
 """In place of the lexer's state: the text has ended."""

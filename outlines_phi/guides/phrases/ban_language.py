@@ -1,4 +1,4 @@
-"""What is left of free text, or of an output type, without banned phrases."""
+"""Free text, or an output type, minus the banned phrases: a byte automaton where the product is small, else made on demand."""
 
 from __future__ import annotations
 

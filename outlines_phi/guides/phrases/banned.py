@@ -1,4 +1,4 @@
-"""What must not be written: a list of phrases, what counts as an occurrence of one, and which phrases are at fault."""
+"""Banned phrases: the list, an occurrence of one, and a smallest part of the list that leaves nothing."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def unbounded(pattern: str) -> UnsupportedError:
 
 
 _BOUND = 20
-"""What a message puts in place of no bound."""
+"""The bound in the example of a message about an unbounded repeat."""
 
 _ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
 

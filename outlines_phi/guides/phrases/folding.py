@@ -1,4 +1,4 @@
-"""How a text is read: UTF-8 characters as symbols, folded where case is ignored, between marks where words matter."""
+"""A transducer from UTF-8 bytes to characters: folded where case is ignored, between marks where words matter."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FOREIGN = 256
 """The symbol of a character that is in no phrase; those below are bytes."""
 
 LEAD = (257, 258)
-"""What comes before a character that is no part of a word, and before one that is."""
+"""The mark before a character that is no part of a word, and before one that is."""
 
 TRAIL = (259, 260)
-"""What comes after one."""
+"""The mark after one."""
 
 SYMBOLS = 261
 
@@ -34,8 +34,8 @@ _INVALID = -1
 
 
 class CharacterReading(NamedTuple):
-    """What a character is read as: the bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase,
-    between marks.
+    """The symbols of a character: the bytes of each character of its folding, :data:`FOREIGN` for one that is in no phrase, between
+    marks.
 
     ``sizes`` has, at the last symbol that is a byte, how many bytes the character itself has, and 0 elsewhere. So the sum over the
     last symbols of a text is how many bytes these reach back, in whole characters.

@@ -1,4 +1,4 @@
-"""A matcher whose states are made when a text first leads to them."""
+"""A phrase matcher whose states are made when a text first leads to them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from .matcher import PhraseMatcher
 
 UNKNOWN = -1
-"""What has not been asked for yet."""
+"""In a table: not asked for yet."""
 
 
 class ByteMachine(ABC):
-    """What a :class:`LazyMatcher` runs: a machine over bytes with too many states to list, each a *key* that tells all of it.
+    """A machine over bytes with too many states to list, for a :class:`LazyMatcher`; a *key* tells all of a state.
 
     The attributes and the meaning of the methods are those of :class:`PhraseMatcher`.
     """

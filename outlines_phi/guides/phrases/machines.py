@@ -1,4 +1,4 @@
-"""Machines with too many states to list: literals in what a text reads as, and members of finite languages."""
+"""Machines with too many states to list: literals under case folding or as whole words, and regular expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where phrases occur in a text, and where one may have begun: the interface of every matcher, and that of literal phrases."""
+"""The interface of phrase matchers, deterministic machines over bytes, and the one of literal phrases (Aho and Corasick 1975)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free text without certain phrases."""
+"""The guide of free text without banned phrases, over the tokens of a vocabulary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .matcher import PhraseMatcher
 
 
 class BanningGuide(Guide):
-    """A guide that knows which phrases it keeps out, and how much of a text may still become the beginning of one."""
+    """A guide that keeps ``phrases`` out, and tells how much of a text may still become the beginning of one."""
 
     phrases: BannedPhrases
 

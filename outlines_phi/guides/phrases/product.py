@@ -1,4 +1,4 @@
-"""What a guide allows, without certain phrases: the product of the two, state by state."""
+"""The product of a guide with the guide of free text without banned phrases, pair by pair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary do to the states of a lexer: where each leads, and which terminals it completes."""
+"""A lexer composed with the tokens of a vocabulary: where each token leads a state, and which terminals it completes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Emissions:
 
 
 _FORGOTTEN = ("growing", "_of_state", "_of_source", "_partitions")
-"""What pickling leaves out: a lock, and classes of states, which are as large as the vocabulary and quickly made again."""
+"""Left out by pickling: a lock, and classes of states, which are as large as the vocabulary and quickly made again."""
 
 
 class Edges(NamedTuple):
@@ -128,11 +128,11 @@ class Edges(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """What tokens do to one state of a lexer.
+    """The effect of tokens on one state of a lexer.
 
     Tokens are in one class of ``partition`` if and only if they lead to the same state and emit the same terminals, ignored ones
     left out; NEVER are those that lead nowhere. ``target``, ``int32[G]``, is the state that each class leads to, 0 for none, that
-    of EOS START where the text may end; ``word``, ``int32[G]``, what it emits, an index into :attr:`Spanner.words`.
+    of EOS START where the text may end; ``word``, ``int32[G]``, the word emitted, an index into :attr:`Spanner.words`.
     """
 
     partition: Partition

@@ -1,4 +1,4 @@
-"""The states of the lexing transducer before they are merged, those that hold terminals back among them."""
+"""The lexing transducer before it is minimised, with the states that hold terminals back."""
 
 from __future__ import annotations
 

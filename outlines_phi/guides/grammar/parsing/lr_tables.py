@@ -67,7 +67,9 @@ def _next_symbols(rules: Rules, kernel: Iterable[LRItem]) -> Iterable[int]:
 
 
 class _Beginnings:
-    """What the rules of nonterminals, and of those that they begin with, begin with; sets that recur are computed once."""
+    """The symbols that the rules of nonterminals begin with, those of nonterminals at their beginning included; recurring sets
+    once.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -180,7 +182,7 @@ def _close(bits: dict[Key, int], needs: Mapping[Key, Iterable[Key]]) -> None:
 @final
 @dataclass(frozen=True, eq=False)
 class LRTables:
-    """What a parser may do in each state, before each terminal. The start is state 0.
+    """The actions of a parser in each state, before each terminal. The start is state 0.
 
     There is no action of its own for acceptance: the end of the text is the terminal ``rules.END``, which is shifted. For each
     state, ``kernels`` are the dotted rules that it was reached by, ``shifts`` and ``goto`` the next state by terminal and by

@@ -1,4 +1,4 @@
-"""What may follow the terminals read so far: an LR parser that carries all of its stacks along."""
+"""A generalised LR parser over terminals: all stacks of the words read so far, shared and interned."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ERROR = -1
 """The configuration in which no text can be completed."""
 
 _SEVERAL = -2
-"""What lies on top of the stacks of a configuration that has several."""
+"""The top of a configuration that has several stacks."""
 
 
 @final
