@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
@@ -73,10 +73,6 @@ class Grid:
         """Return what there is to say of the cells of a language that hold no figures."""
         return [f"{cell.method}: {cell.note}" for cell in self.of(heading) if cell.note]
 
-    def only(self, methods: Collection[str]) -> Grid:
-        """Return what there is of some methods."""
-        return Grid(self.headings, [cell for cell in self.cells if cell.method in methods])
-
     def markdown(self) -> str:
         """Return a table for each language."""
         parts = []
@@ -90,26 +86,13 @@ class Grid:
                         parts += [*notes, ""]
         return "\n".join(parts)
 
-    def matrix(self, methods: Sequence[str], cell_text: Callable[[Cell], str]) -> str:
-        """Return a table in Markdown with a row per language and a column per method, of what ``cell_text`` makes of a cell."""
-        rows = []
-        for heading in self.headings:
-            found = {cell.method: cell for cell in self.of(heading)}
-            phi = "?" if heading.log_phi is None else number(math.exp(heading.log_phi))
-            texts = (cell_text(found[method]) if method in found else "" for method in methods)
-            rows.append((heading.name, phi, *texts))
-        return "\n".join(TextTable(("", "Phi", *methods), rows).markdown())
-
-    def data(self) -> dict[str, Any]:
-        """Return everything, unrounded, as JSON has it: what is not finite is ``null``."""
-        return {
-            "languages": [_finite(asdict(heading)) for heading in self.headings],
-            "cells": [_finite(asdict(cell)) for cell in self.cells],
-        }
-
     def json(self, **context: Any) -> str:
-        """Return the text of a JSON file, with what it was measured by."""
-        return json.dumps({**context, **self.data()}, indent=1, allow_nan=False) + "\n"
+        """Return everything, unrounded, as JSON text, with what it was measured by: what is not finite is ``null``."""
+        data = {
+            "languages": [_finite(asdict(h)) for h in self.headings],
+            "cells": [_finite(asdict(c)) for c in self.cells],
+        }
+        return json.dumps({**context, **data}, indent=1, allow_nan=False) + "\n"
 
 
 def row(cell: Cell) -> list[str]:
@@ -120,7 +103,7 @@ def row(cell: Cell) -> list[str]:
     return [
         cell.method,
         f"{'>= ' if cell.how == 'groups' else ''}{number(cell.tv)}" if measured else "0 (theorem)",
-        _change(cell),
+        change_of(cell),
         _noise(cell),
         number(cell.tv_tokens),
         number(cell.kl),
@@ -130,20 +113,6 @@ def row(cell: Cell) -> list[str]:
         number(cell.calls),
         number(cell.tokens),
     ]
-
-
-def distance(cell: Cell) -> str:
-    """Return the TV of a cell and its change against masking, as a table of all methods has it."""
-    if cell.tv is None or cell.how == "theorem":
-        return "0 (theorem)" if cell.how == "theorem" else "-"
-    if _within_noise(cell):
-        return "noise"
-    return number(cell.tv) if cell.change is None else f"{number(cell.tv)} ({_change(cell)})"
-
-
-def worth(cell: Cell) -> str:
-    """Return the effective size of a draw, as a table of all methods has it."""
-    return number(cell.ess)
 
 
 def number(x: float | None) -> str:
@@ -160,15 +129,16 @@ def number(x: float | None) -> str:
     return f"{x:.1e}" if abs(x) < 1e-3 else f"{x:.3g}"
 
 
-def _change(cell: Cell) -> str:
+def change_of(cell: Cell) -> str:
+    """Return the change of a cell against masking, as tables show it."""
     if cell.change is None or cell.how == "theorem":
         return "-"
-    if _within_noise(cell):
+    if is_noise(cell):
         return "noise"
     return f"{100 * cell.change:+.0f} %" if cell.change < 9 else f"x {number(1 + cell.change)}"
 
 
-def _within_noise(cell: Cell) -> bool:
+def is_noise(cell: Cell) -> bool:
     """Return whether draws of ``mu*`` itself could well have shown the distance."""
     return cell.how in ("draws", "groups") and cell.tv is not None and cell.tv < 2 * (cell.floor or 0.0)
 

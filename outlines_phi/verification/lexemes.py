@@ -79,15 +79,6 @@ class Lexemes:
         """Return whether the bytes so far are a lexeme."""
         return not reading.tail and not reading.missing and self._end in reading.places
 
-    def run(self, text: bytes) -> PatternReading | None:
-        """Return the reading after ``text``; ``None`` if no lexeme begins so."""
-        reading: PatternReading | None = self.start if self.start.places else None
-        for byte in text:
-            if reading is None:
-                return None
-            reading = self.step(reading, byte)
-        return reading
-
     def _step(self, reading: PatternReading, byte: int) -> PatternReading | None:
         if self._shortest and self.matches(reading):
             return None

@@ -74,10 +74,6 @@ class LongestMatch:
         """Return the terminals that the residual text is a lexeme of, those that win first."""
         return self._matched(self._residuals[state].readings)
 
-    def prolongs(self, state: int, byte: int) -> bool:
-        """Return whether the residual text goes on with ``byte``."""
-        return bool(self._longer(self._residuals[state].readings, byte))
-
     def move(self, state: int, byte: int) -> Move | None:
         """Return what ``byte`` does in ``state``, ignored terminals included; ``None`` where the text cannot be cut so."""
         # What becomes of a residual that is given up is read as well, and what becomes of that: shorter texts first.

@@ -95,15 +95,6 @@ class Oracle(ABC):
         point = self.advance(self.start, text)
         return point is not None and self.continues(point)
 
-    def begins(self, text: bytes) -> bool:
-        """Return whether nothing in ``text`` is out of place: the terminals that it has begin a word of the grammar."""
-        point = self.advance(self.start, text)
-        return point is not None and self.survives(point)
-
-    def prefixes(self, texts: Iterable[bytes]) -> set[bytes]:
-        """Return the beginnings of the members among ``texts``."""
-        return {text[:end] for text in texts if self.is_member(text) for end in range(len(text) + 1)}
-
 
 class Cut(NamedTuple):
     """The point of a text: a word that goes on as the terminals that it was cut into, and the state of its residual."""

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.fidelity import distance, matrix, worth
 from outlines_phi.fidelity.plots import png
 from outlines_phi.suite.cells import Cell
-from outlines_phi.suite.grid import COLUMNS, Grid, Heading, distance, draw_grid, number, row, worth
+from outlines_phi.suite.grid import COLUMNS, Grid, Heading, draw_grid, number, row
 
 COMPUTED = Cell(
     family="brackets", language="short", estimator="local", sampler="draw", how="computed",
@@ -73,8 +74,8 @@ def test_the_figure_has_a_panel_per_family_that_has_points() -> None:
 
 
 def test_the_matrix_has_a_row_per_language_and_a_column_per_method() -> None:
-    lines = GRID.matrix(["local", "local + smc-50", "exact", "auto"], distance).splitlines()
+    lines = matrix(GRID, ["local", "local + smc-50", "exact", "auto"], distance).splitlines()
     assert lines[2:] == ["| short | 0.25 | 0.711 | noise |  |  |", "| long | 1.2e-04 |  |  | 0 (theorem) | - |"]
-    assert "| 0.222 |" in GRID.matrix(["local"], worth)
+    assert "| 0.222 |" in matrix(GRID, ["local"], worth)
     assert distance(CELLS[2]) == "0.5 (+10 %)"
     assert distance(replace(CELLS[2], change=311.3)) == "0.5 (x 312)"
