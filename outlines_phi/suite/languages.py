@@ -67,49 +67,31 @@ def of_canonical(texts: Iterable[bytes], encode: Callable[[str], Sequence[int]],
 
 def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
     """Return the guide of some token sequences, given without their end: the least automaton, a minimised trie."""
-    trie = _Trie()
+    eos = vocabulary.eos_ids[0]
+    trie: dict[int, Any] = {}
     for member in members:
-        trie.add(member)
-    if not trie.ends and not trie.below:
+        node = trie
+        for token in (*member, eos):
+            node = node.setdefault(token, {})
+    if not trie:
         raise EmptyLanguageError("A language of no token sequences was given; give at least one.")
     rows: dict[tuple[tuple[int, int], ...], int] = {}
-    start = trie.intern(rows, vocabulary.eos_ids[0])
-    used = sorted({token for row in rows for token, _ in row} - {vocabulary.eos_ids[0]})
+
+    def intern(node: dict[int, Any]) -> int:
+        """Return the state of a prefix: prefixes that are continued alike share one."""
+        row = sorted((token, DONE if token == eos else intern(child)) for token, child in node.items())
+        return rows.setdefault(tuple(row), DONE + 1 + len(rows))
+
+    start = intern(trie)
+    used = sorted({token for row in rows for token, _ in row} - {eos})
     class_of = np.full(len(vocabulary), NEVER, dtype=np.int32)
     class_of[used] = np.arange(EOS + 1, EOS + 1 + len(used))
-    class_of[vocabulary.eos_ids[0]] = EOS
+    class_of[eos] = EOS
     targets = np.full((DONE + 1 + len(rows), EOS + 1 + len(used)), DEAD, dtype=np.int32)
     for row, state in rows.items():
         for token, target in row:
             targets[state, class_of[token]] = target
     return FSMGuide.from_table(vocabulary, Partition(class_of, targets.shape[1]), targets, start)
-
-
-@final
-class _Trie:
-    """A prefix of token sequences: what may follow, and whether it is one of them itself."""
-
-    def __init__(self) -> None:
-        self.below: dict[int, _Trie] = {}
-        self.ends = False
-
-    def add(self, member: Sequence[int]) -> None:
-        node = self
-        for token in member:
-            node = node.below.setdefault(token, _Trie())
-        node.ends = True
-
-    def intern(self, rows: dict[tuple[tuple[int, int], ...], int], eos: int) -> int:
-        """Return the state of this prefix among ``rows``: prefixes that are continued alike share one."""
-        order = [self]
-        for node in order:
-            order.extend(node.below.values())
-        state: dict[_Trie, int] = {}
-        for node in reversed(order):
-            row = sorted((token, state[child]) for token, child in node.below.items())
-            row += [(eos, DONE)] if node.ends else []
-            state[node] = rows.setdefault(tuple(row), DONE + 1 + len(rows))
-        return state[self]
 
 
 Build = Callable[[PhiTransformers], Table]

@@ -34,9 +34,9 @@ class Earley:
         self._by_head: dict[int, list[int]] = {}
         for number, production in enumerate(grammar.productions):
             self._by_head.setdefault(production.head, []).append(number)
-        self._bodies = [production.body for production in grammar.productions]
-        self._heads = [production.head for production in grammar.productions]
-        self._empty = self._nullable()
+        self.bodies = [production.body for production in grammar.productions]
+        self.heads = [production.head for production in grammar.productions]
+        self.empty = self._nullable()
         first = {EarleyItem(number, 0, 0) for number in self._by_head.get(grammar.start, ())}
         self._sets: dict[Word, frozenset[EarleyItem]] = {(): self._complete((), first)}
         self._same: dict[Word, Word] = {}
@@ -46,13 +46,16 @@ class Earley:
         """Return the last set of ``word``: empty if the items before it have no use for its last terminal."""
         if word not in self._sets:
             before = self.items(word[:-1])
-            read = {EarleyItem(p, d + 1, o) for p, d, o in before if self._bodies[p][d : d + 1] == word[-1:]}
+            read = {EarleyItem(p, d + 1, o) for p, d, o in before if self.bodies[p][d : d + 1] == word[-1:]}
             self._sets[word] = self._complete(word, read) if read else frozenset()
         return self._sets[word]
 
     def derives(self, word: Word) -> bool:
         """Return whether the start symbol derives ``word``."""
-        return self._is_whole(self.items(word)) or (not word and self.grammar.start in self._empty)
+        return (not word and self.grammar.start in self.empty) or any(
+            item.origin == 0 and self.heads[item.production] == self.grammar.start and self.next_symbol(item) is None
+            for item in self.items(word)
+        )
 
     def survives(self, word: Word) -> bool:
         """Return whether no terminal of ``word`` is out of place; in a reduced grammar, whether it begins a derived word."""
@@ -71,26 +74,8 @@ class Earley:
 
     def next_symbol(self, item: EarleyItem) -> int | None:
         """Return the symbol after the dot."""
-        body = self._bodies[item.production]
+        body = self.bodies[item.production]
         return body[item.dot] if item.dot < len(body) else None
-
-    def head(self, item: EarleyItem) -> int:
-        """Return the head of an item's production."""
-        return self._heads[item.production]
-
-    def rest(self, item: EarleyItem, skipped: int = 0) -> Word:
-        """Return what an item still needs, ``skipped`` symbols left out."""
-        return self._bodies[item.production][item.dot + skipped :]
-
-    def may_be_empty(self, symbol: int) -> bool:
-        """Return whether ``symbol`` derives the empty word."""
-        return symbol in self._empty
-
-    def _is_whole(self, items: frozenset[EarleyItem]) -> bool:
-        return any(
-            item.origin == 0 and self.head(item) == self.grammar.start and self.next_symbol(item) is None
-            for item in items
-        )
 
     def _complete(self, word: Word, items: set[EarleyItem]) -> frozenset[EarleyItem]:
         here, found, pending = len(word), set(items), list(items)
@@ -98,14 +83,14 @@ class Earley:
             item = pending.pop()
             symbol = self.next_symbol(item)
             if symbol is None:
-                head = self.head(item)
+                head = self.heads[item.production]
                 waiting = found if item.origin == here else self._sets[word[: item.origin]]
-                new = {EarleyItem(p, d + 1, o) for p, d, o in waiting if self._bodies[p][d : d + 1] == (head,)}
+                new = {EarleyItem(p, d + 1, o) for p, d, o in waiting if self.bodies[p][d : d + 1] == (head,)}
             elif symbol < self._terminals:
                 continue
             else:
                 new = {EarleyItem(number, 0, here) for number in self._by_head.get(symbol, ())}
-                if symbol in self._empty:
+                if symbol in self.empty:
                     new.add(EarleyItem(item.production, item.dot + 1, item.origin))
             new -= found
             found |= new
@@ -153,14 +138,18 @@ class RegularCompletion:
             contexts, answer = self._after(word), 0
             for item in self._earley.items(word):
                 if item.dot or item.origin == len(word) == 0:
-                    answer |= self._before(self._earley.rest(item), self._context(contexts, word, item))
+                    answer |= self._before(self._rest(item), self._context(contexts, word, item))
             self._answers[word] = self._unpacked(answer)
         return self._answers[word]
+
+    def _rest(self, item: EarleyItem, skipped: int = 0) -> Word:
+        """Return what an item still needs, ``skipped`` symbols left out."""
+        return self._earley.bodies[item.production][item.dot + skipped :]
 
     def _context(self, contexts: dict[tuple[int, int], int], word: Word, item: EarleyItem) -> int:
         """Return from where the whole is completed once the item's head is."""
         known = contexts if item.origin == len(word) else self._after(word[: item.origin])
-        return known.get((self._earley.head(item), item.origin), 0)
+        return known.get((self._earley.heads[item.production], item.origin), 0)
 
     def _after(self, word: Word) -> dict[tuple[int, int], int]:
         """Return, per nonterminal begun at the end of ``word``, from where the whole is completed after it."""
@@ -174,7 +163,7 @@ class RegularCompletion:
             changed = False
             for item, symbol in waiting:
                 known = contexts.get((symbol, here), 0)
-                after = known | self._before(self._earley.rest(item, 1), self._context(contexts, word, item))
+                after = known | self._before(self._rest(item, 1), self._context(contexts, word, item))
                 if after != known:
                     contexts[symbol, here] = after
                     changed = True
@@ -187,7 +176,7 @@ class RegularCompletion:
             key = (symbol, states)
             if key not in self._steps:
                 before = _packed(self._matrices[symbol] @ self._unpacked(states)[self._landing])
-                self._steps[key] = before | states if self._earley.may_be_empty(symbol) else before
+                self._steps[key] = before | states if symbol in self._earley.empty else before
             states = self._steps[key]
         return states
 
@@ -214,7 +203,7 @@ class RegularCompletion:
     def _product(self, body: Word, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         product, is_empty = np.zeros((len(rows), len(self._landing)), dtype=bool), True
         for symbol in body:
-            matrix, may_be_empty = self._matrices[symbol], self._earley.may_be_empty(symbol)
+            matrix, may_be_empty = self._matrices[symbol], symbol in self._earley.empty
             after = (product.astype(np.float32) @ matrix[self._landing].astype(np.float32)) > 0
             after |= matrix[rows] if is_empty else False
             product = after | product if may_be_empty else after
