@@ -80,16 +80,15 @@ def audit(
     Raises
     ------
     UnsupportedError
-        Something that cannot be audited: free text, no prompts, ``n`` under 2, a model or keyword that is not
-        supported; says what can.
+        Something that cannot be audited; says what can.
     EmptyLanguageError
         No draw was completed.
     """
     rows = prompts if isinstance(prompts, list | tuple) else [prompts]
     if is_format(prompts):
         raise UnsupportedError(
-            f"{prompts!r:.80} was given to audit in the place of the prompts. Give model and type as a pair, then the prompts: "
-            "outlines_phi.audit((model, T), prompts)."
+            "Give model and type as a pair, then the prompts: outlines_phi.audit((model, T), prompts); "
+            f"{prompts!r:.80} was given in the place of the prompts."
         )
     model, processor = _application(source, banned_phrases)
     check(len(rows), n, confidence)
@@ -132,25 +131,19 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiTr
         processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
     if processor is None:
         raise UnsupportedError(
-            "Free text was given to audit: there is no format, so masking changes nothing. Give an output type, or "
-            "banned_phrases=[...]."
+            "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
     return model, processor
 
 
 def _parts(source: Any) -> tuple[PhiTransformers, Any, Correction | None]:
     """Return the model and the logits processor of an application, and what a generator of this package corrects."""
+    for option, neutral in (("tokenization", "any"), ("constraint", None)):
+        if isinstance(source, SteerableGenerator) and getattr(source, option, neutral) != neutral:
+            raise UnsupportedError(
+                f"Audit a generator made without {option}=: an audit is of plain masking, which knows no {option}."
+            )
     match source:
-        case SteerableGenerator() if getattr(source, "tokenization", "any") != "any":
-            raise UnsupportedError(
-                "A generator of the canonical tokenization was given to audit, which is of plain masking; masking knows no "
-                "tokenization. Audit a generator made without tokenization=."
-            )
-        case SteerableGenerator() if getattr(source, "constraint", None) is not None:
-            raise UnsupportedError(
-                "A generator with constraint= was given to audit, which is of plain masking; masking knows no predicates. Audit a "
-                "generator made without it."
-            )
         case SteerableGenerator():
             return _wrapped(source.model), source.logits_processor, getattr(source, "correction", None)
         case (given, output_type):

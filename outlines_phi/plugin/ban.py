@@ -66,20 +66,18 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
         The phrases leave nothing of what ``thing`` writes.
     """
     banned = _read(phrases, options)
-    if isinstance(thing, PhiGenerator | ClassicGenerator | Transformers):
+    ours = isinstance(getattr(thing, "model", None), PhiTransformers)
+    if isinstance(thing, Transformers | ClassicGenerator) or (isinstance(thing, SteerableGenerator) and ours):
         _refuse_of_loops(thing, tokenizer, max_new_tokens)
-        return _corrected(thing, banned)
-    if isinstance(thing, SteerableGenerator) and isinstance(thing.model, PhiTransformers):
-        _refuse_of_loops(thing, tokenizer, max_new_tokens)
-        processor = thing.logits_processor
-        joined = _joined(getattr(processor, "ban", None), banned)
-        masking = MaskLogitsProcessor(thing.model.table(processor, joined), ban=joined)
-        return type(thing).from_processor(thing.model, masking)
-    if isinstance(thing, PhiLogitsProcessor):
-        _check_masked(banned, thing.budget)
-        return _weighted(thing, banned, max_new_tokens)
-    _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
+        if isinstance(thing, PhiGenerator | ClassicGenerator):
+            return thing.banning(_joined(thing.banned_phrases, banned))
+        if isinstance(thing, Transformers):
+            return wrap(thing, banned_phrases=_joined(getattr(thing, "banned_phrases", None), banned))
+    else:
+        _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
     match thing:
+        case PhiLogitsProcessor():
+            return _weighted(thing, banned, max_new_tokens)
         case SteerableGenerator(model=Transformers()):
             masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
             return type(thing).from_processor(thing.model, masking)
@@ -107,12 +105,6 @@ def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
     if banned is None:
         raise UnsupportedError("ban() was given no phrases; give at least one, such as ['linarith'].")
     return banned
-
-
-def _corrected(thing: Any, banned: BannedPhrases) -> Any:
-    """Return a model or generator that this package draws for."""
-    joined = _joined(getattr(thing, "banned_phrases", None), banned)
-    return wrap(thing, banned_phrases=joined) if isinstance(thing, Transformers) else thing.banning(joined)
 
 
 def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:

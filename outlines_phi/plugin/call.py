@@ -34,13 +34,7 @@ DRAWN = AutoPhi()
 
 
 def resolve_ban(given: object) -> BannedPhrases | None:
-    """Return what is meant by ``banned_phrases``: ``None`` and an empty list or tuple ban nothing.
-
-    Raises
-    ------
-    UnsupportedError, GrammarError
-        As :class:`BannedPhrases`.
-    """
+    """Return what is meant by ``banned_phrases``: ``None`` and an empty list or tuple ban nothing."""
     match given:
         case None | BannedPhrases():
             return given
@@ -48,8 +42,8 @@ def resolve_ban(given: object) -> BannedPhrases | None:
             return None
         case os.PathLike():
             raise UnsupportedError(
-                f"banned_phrases={given!r} is a path; give what the file holds, one phrase on each line: "
-                f"banned_phrases=BannedPhrases.from_file({os.fspath(given)!r})."
+                f"Give what the file holds, one phrase on each line: banned_phrases=BannedPhrases.from_file({os.fspath(given)!r}); "
+                f"banned_phrases={given!r} is a path."
             )
         case dict():
             raise UnsupportedError(
@@ -64,19 +58,10 @@ def resolve_ban(given: object) -> BannedPhrases | None:
 class Correction:
     """How a model, a generator or a call corrects, and what it keeps out: the one place where ``phi`` meets ``banned_phrases``.
 
-    Each of the three replaces what the one before it says, by :meth:`replaced_by`; what nobody says depends on what is drawn, see
-    :meth:`estimator`.
-
-    Attributes
-    ----------
-    phi
-        The estimator that was given; ``None`` for the host's own loop.
-    level
-        The one that the level of the ban stands for, where the ban was given nearer to the call than ``phi``.
-    ban
-        The phrases that are kept out; ``None`` for none.
-    inherited
-        Whether ``phi`` was given farther away.
+    Each of the three replaces what the one before it says, by :meth:`replaced_by`; what is not said depends on what is drawn, see
+    :meth:`estimator`. ``phi`` is the estimator that was given, ``None`` for the host's own loop, and ``inherited`` where it was
+    given farther away; ``level`` is the one that the level of the ban stands for, where the ban was given nearer to the call than
+    ``phi``.
     """
 
     phi: Phi | Unset | None = Unset.UNSET
@@ -97,13 +82,7 @@ class Correction:
     def replaced_by(
         self, phi: str | Phi | Unset | None = Unset.UNSET, banned_phrases: Ban | Unset | None = Unset.UNSET
     ) -> Correction:
-        """Return what holds where these are given: ``phi`` before the level beside it, and both before what was there.
-
-        Raises
-        ------
-        UnsupportedError, GrammarError
-            As :func:`resolve_ban`; or both are given, and the level stands for another estimator.
-        """
+        """Return what holds where these are given: ``phi`` before the level beside it, and both before what was there."""
         inherited = isinstance(banned_phrases, Unset)
         ban = self.ban if inherited else resolve_ban(banned_phrases)
         if isinstance(phi, Unset):
@@ -178,16 +157,8 @@ def _agree(phi: Phi | None, meant: Phi) -> bool:
 class Call:
     """What a call asks for: an estimator, a language, the phrases kept out of it, and all the other keywords.
 
-    Attributes
-    ----------
-    phi
-        The estimator; ``None`` for the host's own loop.
-    language
-        What may be written: an output type, or a logits processor; ``None`` for free text.
-    ban
-        What is to be kept out of that; ``None`` where nothing more is.
-    keywords
-        Everything else that was given; read as :class:`outlines_phi.plugin.options.CallOptions` where draws are made.
+    ``phi=None`` is the host's own loop. ``language`` is an output type or a logits processor, ``None`` for free text. ``keywords``
+    are read as :class:`outlines_phi.plugin.options.CallOptions` where draws are made.
     """
 
     phi: Phi | None

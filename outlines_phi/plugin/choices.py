@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple, final
@@ -51,16 +52,9 @@ MEANT_BY_DRAWS = {
 
 @final
 class Misfit(NamedTuple):
-    """A row of :data:`MISFITS`.
+    """Keywords that a door has no use for, and what to say of them, with ``{name}`` and ``{value}``.
 
-    Attributes
-    ----------
-    names
-        Keywords that a door has no use for.
-    why
-        What to say of them, with ``{name}`` and ``{value}``.
-    neutral
-        The values that ask for nothing, which it takes all the same.
+    At their ``neutral`` values they ask for nothing, so it takes them all the same.
     """
 
     names: tuple[str, ...]
@@ -172,13 +166,7 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
 
 
 def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
-    """Refuse keywords that ``door`` has no use for; ``said`` is what messages tell beside.
-
-    Raises
-    ------
-    UnsupportedError
-        Says why, and what to do instead.
-    """
+    """Refuse keywords that ``door`` has no use for; ``said`` is what messages tell beside."""
     for misfit in MISFITS[door]:
         for name in misfit.names:
             if name in keywords and keywords[name] not in misfit.neutral:
@@ -188,24 +176,7 @@ def refuse_misfits(door: str, keywords: Mapping[str, Any], **said: Any) -> None:
 def refuse_unknown(
     keywords: Iterable[str], known: Sequence[str], meant: Mapping[str, str], otherwise: str = ""
 ) -> None:
-    """Refuse keywords that are not ``known``.
-
-    Parameters
-    ----------
-    keywords
-        Those of the call.
-    known
-        What it takes.
-    meant
-        What to do in place of some keywords; for others the nearest known one is named.
-    otherwise
-        What else to say.
-
-    Raises
-    ------
-    UnsupportedError
-        Names the keywords, what is likely meant, and what is taken.
-    """
+    """Refuse keywords that are not ``known``: ``meant`` says what to do in place of some; for others the nearest one is named."""
     unknown = sorted(set(keywords) - set(known))
     if not unknown:
         return
@@ -217,16 +188,19 @@ def refuse_unknown(
 
 
 def refuse_mistyped(keywords: Iterable[str]) -> None:
-    """Refuse keywords that go on to transformers where they are meant for ``banned_phrases``.
-
-    Raises
-    ------
-    UnsupportedError
-        Names the keyword.
-    """
+    """Refuse keywords that go on to transformers where they are meant for ``banned_phrases``."""
     for name in keywords:
         if MEANT.get(name) == BANNED or get_close_matches(name, ("banned_phrases",), n=1, cutoff=_CLOSE):
             raise UnsupportedError(f"{name} cannot be used here; {BANNED}.")
+
+
+def guessed(given: object, names: Iterable[str], kind: type | tuple[type, ...]) -> str:
+    """Return what a wrong value was likely meant to be: one of ``names``, or an instance of ``kind``; empty for neither."""
+    if isinstance(given, type) and issubclass(given, kind):
+        return f", a class (did you mean {given.__name__}()?)"
+    plain = {re.sub("[-_ ]", "", name): name for name in names}
+    near = get_close_matches(re.sub("[-_ ]", "", given.lower()), plain, n=1) if isinstance(given, str) else []
+    return f" (did you mean {plain[near[0]]!r}?)" if near else ""
 
 
 def _hint(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:

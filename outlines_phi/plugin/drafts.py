@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, TypeAlias, final
 from weakref import WeakKeyDictionary, ref
 
@@ -25,6 +24,7 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..vocabulary.canonical import CanonicalTokenization
 from ..vocabulary.vocabulary import Vocabulary
+from .choices import guessed
 from .mistakes import pretrained
 
 
@@ -81,16 +81,9 @@ CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 @final
 @dataclass(frozen=True)
 class DraftOptions:
-    """What proposes the drafts of a call.
+    """What proposes the drafts of a call, of ``length`` tokens at most: drafters and smaller models, the one to ask first leading.
 
-    Attributes
-    ----------
-    sources
-        Drafters and smaller models, the one to ask first leading.
-    length
-        The most tokens of a draft.
-    guesses
-        Drafters to ask after all of them.
+    ``guesses`` are drafters to ask after all of them.
     """
 
     sources: tuple[Any, ...]
@@ -111,21 +104,13 @@ Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
-    """Return what a call means by ``draft=`` and ``draft_length=``; ``None`` for no drafts.
-
-    Raises
-    ------
-    UnsupportedError
-        An unknown name, nothing that can draft, an empty list, a length that is not a positive whole number, or one without a
-        draft; says what can be given.
-    """
+    """Return what a call means by ``draft=`` and ``draft_length=``; ``None`` for no drafts."""
     if length is not None:
         check_length(length)
     match draft:
         case None if length is not None:
             raise UnsupportedError(
-                f"draft_length={length} was given without draft=: there is nothing to draft with. Give draft='forced', or leave it "
-                "out."
+                f"Give draft='forced' beside draft_length={length}, or leave it out: without draft= nothing is drafted."
             )
         case None:
             return None
@@ -163,24 +148,12 @@ def _source(given: object) -> Any:
             return given
     if isinstance(given, _models()):
         return given
+    loaded = isinstance(given, type) and issubclass(given, _models())
+    meant = ", a class: load a model of it" if loaded else guessed(given, DRAFTERS, Drafter)
     raise UnsupportedError(
-        f"draft={given!r:.80} was given{_meant(given)}; expected {NAMES}, a Drafter of outlines_phi, a smaller model (of Hugging "
+        f"draft={given!r:.80} was given{meant}; expected {NAMES}, a Drafter of outlines_phi, a smaller model (of Hugging "
         "Face, of Outlines, or a LanguageModel) with the same tokenizer, a list of these, or None."
     )
-
-
-def _meant(given: object) -> str:
-    """Return what a wrong drafter was likely meant to be; empty where nothing is known of it."""
-    match given:
-        case str():
-            near = get_close_matches(given.lower().replace("-", "_").replace(" ", "_"), DRAFTERS, n=1)
-            return f" (did you mean {near[0]!r}?)" if near else ""
-        case type() if issubclass(given, Drafter):
-            return f", a class (did you mean {given.__name__}()?)"
-        case type() if issubclass(given, _models()):
-            return ", a class: load a model of it"
-        case _:
-            return ""
 
 
 def _models() -> tuple[type, ...]:
@@ -190,13 +163,7 @@ def _models() -> tuple[type, ...]:
 
 @final
 class DraftSources:
-    """What the drafts for a model are made with.
-
-    Parameters
-    ----------
-    lm
-        The model that is drafted for.
-    """
+    """What the drafts for a model are made with."""
 
     def __init__(self, lm: LanguageModel) -> None:
         self._lm = lm
@@ -217,13 +184,6 @@ class DraftSources:
         Several are asked one after the other, and those that guess have a length of their own, adapted to what becomes of theirs.
         A smaller model draws its drafts for walks, which are coupled to them. What draws from trees is not coupled to anything, and
         comes upon the likeliest tokens most often.
-
-        Raises
-        ------
-        UnsupportedError
-            The model that is drafted for is on a fall-back road, where a draft costs what it saves, or a model cannot draft.
-        VocabularyError
-            A smaller model has other tokens; says which.
         """
         road = getattr(self._lm, "road", PACKED)
         if road != PACKED:
@@ -272,13 +232,7 @@ class DraftSources:
 
 
 def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> DraftOptions | None:
-    """Return the drafts of a generator of ``model`` (a :class:`PhiTransformers`), found usable before any call.
-
-    Raises
-    ------
-    UnsupportedError, VocabularyError
-        As :meth:`DraftSources.drafter`; or there is no estimator to draft for.
-    """
+    """Return the drafts of a generator of ``model`` (a :class:`PhiTransformers`), found usable before any call."""
     if options is not None:
         if phi is None:
             raise hosted_draft(options)
@@ -287,13 +241,7 @@ def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> Dr
 
 
 def _with_rows(vocabulary: Vocabulary, rows: int) -> Vocabulary:
-    """Return the vocabulary for a model of the same tokenizer with ``rows`` rows: models pad their output differently.
-
-    Raises
-    ------
-    VocabularyError
-        The model has no row for tokens of the vocabulary; says which.
-    """
+    """Return the vocabulary for a model of the same tokenizer with ``rows`` rows: models pad their output differently."""
     if rows == len(vocabulary):
         return vocabulary
     if missing := np.flatnonzero(vocabulary.real[rows:]).tolist():

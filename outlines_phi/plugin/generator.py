@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
@@ -38,18 +37,18 @@ from .options import (
     resolve_sampler,
     search_effort,
 )
-from .streaming import Pieces
+from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, reader
 
 
 @final
-class PhiGenerator(Corrected, SteerableGenerator):
-    """A model, a compiled output type and an estimator, ready to be called.
+class PhiGenerator(Asynchronous, Corrected, SteerableGenerator):
+    """A model, a compiled output type and an estimator, ready to be called. Made by :func:`Generator`.
 
-    Made by :func:`Generator`. Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``,
-    ``min_p``, ``repetition_penalty``, ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=``, ``banned_phrases=``,
-    ``draft=`` and ``draft_length=`` in a call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles
-    that follow the estimator: plain masking, ``"local"``, where none was chosen. ``progress=`` is told how far a call has come.
+    Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``,
+    ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=``, ``banned_phrases=``, ``draft=`` and ``draft_length=`` in a
+    call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain
+    masking, ``"local"``, where none was chosen. ``progress=`` is told how far a call has come.
     """
 
     def __init__(
@@ -64,6 +63,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         backend: str | None = None,
     ) -> None:
         self.model: PhiTransformers = model
+        self.worker = model.worker
         self.correction, self.tokenization, self.constraint = correction, tokenization, constraint
         self.sampler, self.draft, self.backend = sampler, draft, backend
         self.output_type = output_type
@@ -122,34 +122,12 @@ class PhiGenerator(Corrected, SteerableGenerator):
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
         return self.model.written_in_pieces(self._call(keywords), prompt)
 
-    async def agenerate(self, prompt: Any, **keywords: Any) -> Any:
-        """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
-        return await self.model.worker.run(partial(self, prompt, **keywords))
-
-    async def abatch(self, prompts: list[Any], **keywords: Any) -> list[Any]:
-        """Return what :meth:`batch` does; as :meth:`agenerate`."""
-        return await self.model.worker.run(partial(self.batch, prompts, **keywords))
-
     async def asample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
         """Return what :meth:`sample` does; as :meth:`agenerate`."""
         return await self.model.worker.run(partial(self.sample, prompt, n, **keywords))
 
-    def astream(self, prompt: Any, **keywords: Any) -> AsyncGenerator[str, None]:
-        """Yield what :meth:`stream` does; as :meth:`agenerate`."""
-        return self.model.worker.stream(partial(self.stream, prompt, **keywords))
-
     def sample(self, prompt: Any, n: int = 1, **keywords: Any) -> Draws:
-        """Return ``n`` draws with their weights, guarantee and counts.
-
-        Parameters
-        ----------
-        prompt
-            ``str`` or Outlines ``Chat``.
-        n
-            How many; i.i.d.
-        **keywords
-            As in a call.
-        """
+        """Return ``n`` draws, i.i.d., with their weights, guarantee and counts; keywords as in a call."""
         check_one(prompt, "sample_batch()")
         return self.sample_batch([prompt], n, **keywords)[0]
 
@@ -159,10 +137,10 @@ class PhiGenerator(Corrected, SteerableGenerator):
         phi, keywords, table = call.phi, call.keywords, call.table(self.model.compiled)
         if phi is None:
             raise UnsupportedError(
-                "sample() needs an estimator to know the law of its draws; give phi='exact' or phi='local' (masking)."
+                "Give phi='exact' or phi='local' (masking) to sample(), which has to know the distribution of its draws."
             )
         if "num_return_sequences" in keywords:
-            raise UnsupportedError("num_return_sequences was given to sample(); the number of draws is its argument n.")
+            raise UnsupportedError("Give sample() its argument n, the number of draws, not num_return_sequences.")
         refuse_unknown(said(keywords), COUNTED, MEANT)
         options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
@@ -175,7 +153,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
     def probabilities(
         self, prompt: Any, *, tolerance: float = 1e-3, effort: Effort | None = None, **settings: Any
     ) -> Probabilities:
-        """Return the probability of every value under the conditioned law, with certified bounds.
+        """Return the probability of every value under the conditioned distribution, with certified bounds.
 
         Parameters
         ----------
@@ -186,7 +164,7 @@ class PhiGenerator(Corrected, SteerableGenerator):
         effort
             ``Effort(tokens=..., seconds=...)``: what to spend at most, then a ``BudgetError`` that carries the bounds so far.
         **settings
-            What defines the law, as in a call.
+            What defines the distribution, as in a call.
         """
         check_one(prompt, "probabilities_batch()")
         return self.probabilities_batch([prompt], tolerance=tolerance, effort=effort, **settings)[0]
@@ -207,18 +185,8 @@ class PhiGenerator(Corrected, SteerableGenerator):
     ) -> Ranking:
         """Return the ``top`` most probable members (token sequences) of the language, with a certificate.
 
-        Parameters
-        ----------
-        prompt
-            ``str`` or Outlines ``Chat``.
-        top
-            How many; all of them where there are fewer.
-        tolerance
-            Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one.
-        effort
-            As for :meth:`probabilities`.
-        **settings
-            What defines the law, as in a call.
+        There may be fewer than ``top``. With ``tolerance``, no other member has more than ``1 + tolerance`` times the probability
+        of the last one. The other parameters are as for :meth:`probabilities`.
         """
         check_one(prompt, "mode_batch()")
         return self.mode_batch([prompt], top, tolerance=tolerance, effort=effort, **settings)[0]
@@ -250,21 +218,19 @@ def Generator(  # noqa: N802 - named as the host's own function
     draft_length: int | None = None,
     backend: str | None = None,
 ) -> PhiGenerator:
-    """Return a generator of ``output_type`` that draws under ``phi``.
-
-    The counterpart of ``outlines.Generator``.
+    """Return a generator of ``output_type`` that draws under ``phi``. The counterpart of ``outlines.Generator``.
 
     Parameters
     ----------
     model
         From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
     output_type
-        What to write; see :func:`outlines_phi.plugin.types.output_types.to_pattern`. ``None`` for free text without banned phrases.
+        What to write: anything that Outlines takes, a guide or a table. ``None`` for free text without banned phrases.
     phi
         ``"auto"``, ``"exact"``, ``"local"``, ``"onestep"``, an estimator, or ``None`` for plain Outlines. Left
         out, the model's own where it has one, else ``"auto"``; for free text ``"lookahead"``.
     tokenization
-        ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
+        ``"any"`` tokenization of a text, as the model may write it, or the ``"canonical"`` one alone: the tokenizer's own.
     constraint
         A function that says whether a text may be the beginning of an output, or a :class:`outlines_phi.TextConstraint`.
     sampler
@@ -272,9 +238,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     banned_phrases
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
     draft
-        What proposes the tokens that will probably follow, so that a model call writes several: ``"forced"``, ``"prompt_lookup"``,
-        ``"tree"``, a :class:`outlines_phi.drafting.Drafter`, a smaller model with the same tokenizer, or a list of these. It
-        changes no law.
+        What proposes the tokens that will probably follow, so that a model call writes several, in the same distribution:
+        ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller model with the same tokenizer, or a list of these.
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend
@@ -294,8 +259,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     correction = model.correction.replaced_by(phi, banned_phrases)
     if output_type is None and correction.ban is None:
         raise UnsupportedError(
-            "output_type=None was given: free text has nothing to correct. Give a type or banned_phrases=[...], or call the model "
-            "itself."
+            "Give a type or banned_phrases=[...], or call the model itself: output_type=None was given, and free text "
+            "has nothing to correct."
         )
     if tokenization not in TOKENIZATIONS:
         raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")

@@ -115,13 +115,7 @@ def not_loaded(given: Any, what: str = "model") -> UnsupportedError:
 
 
 def check_loaded(model: Any, tokenizer: Any) -> None:
-    """Refuse names, and a tokenizer in place of the model.
-
-    Raises
-    ------
-    UnsupportedError
-        With the line that loads both.
-    """
+    """Refuse names, and a tokenizer in place of the model."""
     for given, what in ((model, "model"), (tokenizer, "tokenizer")):
         if isinstance(given, str):
             raise not_loaded(given, what)

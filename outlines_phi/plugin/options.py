@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, final
 
@@ -28,7 +27,7 @@ from ..sampling.resolve import SamplerOptions
 from ..sampling.sampler import Request
 from ..sampling.smc import PIMH, SMC
 from ..settings import SamplingSettings
-from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, refuse_misfits, refuse_unknown
+from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
 from .drafts import DraftOptions, resolve_draft
 from .hosts.generation_config import check_config, held, said
 from .progress import Told, resolve_progress
@@ -77,13 +76,7 @@ class Unset(Enum):
 
 
 def resolve_phi(phi: object) -> Phi | None:
-    """Return the estimator that a call means by ``phi``: a name of :data:`ESTIMATORS`, an estimator, or ``None``.
-
-    Raises
-    ------
-    UnsupportedError
-        An unknown name or a wrong type; lists what there is.
-    """
+    """Return the estimator that a call means by ``phi``: a name of :data:`ESTIMATORS`, an estimator, or ``None``."""
     if phi is None:
         return None
     if isinstance(phi, Phi) and isinstance(phi, (ProposalPhi, *ESTIMATORS.values())):
@@ -98,47 +91,21 @@ def resolve_phi(phi: object) -> Phi | None:
 
 def _meant(phi: object) -> str:
     """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
-    match phi:
-        case str() if phi in GONE:
-            return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"
-        case str():
-            near = get_close_matches(phi.lower().replace("_", "-"), ESTIMATORS, n=1)
-            return f" (did you mean {near[0]!r}?)" if near else ""
-        case type() if issubclass(phi, Phi):
-            return f", a class (did you mean {phi.__name__}()?)"
-        case Phi():
-            return ", which no walk can follow (derive it from ProposalPhi or StepPhi)"
-        case StateValues():
-            return " (did you mean LearnedPhi(values)?)"
-        case _:
-            return ""
+    if isinstance(phi, str) and phi in GONE:
+        return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"
+    if isinstance(phi, Phi):
+        return ", which no walk can follow (derive it from ProposalPhi or StepPhi)"
+    if isinstance(phi, StateValues):
+        return " (did you mean LearnedPhi(values)?)"
+    return guessed(phi, ESTIMATORS, Phi)
 
 
 @final
 @dataclass(frozen=True)
 class CallOptions:
-    """What a call under a correction asks for.
+    """What a call under a correction asks for: ``n`` draws per prompt.
 
-    Attributes
-    ----------
-    settings
-        What defines ``p``.
-    n
-        Draws per prompt.
-    tokenization
-        ``"any"`` spelling of a text by tokens, as the model may write it, or the ``"canonical"`` one alone.
-    constraint
-        Predicates that texts have to satisfy.
-    sampler
-        How to draw, where not as the estimator does by itself.
-    draft
-        What proposes drafts.
-    ban
-        What must not be written, for messages.
-    weighted
-        Whether the caller gets weights.
-    progress
-        Who is told how far the call has come.
+    ``ban`` is what must not be written, for messages, and ``weighted`` whether the caller gets weights.
     """
 
     settings: SamplingSettings
@@ -165,30 +132,6 @@ class CallOptions:
             weighted=self.weighted,
         )
 
-    @property
-    def launched(self) -> str:
-        """What a draw of weight 0 is."""
-        return "trajectories" if self.sampler is None else "populations of particles"
-
-    @property
-    def obstacle(self) -> str:
-        """What may leave a trajectory without a way on."""
-        if self.tokenization == "canonical":
-            return "tokenization='canonical' rules out what was written"
-        if self.constraint is not None:
-            return f"constraint={self.constraint} refuses whatever else may follow"
-        without = "" if self.ban is None else f" without the banned phrases {self.ban.listed}"
-        return f"{self.settings.truncation or 'the model'} leaves no allowed token{without}"
-
-    @property
-    def remedy(self) -> str:
-        """What may be changed so that fewer trajectories have no way on."""
-        if self.tokenization == "canonical":
-            return "Leave tokenization out"
-        if self.constraint is not None:
-            return "Let the predicate refuse earlier what comes to nothing"
-        return "Loosen the truncation" if self.ban is None else "Loosen the truncation, ban less"
-
     @classmethod
     def read(
         cls, keywords: dict[str, Any], defaults: GenerationConfig | None, ban: BannedPhrases | None = None
@@ -198,11 +141,6 @@ class CallOptions:
         What each field of the configuration counts for is in :data:`outlines_phi.plugin.hosts.generation_config.FIELDS`. Its
         truncations do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to
         ask for them.
-
-        Raises
-        ------
-        UnsupportedError
-            A keyword that is not used under a correction, or a value it cannot have.
         """
         refuse_unknown(
             said(keywords),
@@ -236,13 +174,7 @@ class CallOptions:
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:
-    """Return what a call means by ``constraint``: a function of texts is one of their beginnings.
-
-    Raises
-    ------
-    UnsupportedError
-        Nothing that can be asked.
-    """
+    """Return what a call means by ``constraint``: a function of texts is one of their beginnings."""
     match constraint:
         case None | TextConstraint():
             return constraint
@@ -255,13 +187,7 @@ def resolve_constraint(constraint: object) -> TextConstraint | None:
 
 
 def resolve_sampler(given: object) -> SamplerOptions | None:
-    """Return the particle sampler that a call means by ``sampler=``, or ``None``.
-
-    Raises
-    ------
-    UnsupportedError
-        Anything else.
-    """
+    """Return the particle sampler that a call means by ``sampler=``, or ``None``."""
     match given:
         case None | SMC() | PIMH():
             return given
@@ -281,27 +207,38 @@ MEANT_BY: dict[str, dict[str, str]] = {
 """What is meant by keywords that these do not take."""
 
 
+def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
+    """Return the error of draws that met a step without a way on; ``failed`` says how many, where it is no stream."""
+    truncation = options.settings.truncation or "the model"
+    if options.tokenization == "canonical":
+        remedy, obstacle = "Leave tokenization out", "tokenization='canonical' rules out what was written"
+    elif options.constraint is not None:
+        remedy = "Let the predicate refuse earlier what comes to nothing"
+        obstacle = f"constraint={options.constraint} refuses whatever else may follow"
+    elif options.ban is not None:
+        remedy = "Loosen the truncation, ban less"
+        obstacle = f"{truncation} leaves no allowed token without the banned phrases {options.ban.listed}"
+    else:
+        remedy, obstacle = "Loosen the truncation", f"{truncation} leaves no allowed token"
+    kind = "trajectories" if options.sampler is None else "populations of particles"
+    who = f"{failed} {kind}" if failed else "The stream"
+    weights = ", or take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)" if failed else ""
+    return EmptyLanguageError(
+        f"{remedy}, or use phi='exact'{weights}. {who} met a step where {obstacle}: a draw of weight 0, which has no text."
+    )
+
+
 def texts(draws: Draws, options: CallOptions) -> str | list[str]:
     """Return what stock Outlines would: a text, or a list where several were asked for."""
     if draws.failures:
-        raise EmptyLanguageError(
-            f"{draws.failures} of {draws.failures + len(draws)} {options.launched} met a step where {options.obstacle}; they are "
-            f"draws of weight 0, which texts cannot tell. {options.remedy}, use phi='exact', or take the weights: "
-            "outlines_phi.Generator(model, T).sample(prompt, n=...)."
-        )
+        raise dead_end(options, f"{draws.failures} of {draws.failures + len(draws)}")
     return draws.texts[0] if len(draws) == 1 else draws.texts
 
 
 def search_options(
     phi: Phi, keywords: dict[str, Any], defaults: GenerationConfig | None
 ) -> tuple[CallOptions, dict[str, Any]]:
-    """Return what a call with ``do_sample=False`` asks for, and the limits of its search.
-
-    Raises
-    ------
-    UnsupportedError
-        A proposal, which names a way to draw and no law whose mode this would be.
-    """
+    """Return what a call with ``do_sample=False`` asks for, and the limits of its search."""
     refuse_misfits("do_sample=False", keywords)
     match phi:
         case ProposalPhi() | LookaheadPhi():
@@ -318,18 +255,11 @@ def search_options(
 
 
 def check_closed(table: Table, door: str) -> None:
-    """Refuse to search free text, of which ``door`` was asked.
-
-    Raises
-    ------
-    UnsupportedError
-        Says what to use.
-    """
+    """Refuse to search free text, of which ``door`` was asked: no text has a probability that could be ranked."""
     if table.guide.open:
         raise UnsupportedError(
-            f"{door} was asked of free text with banned phrases. There are as many texts as the budget has room for, and none "
-            "has a probability that could be ranked. Give an output type, draw texts (sample()), or give phi=None and "
-            "do_sample=False to a call for Hugging Face's step-by-step argmax under the mask of the phrases."
+            "Give an output type, draw texts (sample()), or give phi=None and do_sample=False to a call for Hugging Face's "
+            f"step-by-step argmax under the mask of the phrases. {door} was asked of free text with banned phrases."
         )
 
 
@@ -340,13 +270,7 @@ def check_tolerance(tolerance: object) -> None:
 
 
 def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-    """Return what defines the law that ``door`` is asked about.
-
-    Raises
-    ------
-    UnsupportedError
-        Free text, a keyword of calls that draw, or one that is not known.
-    """
+    """Return what defines the law that ``door`` is asked about."""
     check_closed(table, door)
     refuse_misfits(door, keywords)
     known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias, final
@@ -25,13 +26,7 @@ logger = logging.getLogger("outlines_phi")
 
 
 def resolve_progress(given: object) -> Told:
-    """Return what a call means by ``progress=``.
-
-    Raises
-    ------
-    UnsupportedError
-        Nothing that can be told.
-    """
+    """Return what a call means by ``progress=``."""
     if given is None or isinstance(given, bool) or (callable(given) and not isinstance(given, type)):
         return given
     raise UnsupportedError(
@@ -51,7 +46,7 @@ def telling(progress: Told, phi: Phi | None = None) -> Iterator[None]:
         with watching(SlowCall() if endless else None):
             yield
     else:
-        with watching(_calling(progress) if progress else None):
+        with watching(partial(_tell, progress) if progress else None):
             yield
 
 
@@ -83,12 +78,9 @@ class SlowCall:
         )
 
 
-def _calling(callback: Callable[[Progress], object]) -> Callable[[Watch], None]:
-    def tell(watch: Watch) -> None:
-        if watch.progress is not None:
-            callback(watch.progress())
-
-    return tell
+def _tell(callback: Callable[[Progress], object], watch: Watch) -> None:
+    if watch.progress is not None:
+        callback(watch.progress())
 
 
 @contextmanager
@@ -96,7 +88,7 @@ def _shown() -> Iterator[Callable[[Watch], None]]:
     """Show how far a call has come: by tqdm's bar where there is tqdm, else by a line on stderr."""
     bar = _Bar(import_module("tqdm.auto").tqdm) if find_spec("tqdm") is not None else _Line()
     try:
-        yield _calling(bar.show)
+        yield partial(_tell, bar.show)
     finally:
         bar.close()
 

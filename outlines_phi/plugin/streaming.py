@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, cast, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
 from transformers.generation.streamers import BaseStreamer
 
-from ..errors import EmptyLanguageError, UnsupportedError
+from ..errors import UnsupportedError
 from ..lm.watch import INTERRUPTION, Interruption, turn
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.draws import Draws
@@ -27,7 +27,7 @@ from ..sampling.lookahead import LookaheadSampler
 from ..sampling.sampler import Request
 from ..vocabulary.vocabulary import Vocabulary
 from .choices import refuse_misfits
-from .options import CallOptions
+from .options import CallOptions, dead_end
 
 Ids = Generator[int, None, None]
 """Final token ids, in order."""
@@ -37,20 +37,13 @@ Pieces = Generator[str, None, None]
 
 
 def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None) -> Pieces:
-    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character.
+    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character; they are closed with the
+    pieces.
 
     The exact bytes of the vocabulary are decoded, so joined pieces are the whole text. Special tokens write nothing. Bytes that are
-    not UTF-8, which only free text and a text cut short by ``max_new_tokens`` can have, become U+FFFD.
-
-    Parameters
-    ----------
-    ids
-        Closed with the pieces.
-    vocabulary
-        What each id writes.
-    first
-        How the host writes an id at the start of a text, where its text is the one to give: some of its decoders (SentencePiece,
-        WordPiece) leave out a space there.
+    not UTF-8, which only free text and a text cut short by ``max_new_tokens`` can have, become U+FFFD. ``first`` says how the host
+    writes an id at the start of a text, where its text is the one to give: some decoders (SentencePiece, WordPiece) leave out a
+    space there.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with closing(ids):
@@ -71,13 +64,6 @@ def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock
 
     Every step takes its own turn at the model, so streams that run side by side share it token by token, and a consumer that
     pauses holds nobody up.
-
-    Raises
-    ------
-    EmptyLanguageError
-        Truncation left no allowed token: a draw of weight 0, which has no text.
-    BudgetError
-        The effort of a look-ahead ran out.
     """
     with turn(lock):
         steps = sampler.steps(request)
@@ -91,20 +77,14 @@ def stepped(sampler: AncestralSampler | LookaheadSampler, request: Request, lock
         final, released = walk.tokens[released:], len(walk.tokens)
         yield from final
         if walk.failed:
-            raise _dead_end(CallOptions(request.settings, ban=request.table.guide.phrases))
+            raise dead_end(CallOptions(request.settings, ban=request.table.guide.phrases))
 
 
 def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
-    """Yield the tokens of the one draw of the one prompt of ``draw()``, made when the first one is asked for.
-
-    Raises
-    ------
-    EmptyLanguageError
-        As :func:`stepped`.
-    """
+    """Yield the tokens of the one draw of the one prompt of ``draw()``, made when the first one is asked for."""
     (draws,) = draw()
     if not draws:
-        raise _dead_end(options)
+        raise dead_end(options)
     yield from draws[0].token_ids
 
 
@@ -146,13 +126,7 @@ def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
-    """Refuse what has no stream.
-
-    Raises
-    ------
-    UnsupportedError
-        Several prompts or several texts, beams, progress, a streamer of the caller's own, or no sampling under a correction.
-    """
+    """Refuse what has no stream."""
     if isinstance(model_input, (list, tuple)):
         raise UnsupportedError(
             f"A {type(model_input).__name__} of {len(model_input)} was given as the prompt of a stream; expected one str or Chat. "
@@ -204,13 +178,6 @@ class _InterruptionCriterion(StoppingCriteria):
 def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[str, Any]:
     given = keywords.get("stopping_criteria") or ()
     return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
-
-
-def _dead_end(options: CallOptions) -> EmptyLanguageError:
-    return EmptyLanguageError(
-        f"The stream met a step where {options.obstacle}; it is a draw of weight 0, which has no text. {options.remedy}, or use "
-        "phi='exact'."
-    )
 
 
 Result = TypeVar("Result")
@@ -277,6 +244,24 @@ class Worker:
                 last = not self._callers
             if last:
                 executor.shutdown()  # it has nothing left to do
+
+
+class Asynchronous:
+    """What writes texts, with its calls for event loops; they stop at their next model call where their task is cancelled."""
+
+    worker: Worker
+
+    async def agenerate(self, *arguments: Any, **keywords: Any) -> Any:
+        """Return what a call does, without blocking the event loop."""
+        return await self.worker.run(partial(cast(Any, self), *arguments, **keywords))
+
+    async def abatch(self, *arguments: Any, **keywords: Any) -> list[Any]:
+        """Return what ``batch`` does; as :meth:`agenerate`."""
+        return await self.worker.run(partial(cast(Any, self).batch, *arguments, **keywords))
+
+    def astream(self, *arguments: Any, **keywords: Any) -> AsyncGenerator[str, None]:
+        """Yield what ``stream`` does; as :meth:`agenerate`."""
+        return self.worker.stream(partial(cast(Any, self).stream, *arguments, **keywords))
 
 
 async def _outlast(ended: asyncio.Event) -> None:

@@ -19,7 +19,7 @@ from ..guides.guide import DEAD, DONE
 from ..guides.regex import compile_regex
 from ..guides.table import Table
 from ..plugin.hosts.transformers import PhiTransformers
-from ..plugin.types.backends import OWN
+from ..plugin.types.tables import OWN
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.vocabulary import Vocabulary
 

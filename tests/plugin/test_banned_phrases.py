@@ -110,7 +110,7 @@ class TestPlaces:
         own = outlines_phi.Generator(model, None, banned_phrases=BAN).audit(PROMPT, 50, seed=1, **SHORT)
         for found in (report, own):
             assert -2 < found.pooled.bias.log_phi.value < -0.01
-        with pytest.raises(UnsupportedError, match=r"Free text was given to audit.*banned_phrases="):
+        with pytest.raises(UnsupportedError, match=r"banned_phrases=.*free text has no format"):
             outlines_phi.audit((model, None), PROMPT)
 
     def test_installed(self) -> None:
@@ -387,7 +387,7 @@ class TestBan:
         (lambda m: outlines_phi.ban(m, BAN, ignorecase=True), r"did you mean ignore_case=\?"),
         (lambda m: outlines_phi.ban(m, BannedPhrases(BAN), whole_word=True), r"beside a BannedPhrases"),
         (lambda m: outlines_phi.ban(m, BAN, max_new_tokens=9), r"max_new_tokens= was given to ban\(\) beside"),
-        (lambda m: outlines_phi.ban(m.model, BAN), r"without its tokenizer"),
+        (lambda m: outlines_phi.ban(m.model, BAN), r"was given without it"),
         (lambda m: outlines_phi.ban(7, BAN), r"A int was given as model"),
         (
             lambda m: outlines_phi.ban(
@@ -544,7 +544,7 @@ class TestErrors:
                 call(PROMPT)
         with pytest.raises(UnsupportedError, match=r"free text has nothing to correct"):
             generator(PROMPT, banned_phrases=None, phi="exact")
-        with pytest.raises(UnsupportedError, match=r"output_type=None was given.*or banned_phrases="):
+        with pytest.raises(UnsupportedError, match=r"or banned_phrases=.*output_type=None was given"):
             outlines_phi.Generator(model, None)
 
     def test_a_look_ahead_without_phrases(self, model: PhiTransformers) -> None:

@@ -129,7 +129,7 @@ class TestSample:
             exact.sample(PROMPT, n)  # type: ignore[arg-type]
 
     def test_n_is_not_a_keyword_of_calls(self, exact: PhiGenerator) -> None:
-        with pytest.raises(UnsupportedError, match="the number of draws is its argument n"):
+        with pytest.raises(UnsupportedError, match="its argument n, the number of draws"):
             exact.sample(PROMPT, num_return_sequences=3)
 
     def test_an_unknown_keyword(self, exact: PhiGenerator) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from ...automata.automaton import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.regex import compile_regex
+from ...numerics.checks import check_counts
 from ...phi.constraint import TextConstraint
 from ..call import Ban, Corrected, Correction
 from ..choices import MEANT, refuse_unknown
@@ -21,7 +23,7 @@ from ..hosts.generation_config import END, said
 from ..hosts.transformers import PhiTransformers
 from ..options import USED, Unset
 from ..types.output_types import GrammarText, to_language
-from .samplers import ClassicSampler, check_count
+from .samplers import ClassicSampler
 
 RESERVED = {
     "max_new_tokens": "max_tokens=",
@@ -51,45 +53,25 @@ _SEEDED = threading.Lock()
 
 
 @final
+@dataclass(eq=False)
 class ClassicGenerator(Corrected):
-    """What the functions of :mod:`outlines_phi.generate` return.
+    """What the functions of :mod:`outlines_phi.generate` return: ``output_type`` (``None`` for free text), written by ``sampler``.
 
-    Attributes
-    ----------
-    model
-        A wrapped model.
-    output_type
-        What it writes; ``None`` for free text.
-    sampler
-        How.
-    correction
-        The estimator, and what must not be written.
-    reader
-        What makes the value of a text.
-    constraint
-        Predicates that texts have to satisfy, beside the type.
-    draft
-        What proposes drafts.
+    ``correction`` is the estimator and what must not be written, ``reader`` makes the value of a text, ``constraint`` are
+    predicates that texts have to satisfy beside the type, and ``draft`` is what proposes drafts.
     """
 
-    def __init__(
-        self,
-        model: PhiTransformers,
-        output_type: Any,
-        sampler: ClassicSampler,
-        correction: Correction,
-        reader: Callable[[str], Any],
-        constraint: TextConstraint | None = None,
-        draft: DraftOptions | None = None,
-    ) -> None:
-        self.model, self.output_type, self.sampler, self.reader = model, output_type, sampler, reader
-        self.correction, self.constraint, self.draft = correction, constraint, draft
+    model: PhiTransformers
+    output_type: Any
+    sampler: ClassicSampler
+    correction: Correction
+    reader: Callable[[str], Any]
+    constraint: TextConstraint | None = None
+    draft: DraftOptions | None = None
 
     def banning(self, phrases: Ban | None) -> ClassicGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
-        correction = self.correction.replaced_by(banned_phrases=phrases)
-        others = self.reader, self.constraint, self.draft
-        return ClassicGenerator(self.model, self.output_type, self.sampler, correction, *others)
+        return replace(self, correction=self.correction.replaced_by(banned_phrases=phrases))
 
     def __call__(
         self,
@@ -113,9 +95,9 @@ class ClassicGenerator(Corrected):
         prompts
             A prompt (``str`` or Outlines ``Chat``) or a list of them, drawn in shared model calls.
         max_tokens
-            The most tokens to write, end of sequence included. Under ``phi`` it is part of the law and never cuts an output
-            short. With ``phi=None`` and for free text the output ends there, complete or not. Left out, free text with banned
-            phrases ends after 256 tokens.
+            The most tokens to write, end of sequence included. Under ``phi`` it is part of the distribution and never cuts an
+            output short. With ``phi=None`` and for free text the output ends there, complete or not. Left out, free text with
+            banned phrases ends after 256 tokens.
         stop_at
             Texts after the first of which the output ends; they are kept, as in 0.x.
         seed
@@ -128,12 +110,8 @@ class ClassicGenerator(Corrected):
         ------
         ValueReadError
             The output type refuses a text, or it was cut short (``phi=None``).
-        UnsupportedError
-            An option that cannot be used, or a ``stop_at`` that would cut an output under ``phi``.
         """
-        stops = self._stops(stop_at)
-        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
-        keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
+        stops, correction, keywords = self._read_keywords(prompts, max_tokens, stop_at, settings)
         generate = self.model.batch if isinstance(prompts, (list, tuple)) else self.model
         if self._corrects(correction):
             with _named(max_tokens):
@@ -153,26 +131,20 @@ class ClassicGenerator(Corrected):
     ) -> Iterator[str]:
         """Yield the text of one prompt piece by piece, unformatted; parameters as in a call.
 
-        Raises
-        ------
-        UnsupportedError
-            Several prompts or samples; a seed with ``phi=None``, whose loop runs in a thread of its own.
+        Without a correction it has no ``seed``: Hugging Face's loop runs in a thread of its own.
         """
         if self.sampler.samples > 1:
             raise UnsupportedError(
-                f"A stream was asked of a sampler of {self.sampler.samples} samples; a stream is one text. Use multinomial(), or "
-                "call the generator."
+                f"Use multinomial(), or call the generator: a stream is one text, and {self.sampler.samples} samples were given."
             )
-        stops = self._stops(stop_at)
-        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
-        keywords = self._keywords(correction, prompts, max_tokens, stops, settings)
+        stops, correction, keywords = self._read_keywords(prompts, max_tokens, stop_at, settings)
         if self._corrects(correction):
             with _named(max_tokens):
                 return self.model.stream(prompts, self.output_type, seed=seed, **keywords)
         if seed is not None:
             raise UnsupportedError(
-                f"seed={seed!r} was given for a stream in Hugging Face's own loop; call torch.manual_seed(seed) before it, or "
-                "stream a format with phi='exact'."
+                f"Call torch.manual_seed(seed) before a stream in Hugging Face's own loop, or stream a format with phi='exact'; "
+                f"seed={seed!r} was given."
             )
         return _until(self.model.stream(prompts, self.output_type, **keywords), stops)
 
@@ -180,15 +152,17 @@ class ClassicGenerator(Corrected):
         # Free text is the model's own law already, under any phi, unless something is banned.
         return correction.said is not None and (self.output_type is not None or correction.ban is not None)
 
+    def _read_keywords(
+        self, prompts: Any, max_tokens: Any, stop_at: Any, settings: dict[str, Any]
+    ) -> tuple[tuple[str, ...], Correction, dict[str, Any]]:
+        """Return the stops and the correction of a call, and the keywords of the model's own call."""
+        stops = _stops(stop_at)
+        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
+        return stops, correction, self._keywords(correction, prompts, max_tokens, stops, settings)
+
     def _keywords(
-        self,
-        correction: Correction,
-        prompts: Any,
-        max_tokens: Any,
-        stops: tuple[str, ...],
-        settings: dict[str, Any],
+        self, correction: Correction, prompts: Any, max_tokens: Any, stops: tuple[str, ...], settings: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the keywords of the model's own call."""
         particles = settings.get("sampler", getattr(self.sampler, "sampler", None))
         phi = correction.estimator(particles, free=self.output_type is None)
         own: dict[str, Any] = {"constraint": self.constraint, "draft": self.draft}
@@ -197,7 +171,7 @@ class ClassicGenerator(Corrected):
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
         if max_tokens is not None:
-            check_count("max_tokens", max_tokens)
+            check_counts("a classic generator", max_tokens=max_tokens)
         if phi is not None:
             keywords = {**self.sampler.under(phi), **own}
             if self._corrects(correction):
@@ -225,46 +199,40 @@ class ClassicGenerator(Corrected):
         longest = max((len(self.model._prompt_ids(prompt)) for prompt in many), default=0)
         return max(1, (self.model.lm.max_length or 2**30) - longest)
 
-    def _stops(self, stop_at: Any) -> tuple[str, ...]:
-        match stop_at:
-            case None:
-                return ()
-            case str() if stop_at:
-                return (stop_at,)
-            case list() | tuple() if all(isinstance(stop, str) and stop for stop in stop_at):
-                return tuple(stop_at)
-        raise UnsupportedError(
-            f"stop_at={stop_at!r} was given; expected a text, or a list of texts, none of them empty."
-        )
-
     def _check_stops(self, stops: tuple[str, ...]) -> None:
         """Refuse a stop that an output could go on after: cut there, it would leave the format."""
         if stops and self.output_type is None:
             raise UnsupportedError(
-                f"stop_at={stops[0]!r} was given for free text under a correction, which counts whole texts. Write the end into a "
-                "format, for instance generate.regex(model, r'[^\\n]*\\n') for a line; read a stream as far as you need it; or "
-                "make the generator with phi=None, whose loop takes stops."
+                "Write the end into a format, for instance generate.regex(model, r'[^\\n]*\\n') for a line, or make the generator "
+                f"with phi=None, whose loop takes stops. stop_at={stops[0]!r} was given for free text under a correction, which "
+                "counts whole texts."
             )
         for stop in stops:
             language = to_language(self.output_type)
             if isinstance(language, GrammarText):
                 raise UnsupportedError(
-                    f"stop_at={stop!r} was given with phi= and a grammar, whose texts may go on after it, so that a cut would "
-                    "leave the language. Leave it out, since the grammar says where a text ends, or use phi=None."
+                    f"Leave stop_at={stop!r} out, since the grammar says where a text ends, or use phi=None: with phi= a cut may "
+                    "leave the language."
                 )
             going_on = compile_regex(f"(?s:.*){re.escape(stop)}(?s:.+)")
             cut = compile_regex(language) & going_on
             if cut.distances[cut.start] != UNREACHABLE:
                 raise UnsupportedError(
-                    f"stop_at={stop!r} was given with phi=, and the format has texts that go on after it: cut there they would "
-                    "leave the format. Write the end into the format, for instance regex(r'[^\\n]*\\n') for a line, or use "
-                    "phi=None."
+                    "Write the end into the format, for instance regex(r'[^\\n]*\\n') for a line, or use phi=None. The format has "
+                    f"texts that go on after stop_at={stop!r}, and cut there they would leave it."
                 )
 
     def _read(self, texts: Any, stops: tuple[str, ...]) -> Any:
         if isinstance(texts, list):
             return [self._read(text, stops) for text in texts]
         return self.reader(_cut(texts, stops))
+
+
+def _stops(stop_at: Any) -> tuple[str, ...]:
+    stops = () if stop_at is None else (stop_at,) if isinstance(stop_at, str) else stop_at
+    if isinstance(stops, (list, tuple)) and all(isinstance(stop, str) and stop for stop in stops):
+        return tuple(stops)
+    raise UnsupportedError(f"stop_at={stop_at!r} was given; expected a text, or a list of texts, none of them empty.")
 
 
 def _cut(text: str, stops: tuple[str, ...]) -> str:
@@ -303,8 +271,7 @@ def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise UnsupportedError(f"seed={seed!r} was given; expected a whole number of at least 0.")
+    check_counts("a classic generator", seed=seed, least=0)
     with _SEEDED, torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

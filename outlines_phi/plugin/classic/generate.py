@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from json import loads
-from typing import Any, NoReturn, TypedDict, get_args
+from typing import Any, NoReturn, TypeAlias, TypedDict, get_args
 
 from outlines.types import Regex
 from outlines.types.dsl import CFG, Choice
@@ -20,7 +20,8 @@ from ...errors import UnsupportedError
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
-from ...sampling.smc import PIMH, SMC
+from ...sampling.smc.pimh import PIMH
+from ...sampling.smc.smc import SMC
 from ..call import Ban, Call, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
@@ -33,6 +34,8 @@ from .classic_generator import ClassicGenerator
 from .samplers import ClassicSampler, multinomial, particles
 
 __all__: list[str] = ["cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
+Samplers: TypeAlias = ClassicSampler | SamplerOptions
 
 DEFAULT_SAMPLER = multinomial()
 
@@ -50,7 +53,7 @@ class Options(TypedDict, total=False):
 def json(
     model: Any,
     schema_object: Any,
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     whitespace_pattern: str | None = None,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
@@ -67,14 +70,9 @@ def json(
         ``samplers.multinomial(...)`` or ``samplers.greedy()``; ``samplers.beam_search(...)`` with ``phi=None``; ``SMC(...)`` or
         ``PIMH(...)``, or ``samplers.particles(SMC(...), samples=n)``.
     whitespace_pattern
-        Of the white space between tokens of JSON; one optional space in a few places by default.
+        Of the white space between tokens of JSON.
     **options
         ``phi``, ``constraint``, ``banned_phrases``, ``draft`` and ``draft_length``, as for :func:`outlines_phi.Generator`.
-
-    Raises
-    ------
-    UnsupportedError, GrammarError, EmptyLanguageError
-        A model that is not wrapped, or an argument that cannot be used; says what can.
     """
     _checked(model, schema_object)
     match schema_object:
@@ -93,7 +91,7 @@ def json(
 def regex(
     model: Any,
     regex_str: str | Regex,
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
@@ -101,16 +99,13 @@ def regex(
     if isinstance(regex_str, (str, Regex)):
         pattern = Regex(regex_str) if isinstance(regex_str, str) else regex_str
         return _generator(model, pattern, sampler, **options)
-    raise UnsupportedError(
-        f"{regex_str!r:.80} was given as regular expression; expected its text, or one of outlines.types. generate.format "
-        "takes other types and terms."
-    )
+    raise _refused(regex_str, "regular expression", "its text, or one of outlines.types")
 
 
 def choice(
     model: Any,
     choices: Sequence[Any] | type[Enum],
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of one of several texts or numbers, or of a member of an ``Enum``; parameters as for :func:`json`.
@@ -123,20 +118,14 @@ def choice(
             return _generator(model, choices, sampler, **options)
         case list() | tuple() if all(isinstance(item, (str, int, float)) for item in choices):
             return _generator(model, Choice(list(choices)), sampler, **options)
-    if alternatives := get_args(choices):
-        raise UnsupportedError(
-            f"{choices!r:.80} was given as choices; expected a list, such as {list(alternatives)!r:.200}, or an Enum. "
-            "generate.format takes a Literal or a Union as it is."
-        )
-    raise UnsupportedError(
-        f"{choices!r:.80} was given as choices; expected a list of texts and numbers, such as ['yes', 'no'], or an Enum."
-    )
+    items = list(get_args(choices)) or ["yes", "no"]
+    raise _refused(choices, "choices", f"a list of texts and numbers, such as {items!r:.200}, or an Enum")
 
 
 def format(  # noqa: A001 - named as in Outlines 0.x
     model: Any,
     python_type: Any,
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of ``int``, ``float``, ``bool``, ``date``, ``time``, ``datetime`` or any other output type.
@@ -152,27 +141,19 @@ def format(  # noqa: A001 - named as in Outlines 0.x
 
 def text(
     model: Any,
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
     draft: Drafts | None = None,
     draft_length: int | None = None,
 ) -> ClassicGenerator:
-    """Return a generator of free text, in Hugging Face's own loop unless phrases are banned.
+    """Return a generator of free text, in Hugging Face's own loop unless phrases are banned; parameters as for :func:`json`.
 
-    Free text has nothing else to correct: sampling it follows the model's own law, under the sampler's settings, whatever ``phi``
-    is. Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context. Where phrases are
-    banned it is drawn with a look-ahead by default, 256 tokens at most.
-
-    Parameters
-    ----------
-    model, sampler
-        As for :func:`json`; under a ``phi`` the sampler has to be ``multinomial``, or particles where phrases are banned.
-    phi
-        Any that the model may be given.
-    banned_phrases, draft, draft_length
-        As for :func:`outlines_phi.Generator`; drafts go with banned phrases.
+    Free text has nothing else to correct: sampling it follows the model's own distribution, under the sampler's settings, whatever
+    ``phi`` is. Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context. Where
+    phrases are banned it is drawn with a look-ahead by default, 256 tokens at most. Under a ``phi`` the sampler has to be
+    ``multinomial``, or particles where phrases are banned; drafts go with banned phrases.
     """
     correction = _checked(model).correction.replaced_by(phi, banned_phrases)
     if correction.ban is None and isinstance(phi, Unset):
@@ -184,7 +165,7 @@ def text(
 def cfg(
     model: Any,
     cfg_str: str | CFG,
-    sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER,
+    sampler: Samplers = DEFAULT_SAMPLER,
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a context-free grammar derives; parameters as for :func:`json`.
@@ -195,24 +176,14 @@ def cfg(
     _checked(model, cfg_str)
     if isinstance(cfg_str, (str, CFG)):
         return _generator(model, CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str, sampler, **options)
+    raise _refused(cfg_str, "grammar", "its text in Lark's dialect, or outlines.types.CFG")
+
+
+def fsm(model: Any, fsm: Any, sampler: Samplers = DEFAULT_SAMPLER) -> NoReturn:
+    """Refuse: the automata of 0.x, those of the package interegular, are not read."""
     raise UnsupportedError(
-        f"{cfg_str!r:.80} was given as grammar; expected its text in Lark's dialect, or outlines.types.CFG. generate.format takes "
-        "other types and terms."
-    )
-
-
-def fsm(model: Any, fsm: Any, sampler: ClassicSampler | SamplerOptions = DEFAULT_SAMPLER) -> NoReturn:
-    """Refuse: the automata of 0.x, those of the package interegular, are not read.
-
-    Raises
-    ------
-    UnsupportedError
-        Always; says what to use.
-    """
-    raise UnsupportedError(
-        f"Write the format as a regular expression (generate.regex), or give outlines_phi.Generator a guide of the automaton "
-        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given as fsm, and automata of that kind are "
-        "not read."
+        "Write the format as a regular expression (generate.regex), or give outlines_phi.Generator a guide of the automaton "
+        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given, and such automata are not read."
     )
 
 
@@ -237,6 +208,12 @@ def _generator(
     drafts = check_draft(model, correction.estimator(), options)
     given = correction, read or reader(output_type), resolve_constraint(constraint), drafts
     return ClassicGenerator(model, output_type, _sampler(sampler), *given)
+
+
+def _refused(given: Any, what: str, expected: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{given!r:.80} was given as {what}; expected {expected}. generate.format takes other types and terms."
+    )
 
 
 def _checked(model: Any, second: Any = None) -> PhiTransformers:

@@ -53,20 +53,9 @@ def Generator(  # noqa: N802 - named as the host's own function
 ) -> Any:
     """Return what the stock ``outlines.Generator`` does; with ``phi=`` or ``banned_phrases=``, what that of this package does.
 
-    Parameters
-    ----------
-    model, output_type, backend, processor
-        As for Outlines; with ``phi=`` or ``banned_phrases=``, a stock ``Transformers`` model is wrapped.
-    phi, **options
-        As for :func:`outlines_phi.Generator`. Left out beside banned phrases of no level, an output type is masked as ever;
-        free text is drawn with a look-ahead.
-    banned_phrases
-        As for :func:`outlines_phi.Generator`.
-
-    Raises
-    ------
-    UnsupportedError
-        Options of this package without ``phi=``.
+    A stock ``Transformers`` model is wrapped then. ``phi``, ``banned_phrases`` and the options are as for
+    :func:`outlines_phi.Generator`; with banned phrases of no level, and no ``phi``, an output type is masked as ever, and free text
+    is drawn with a look-ahead.
     """
     own = getattr(model, "correction", Correction())
     correction = own.replaced_by(phi, banned_phrases)
@@ -76,8 +65,8 @@ def Generator(  # noqa: N802 - named as the host's own function
             f"{name}=" for name in ("constraint", "sampler", "tokenization", "draft", "draft_length") if name in options
         ]:
             raise UnsupportedError(
-                f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws. Give phi='auto' or "
-                "phi='exact' beside it (sampler= to the call of such a generator), or leave it out."
+                "Give phi='auto' or phi='exact' (sampler= to the call of such a generator), or leave it out: "
+                f"{', '.join(unread)} was given to outlines.Generator without phi=, where plain Outlines draws."
             )
         return _STOCK(model, output_type, backend, processor=processor, **options)
     if output_type is not None and processor is not None:
@@ -105,9 +94,8 @@ def install() -> None:
 
     Stock ``Transformers`` models are wrapped where they are used with these; the models themselves stay as they are, and so does
     all else of Outlines. Without ``phi=``, ``outlines.Generator`` does what it always did. Installing twice is installing
-    once. :func:`uninstall` takes all of it back.
-
-    Call it before ``from outlines import Generator``, which binds whichever function is there at that time.
+    once. :func:`uninstall` takes all of it back. Call it before ``from outlines import Generator``, which binds whichever function
+    is there at that time.
 
     Raises
     ------
@@ -122,8 +110,8 @@ def install() -> None:
         if taken or any(holder.Generator is not _STOCK for holder in HOLDERS):
             what = ", ".join(f"outlines.{name}" for name in taken) or "outlines.Generator"
             raise UnsupportedError(
-                f"{what} is already something else, which install() would hide. Undo what put it there, or use "
-                "outlines_phi.Generator and outlines_phi.generate, which need no installation."
+                f"Undo what put {what} there, which install() would hide, or use outlines_phi.Generator and outlines_phi.generate, "
+                "which need no installation: it is already something else."
             )
         for holder in HOLDERS:
             holder.Generator = Generator
@@ -167,9 +155,9 @@ def _check_version() -> None:
     lowest, beyond = TESTED
     if not lowest <= numbers < beyond or tuple(inspect.signature(_STOCK).parameters) != PARAMETERS:
         raise UnsupportedError(
-            f"install() knows outlines {lowest[0]}.{lowest[1]} and later, below {beyond[0]}.{beyond[1]}, whose Generator takes "
-            f"{', '.join(PARAMETERS)}; outlines {version} is installed. Use outlines_phi.Generator and outlines_phi.generate, "
-            "which need no installation."
+            "Use outlines_phi.Generator and outlines_phi.generate, which need no installation. install() knows outlines "
+            f"{lowest[0]}.{lowest[1]} and later, below {beyond[0]}.{beyond[1]}, whose Generator takes {', '.join(PARAMETERS)}; "
+            f"outlines {version} is installed."
         )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, final
 
 from ...errors import UnsupportedError
+from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
 from ...sampling.smc import PIMH, SMC
@@ -19,19 +20,13 @@ UNTRUNCATED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutof
 
 
 class ClassicSampler(ABC):
-    """How the classic API chooses texts.
-
-    Attributes
-    ----------
-    samples
-        Texts per prompt.
-    """
+    """How the classic API chooses texts, ``samples`` of them per prompt."""
 
     samples: int
 
     @abstractmethod
     def under(self, phi: Phi) -> dict[str, Any]:
-        """Return the keywords of a call under ``phi``."""
+        """Return the keywords of a call under ``phi``; refuses what cannot be corrected."""
 
     @abstractmethod
     def hosted(self) -> dict[str, Any]:
@@ -51,42 +46,30 @@ class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
         Truncation; none by default, whatever the model's ``generation_config`` says.
     temperature
         1.0 by default, whatever the model's ``generation_config`` says.
-
-    Raises
-    ------
-    UnsupportedError
-        A value out of range.
     """
 
     samples: int = 1
+    _: KW_ONLY
     top_k: int | None = None
     top_p: float | None = None
     temperature: float | None = None
 
-    def __init__(
-        self,
-        samples: int = 1,
-        *,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        temperature: float | None = None,
-    ) -> None:
-        check_count("samples", samples)
-        if temperature == 0:
-            raise UnsupportedError("temperature=0 was given to multinomial(); the most probable output is greedy().")
-        SamplingSettings(top_k=top_k, top_p=top_p, temperature=1.0 if temperature is None else temperature)
-        values = {"samples": samples, "top_k": top_k, "top_p": top_p, "temperature": temperature}
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
+        check_counts(type(self).__name__, samples=self.samples)
+        if self.temperature == 0:
+            raise UnsupportedError(
+                "Use greedy() for the most probable output: temperature=0 was given to multinomial()."
+            )
+        SamplingSettings(top_k=self.top_k, top_p=self.top_p, temperature=self._temperature)
 
     def under(self, phi: Phi) -> dict[str, Any]:
-        law = {"temperature": self._temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return {**law, "num_return_sequences": self.samples}
+        truncation = {"top_k": self.top_k, "top_p": self.top_p}
+        return {"temperature": self._temperature, **truncation, "num_return_sequences": self.samples}
 
     def hosted(self) -> dict[str, Any]:
         truncation = {**UNTRUNCATED, "top_k": self.top_k or 0, "top_p": 1.0 if self.top_p is None else self.top_p}
-        law = {"do_sample": True, "num_beams": 1, "temperature": self._temperature, **truncation}
-        return {**law, "num_return_sequences": self.samples}
+        sampled = {"do_sample": True, "num_beams": 1, "temperature": self._temperature}
+        return {**sampled, **truncation, "num_return_sequences": self.samples}
 
     @property
     def _temperature(self) -> float:
@@ -98,10 +81,7 @@ class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
 class greedy(ClassicSampler):  # noqa: N801
     """The most probable output under ``phi``; the most probable token at every step with ``phi=None``."""
 
-    @property
-    def samples(self) -> int:  # type: ignore[override]
-        """Always 1."""
-        return 1
+    samples = 1
 
     def under(self, phi: Phi) -> dict[str, Any]:
         return {"temperature": 1.0, "do_sample": False}
@@ -118,7 +98,7 @@ class beam_search(ClassicSampler):  # noqa: N801
     beams: int = 1
 
     def __post_init__(self) -> None:
-        check_count("beams", self.beams)
+        check_counts("beam_search", beams=self.beams)
 
     @property
     def samples(self) -> int:  # type: ignore[override]
@@ -126,17 +106,9 @@ class beam_search(ClassicSampler):  # noqa: N801
         return self.beams
 
     def under(self, phi: Phi) -> dict[str, Any]:
-        """Refuse.
-
-        Raises
-        ------
-        UnsupportedError
-            Always.
-        """
         raise UnsupportedError(
-            f"beam_search(beams={self.beams}) was given with phi={phi.name!r}; a beam search has no sampling law to correct. "
-            "greedy() gives the most probable output with a certificate, multinomial() draws; or use phi=None for Hugging "
-            "Face's own beams."
+            "Use greedy() for the most probable output, multinomial() to draw, or phi=None for Hugging Face's "
+            f"own beams. beam_search(beams={self.beams}) was given with phi={phi.name!r}, which corrects no beams."
         )
 
     def hosted(self) -> dict[str, Any]:
@@ -156,11 +128,6 @@ class particles(ClassicSampler):  # noqa: N801
         Texts per prompt, each from a population of its own.
     temperature
         As for :class:`multinomial`.
-
-    Raises
-    ------
-    UnsupportedError
-        Something else, or a value out of range.
     """
 
     sampler: SamplerOptions
@@ -172,27 +139,14 @@ class particles(ClassicSampler):  # noqa: N801
             raise UnsupportedError(
                 f"particles({self.sampler!r:.80}) was given; expected SMC(particles=50, ...) or PIMH(smc=SMC(...))."
             )
-        check_count("samples", self.samples)
+        check_counts(type(self).__name__, samples=self.samples)
         SamplingSettings(temperature=self.temperature)
 
     def under(self, phi: Phi) -> dict[str, Any]:
         return {"temperature": self.temperature, "num_return_sequences": self.samples, "sampler": self.sampler}
 
     def hosted(self) -> dict[str, Any]:
-        """Refuse.
-
-        Raises
-        ------
-        UnsupportedError
-            Always.
-        """
         raise UnsupportedError(
-            f"{self.sampler!r:.80} was given with phi=None or for free text. Particles need an output type, and an estimator that "
-            "proposes: leave phi out, or give phi='local' or another proposal. multinomial() samples without them."
+            "Leave phi out, or give phi='local' or another proposal and an output type; multinomial() samples without them. "
+            f"{self.sampler!r:.80} was given with phi=None or for free text, and particles need an estimator that proposes."
         )
-
-
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UnsupportedError(f"{name}={value!r} was given; expected a whole number of at least 1.")

@@ -27,7 +27,7 @@ from transformers.generation.logits_process import (
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 from transformers.utils.generic import ModelOutput
 
-from ...errors import EmptyLanguageError, UnsupportedError
+from ...errors import UnsupportedError
 from ...guides.guide import Guide
 from ...guides.table import Table
 from ...phi.constraint import Predicate, TextConstraint
@@ -37,7 +37,7 @@ from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions
 from ..call import Ban, Call, Correction
 from ..drafts import Drafts
-from ..options import CallOptions, Unset, check_closed, search_options
+from ..options import CallOptions, Unset, check_closed, dead_end, search_options
 from ..progress import Told
 from .generation_config import DEFAULTS
 from .processor import TableLogitsProcessor
@@ -47,16 +47,16 @@ from .transformers import LOANS, BorrowedModel
 @final
 @dataclass
 class PhiGenerateOutput(ModelOutput):
-    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their law.
+    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their distribution.
 
     Attributes
     ----------
     log_p, log_w
         ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row, and its importance weight
-        ``log p(y) - log q(y)`` (for exact draws the constant estimate of ``log Phi``; ``None`` with ``do_sample=False``).
+        ``log p(y) - log q(y)`` (for exact draws the constant estimate of ``log Phi``).
     draws
-        The draws of each distinct prompt, in the order of their first rows: texts, guarantees, bounds and counts.
-        ``None`` with ``do_sample=False``.
+        The draws of each distinct prompt, in the order of their first rows: texts, guarantees, bounds and counts. It and ``log_w``
+        are ``None`` with ``do_sample=False``.
     """
 
     sequences: Tensor | None = None
@@ -100,10 +100,11 @@ def custom_generate(
     among ``logits_processor``, as it is in stock Outlines:
     ``model(prompt, T, custom_generate=outlines_phi.custom_generate, phi="exact")``.
 
-    The keywords mean what they mean everywhere in this package, see :class:`outlines_phi.SamplingSettings`: the model's
-    ``generation_config`` gives temperature, repetition penalty and ``max_new_tokens``; its truncations apply only where
-    the call has them. Rows with equal prompts share one token tree. What is compiled and learned is kept while the
-    model lives. Every other keyword is refused, but for ``streamer`` and ``assistant_model``, which transformers keeps to itself.
+    The keywords mean what they mean everywhere in this package, see :func:`outlines_phi.Generator` and
+    :class:`outlines_phi.SamplingSettings`: the model's ``generation_config`` gives temperature, repetition penalty and
+    ``max_new_tokens``; its truncations apply only where the call has them. Rows with equal prompts share one token tree. What is
+    compiled and learned is kept while the model lives. Every other keyword is refused, but for ``streamer`` and
+    ``assistant_model``, which transformers keeps to itself.
 
     Parameters
     ----------
@@ -112,25 +113,13 @@ def custom_generate(
     output_type
         What to write: an output type of Outlines, a guide, or a table.
     vocabulary
-        The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on.
+        The tokenizer (or :class:`outlines_phi.Vocabulary`); transformers does not hand ``tokenizer=`` on. Banned phrases and the
+        canonical tokenization need it, and forced drafts are tokenized by it.
     phi
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
-    seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences
+    seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences, tokenization,
+    constraint, sampler, banned_phrases, draft, draft_length, progress
         As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate.
-    tokenization
-        ``"any"`` or ``"canonical"``, as for every call with ``phi=``; needs the tokenizer itself as ``vocabulary``.
-    constraint
-        A function of a text or a :class:`outlines_phi.TextConstraint`, as for every call with ``phi=``.
-    sampler
-        ``SMC(...)`` or ``PIMH(...)``, as for every call.
-    banned_phrases
-        What must not be written, as for every call; needs ``vocabulary``, and with it no ``output_type``: free text is drawn with a
-        look-ahead then.
-    draft, draft_length
-        What proposes tokens, as for every call with ``phi=``; forced text is spelled as the tokenizer does where ``vocabulary`` is
-        one. ``assistant_model`` is for transformers' own loop.
-    progress
-        ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as for every call with ``phi=``.
     max_length
         Refused: it counts the prompt. Give ``max_new_tokens``.
 
@@ -172,11 +161,11 @@ def custom_generate(
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)
     if call.phi is None and not isinstance(phi, Unset):
-        raise UnsupportedError("phi=None was given with custom_generate=; leave custom_generate out for plain masking.")
+        raise UnsupportedError("Leave custom_generate out for plain masking; phi=None was given beside it.")
     if call.phi is None or (call.language is None and call.ban is None):
         raise UnsupportedError(
-            "output_type=None was given: free text has nothing to correct. Give output_type= and vocabulary=tokenizer, "
-            "or leave custom_generate out."
+            "Give output_type= and vocabulary=tokenizer, or leave custom_generate out: output_type=None was given, and "
+            "free text has nothing to correct."
         )
     options, limits = (
         search_options(call.phi, keywords, config)
@@ -187,7 +176,7 @@ def custom_generate(
     check_stops(stopping_criteria, config)
     if output_type is not None and processor is not None:
         raise UnsupportedError(
-            f"output_type= was given beside a {type(processor).__name__}, and both say what may be written; give one."
+            f"Give output_type= or a {type(processor).__name__}, not both: each says what may be written."
         )
     session = _session(model, config, call.language, vocabulary)
     table = call.table(session.compiled)
@@ -206,7 +195,8 @@ def custom_generate(
         weighted = bool(config.return_dict_in_generate)
         many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
         draws = session.draw(list(copies), table, call.phi, many)
-        _check_complete(draws, options)
+        if failures := sum(each.failures for each in draws):
+            raise dead_end(options, str(failures))
         drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
         rows = [
             (ids, next(drawn[prompt])) for ids, prompt in zip(input_ids, prompts, strict=True) for _ in range(options.n)
@@ -233,8 +223,8 @@ def _best(
     for ranking in rankings:
         if len(ranking) < options.n:
             raise UnsupportedError(
-                f"num_return_sequences={options.n} was given with do_sample=False, and only {len(ranking)} members of the "
-                "language have any probability; ask for as many at most."
+                f"Ask for at most num_return_sequences={len(ranking)}, not {options.n}: with do_sample=False, only so many members "
+                "of the language have any probability."
             )
     return dict(zip(distinct, rankings, strict=True))
 
@@ -253,19 +243,9 @@ def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: An
             return LOANS.without_tokenizer(model, [ends] if isinstance(ends, int) else list(ends or ()))
     given = "banned_phrases=" if language is None else "output_type="
     raise UnsupportedError(
-        f"{given} was given without vocabulary=tokenizer, which knows what tokens write. (transformers does not "
-        "hand tokenizer= on to custom_generate.)"
+        f"Give vocabulary=tokenizer beside {given}: it knows what tokens write, and transformers does not hand tokenizer= on to "
+        "custom_generate."
     )
-
-
-def _check_complete(draws: Iterable[Draws], options: CallOptions) -> None:
-    failures = sum(each.failures for each in draws)
-    if failures:
-        raise EmptyLanguageError(
-            f"{failures} {options.launched} met a step where {options.obstacle}; they "
-            f"are draws of weight 0, which sequences cannot tell. {options.remedy}, use phi='exact', or "
-            "take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)."
-        )
 
 
 def _joined(rows: Sequence[tuple[Tensor, Any]], pad: int) -> Tensor:
@@ -339,9 +319,9 @@ def check_processors(processors: Sequence[Any], config: GenerationConfig) -> Non
         of_option = attribute and float(getattr(processor, attribute)) == getattr(config, str(option), None)
         if processor not in languages and not of_option and not isinstance(processor, LAWLESS):
             raise UnsupportedError(
-                f"A {type(processor).__name__} was given as logits processor; a correction would have to count it as a "
-                "part of the model's law, which is not offered. Leave it out, or keep transformers' own loop with "
-                "outlines_phi.PhiLogitsProcessor, where what stands before it is a part of the law."
+                f"Leave the logits processor {type(processor).__name__} out, or keep transformers' own loop with "
+                "outlines_phi.PhiLogitsProcessor, where what stands before it is a part of the model's distribution. A correction "
+                "does not count it as a part of that."
             )
     if len(languages) > 1:
         raise UnsupportedError(f"{len(languages)} processors that say what may be written were given; expected one.")
@@ -356,9 +336,8 @@ def check_stops(criteria: Iterable[Any], config: GenerationConfig) -> None:
             case MaxLengthCriteria() if criterion.max_length == config.max_length:
                 continue
         raise UnsupportedError(
-            f"A {type(criterion).__name__} was given as stopping criterion; it would cut draws short, and what is left "
-            "of them would have no law. Say where a text ends in its output type, and how long it may be with "
-            "max_new_tokens."
+            "Say where a text ends in its output type, and how long it may be with max_new_tokens. The stopping criterion "
+            f"{type(criterion).__name__} would cut draws short, and what is left of them would have no distribution."
         )
 
 
@@ -372,15 +351,15 @@ def prompts_of(
     """Return the ids of every row, padding left out."""
     unknown = sorted(name for name, value in prepared.items() if name not in UNTOUCHED and value is not None)
     if unknown:
-        raise UnsupportedError(f"{', '.join(unknown)} cannot be used together with phi=; leave it out.")
+        raise UnsupportedError(f"Leave {', '.join(unknown)} out; phi= has no use for it.")
     if past_key_values is not None and past_key_values.get_seq_length():
         raise UnsupportedError(
-            "past_key_values with a prompt in it was given; draws of one prompt share a cache of their own. Leave it out."
+            "Leave out past_key_values with a prompt in it; draws of one prompt share a cache of their own."
         )
     mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
     usual = (mask.long().cumsum(-1) - 1)[mask]
     if position_ids is not None and not torch.equal(
         position_ids.broadcast_to(mask.shape)[mask].to(usual.device), usual
     ):
-        raise UnsupportedError("position_ids that do not count the tokens of a row were given; leave them out.")
+        raise UnsupportedError("Leave out position_ids that do not count the tokens of a row.")
     return [tuple(ids[kept].tolist()) for ids, kept in zip(input_ids, mask, strict=True)]

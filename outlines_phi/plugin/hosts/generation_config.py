@@ -27,16 +27,9 @@ class Role(Enum):
 
 
 class Field(NamedTuple):
-    """A row of the table.
+    """A row of the table: the role of a field in the configuration, and what to do in place of giving it to a call.
 
-    Attributes
-    ----------
-    role
-        Of the field in the configuration.
-    neutral
-        The values that change nothing, which a call may always give; the last one is what messages name.
-    instead
-        What to do in place of giving it to a call.
+    ``neutral`` are the values that change nothing, which a call may always give; the last one is what messages name.
     """
 
     role: Role
@@ -167,13 +160,7 @@ def said(keywords: Mapping[str, Any]) -> set[str]:
 
 
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
-    """Refuse a generation config that changes the law in a way that is not offered, unless ``keywords`` of the call undo it.
-
-    Raises
-    ------
-    UnsupportedError
-        Names the field, the neutral value to give, and what is offered in its place.
-    """
+    """Refuse a generation config that changes the law in a way that is not offered, unless ``keywords`` of the call undo it."""
     for name in _names():
         field, value = _row(name), getattr(config, name, None)
         if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
@@ -193,13 +180,7 @@ def _row(name: str) -> Field:
 
 
 def held(name: str, given: Any, config: GenerationConfig | None) -> Any:
-    """Return the temperature or repetition penalty of a call: what it gave, else that of the generation config, else 1.
-
-    Raises
-    ------
-    UnsupportedError
-        The generation config has one that is no positive number, by which nothing can be divided.
-    """
+    """Return the temperature or repetition penalty of a call: what it gave, else that of the generation config, else 1."""
     own = getattr(config, name, None)
     if given is not None or own is None:
         return 1.0 if given is None else given

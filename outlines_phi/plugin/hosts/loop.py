@@ -35,17 +35,7 @@ AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k
 @final
 @dataclass(frozen=True)
 class Loop:
-    """The host's loop around one call.
-
-    Attributes
-    ----------
-    generation_config
-        The model's.
-    prompt_length
-        Tokens of the longest prompt.
-    context
-        Tokens that the model takes; ``None`` for any number.
-    """
+    """The host's loop around one call, of a model that takes ``context`` tokens, any number where it is ``None``."""
 
     generation_config: GenerationConfig | None
     prompt_length: int
@@ -56,13 +46,6 @@ class Loop:
 
         What is not for the loop leaves ``keywords``, those of the call. One that bans phrases in free text and does not say how
         long this may be is given the default budget of all calls.
-
-        Raises
-        ------
-        UnsupportedError
-            An option that the loop does not have.
-        EmptyLanguageError
-            The budget is too small for what is left without the banned phrases.
         """
         refuse_options(keywords)
         ours = isinstance(processor, MaskLogitsProcessor)
@@ -130,24 +113,11 @@ def refuse_options(keywords: dict[str, Any]) -> None:
 
 
 def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens: int) -> SamplingSettings:
-    """Return the law that a loop samples from when a processor of ours stands before its warpers.
+    """Return the settings of the distribution that a loop samples from when a processor of ours stands before its warpers.
 
-    The temperature is undone by the loop, so any will do. Its top-k does nothing to what has been cut to the same k
-    before. Every other truncation of ``p h`` is not one of ``p``, so the loop must have none.
-
-    Parameters
-    ----------
-    given
-        What the loop is said to have: ``temperature``, ``top_k``, ``top_p``, ``min_p``; ``None`` for what it has by itself.
-    generation_config
-        Where it takes the rest from; ``None`` where the host is not known.
-    max_new_tokens
-        The budget ``N``.
-
-    Raises
-    ------
-    UnsupportedError
-        A truncation after the processor, or an unknown one.
+    The temperature is undone by the loop, so any will do. Its top-k does nothing to what has been cut to the same k before. Every
+    other truncation of ``p h`` is not one of ``p``, so the loop must have none. ``given`` is what the loop is said to have,
+    ``None`` for what it takes from ``generation_config``, which is ``None`` where the host is not known.
     """
     for name in AFTER:
         said = given.get(name)

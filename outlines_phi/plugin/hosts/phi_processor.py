@@ -15,8 +15,6 @@ from torch import Tensor
 
 from ...errors import EmptyLanguageError, ModelError, UnsupportedError
 from ...guides.guide import DEAD, DONE
-from ...guides.phrases.banned import BannedPhrases
-from ...guides.table import Table
 from ...phi.estimator import Phi, StepPhi
 from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
@@ -43,7 +41,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     """``q_h(v|y) = p(v|y) h(yv) / S(y)`` in a loop that the application keeps: Hugging Face's, Outlines', or its own.
 
     The loop warps what a processor returns. With temperature ``T`` this one returns ``T (log p + log h)``, where ``p`` is
-    the law of the *tempered* logits and ``h`` is computed under it, so that what the loop divides by ``T`` is exact
+    the distribution of the *tempered* logits and ``h`` is computed under it, so that what the loop divides by ``T`` is exact
     (theory.md, section 1.7). Top-k is applied first: the loop's equal one then changes nothing (but for ties in
     the k-th place, which none at all, ``top_k=0`` in the call, leaves alone). Repetition penalties and bans
     come before custom processors in Hugging Face's loop, so they are a part of ``p``.
@@ -58,8 +56,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     output_type
         What may be written: an output type of Outlines, a guide, or a logits processor whose language can be read; ``None`` for
         free text without banned phrases.
-    tokenizer
-        The tokenizer of a Hugging Face model.
     phi
         An estimator that reads the guide and the logits: ``"local"``, ``"onestep"``, ``"dp-frozen"``, ``"learned"``, or an object.
         Left out, ``"onestep"``; with banned phrases ``"local"``.
@@ -67,7 +63,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
     max_new_tokens
-        The budget ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
+        The length limit ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
     banned_phrases
@@ -117,7 +113,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self._representatives = Representatives()
         self._stepped: deque[tuple[Prefix, Step]] = deque()
         self._step_bytes = 0
-        super().__init__(_table(model, tokenizer, output_type, self.ban), tensor_library_name)
+        super().__init__(compiled_for(model, tokenizer).without(output_type, self.ban), tensor_library_name)
         check_budget(self.table, self.budget)
         self.phi.check(self.table, self.settings)
 
@@ -139,15 +135,10 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self._step_bytes = 0
 
     def process_logits(self, input_ids: Any, logits: Any) -> Any:
-        """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the budget.
+        """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the length limit.
 
-        Raises
-        ------
-        UnsupportedError, ModelError
-            As for plain masking.
-        EmptyLanguageError
-            Top-k, or what stands before this processor, leaves a row no allowed token: a draw of weight 0, which a
-            loop cannot record.
+        An :class:`outlines_phi.EmptyLanguageError` where top-k, or what stands before this processor, leaves a row no allowed
+        token: a draw of weight 0, which a loop cannot record.
         """
         if not self._numpy:
             return super().process_logits(input_ids, logits)
@@ -158,30 +149,25 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         """Return ``log p(y) - log q(y)`` of each row of the last generation, in nats.
 
         ``E[w] = Phi`` over sampled rows. A row that the loop cut short is a draw of weight 0, ``-inf``. The weights mean
-        nothing where the loop did not sample (``do_sample=False``, beams) or sampled from another law than
-        :attr:`host_options` says.
+        nothing where the loop did not sample (``do_sample=False``, beams) or sampled from another distribution than
+        :attr:`host_options` says. Rows that were not written by the last generation are refused.
 
         Parameters
         ----------
         sequences
             What the loop returned: ``[B, prompt + generated]`` ids, filled up on the right. Left out, the rows of the last
             call, in their order: for hosts that return texts.
-
-        Raises
-        ------
-        UnsupportedError
-            Rows that were not written by the last generation, or whose weights are no longer known.
         """
         if sequences is not None:
             return np.array([self._log_w_of(row) for row in _rows(sequences)])
         if not self._prefixes.last:
             raise UnsupportedError(
-                "log_w() was asked for before any generation; run the loop with this processor first, then ask."
+                "Run the loop with this processor first, then ask for log_w(): nothing has been generated."
             )
         if not self._prefixes.in_order:
             raise UnsupportedError(
-                "log_w() without sequences was asked for after a generation with beams or drafts, where the last call "
-                "does not tell which rows were kept; give what the loop returned: log_w(sequences)."
+                "Give what the loop returned, log_w(sequences): after a generation with beams or drafts the last call does not "
+                "tell which rows were kept."
             )
         # The budget of the loop is that of the processor, so what it did not end before, it ended last.
         return np.array([self._ended(prefix) for prefix in self._prefixes.last])
@@ -190,8 +176,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         found = self._prefixes.find(row)
         if found is None:
             raise UnsupportedError(
-                "log_w(sequences) was given rows with another prompt than the last generation had; give what the loop "
-                "returned, prompts included, before the next generation begins."
+                "Give log_w(sequences) what the loop returned, prompts included, before the next generation begins: these rows "
+                "have another prompt."
             )
         return self._completed(*found)
 
@@ -216,8 +202,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                 log_w += prefix.step.log_w(rest[0])
         if math.isnan(log_w):
             raise UnsupportedError(
-                "The weight of a row is not known: the loop went past a step without asking this processor, or the "
-                "step was too long ago. Give rows that the last generation returned."
+                "Give rows that the last generation returned: the weight of this one is not known, as the loop went past a step "
+                "without asking this processor, or the step was too long ago."
             )
         return log_w
 
@@ -249,9 +235,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         for prefix, i in {prefix: i for i, prefix in enumerate(prefixes)}.items():  # rows may share one
             if not log_s[i] > -math.inf:  # nan where no logit is finite, or none is allowed
                 raise EmptyLanguageError(
-                    f"After {prefix.length} generated tokens, {self.settings.truncation or 'what stands before'} leaves "
-                    "no allowed token any probability: a draw of weight 0, which this loop cannot record. Loosen it, "
-                    "or draw with outlines_phi.custom_generate or outlines_phi.Generator, which can."
+                    f"Loosen {self.settings.truncation or 'what stands before'}, or draw with outlines_phi.custom_generate or "
+                    f"outlines_phi.Generator: after {prefix.length} tokens no allowed one has any probability, a draw of weight 0, "
+                    "which this loop cannot record."
                 )
             self._remember(prefix, log_s[i], log_p[i], scores[i])
         return scores if self.settings.temperature == 1.0 else self.settings.temperature * scores
@@ -275,31 +261,20 @@ def _step_phi(resolved: Phi | None) -> StepPhi:
         case StepPhi() if resolved.needs <= AVAILABLE:
             return resolved
         case None:
-            raise UnsupportedError("phi=None was given; phi='local' is plain masking, 'onestep' looks one step ahead.")
+            raise UnsupportedError(
+                "Give phi='local' for plain masking, or 'onestep' to look one step ahead; phi=None was given."
+            )
     missing = ", ".join(sorted(resolved.needs - AVAILABLE))
     raise UnsupportedError(
-        f"phi={resolved.name!r} needs the {missing}, and a logits processor has only ids and logits. Draw "
-        "with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
-        "phi=...) or outlines_phi.Generator(model, T, phi=...)."
+        "Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=...) or "
+        f"outlines_phi.Generator(model, T, phi=...). phi={resolved.name!r} needs the {missing}, and a logits processor has only "
+        f"ids and logits."
     )
 
 
-def _table(model: Any, tokenizer: Any, output_type: Any, ban: BannedPhrases | None) -> Table:
-    return compiled_for(model, tokenizer).without(output_type, ban)
-
-
 def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
-    """Return what compiles output types for the tokens of a model; kept with the model where one is given.
-
-    Parameters
-    ----------
-    model, tokenizer
-        As for :class:`PhiLogitsProcessor`.
-
-    Raises
-    ------
-    UnsupportedError
-        Nothing whose tokens are known.
+    """Return what compiles output types for the tokens of a model, as for :class:`PhiLogitsProcessor`; kept with it where one is
+    given.
     """
     match model:
         case PhiTransformers():
@@ -311,8 +286,7 @@ def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
     if hasattr(model, "generation_config"):
         if tokenizer is None:
             raise UnsupportedError(
-                f"A {type(model).__name__} was given without its tokenizer, which knows what tokens write; add "
-                "tokenizer=tokenizer."
+                f"Add tokenizer=tokenizer, which knows what tokens write: a {type(model).__name__} was given without it."
             )
         return LOANS.of(model, tokenizer).compiled
     if callable(getattr(model, "convert_ids_to_tokens", None)):
@@ -340,8 +314,7 @@ def _rows(sequences: Any) -> list[list[int]]:
 def _budget(max_new_tokens: int | None) -> int:
     if max_new_tokens is None:
         raise UnsupportedError(
-            "max_new_tokens was not given; a processor has to know the budget of the loop, so that it allows only what can be "
-            "completed within it and nothing is cut short. Give PhiLogitsProcessor(model, T, max_new_tokens=N), and the loop "
-            "the same (**processor.host_options has it)."
+            "Give PhiLogitsProcessor(model, T, max_new_tokens=N), and the loop the same (**processor.host_options has it): a "
+            "processor allows only what can be completed within it."
         )
     return max_new_tokens

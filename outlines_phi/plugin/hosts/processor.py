@@ -23,16 +23,8 @@ from ...vocabulary.classes import EOS, Partition
 
 @final
 class Step(NamedTuple):
-    """What is known of the law of the next token after a prefix ``y``.
-
-    Attributes
-    ----------
-    log_s
-        ``log S(y) = log sum_v p(v|y) h(yv)``, in nats.
-    log_h
-        ``[G]``: ``log h`` of each vocabulary class, ``-inf`` where it is not live.
-    class_of
-        ``[V]``: the class of each token.
+    """What is known of the next token's distribution after a prefix ``y``: ``log S(y) = log sum_v p(v|y) h(yv)``, in nats,
+    ``log h`` of each vocabulary class, ``[G]``, ``-inf`` where it is not live, and the class of each token, ``[V]``.
     """
 
     log_s: float
@@ -71,18 +63,9 @@ class Representatives:
 
 @final
 class Prefix:
-    """A sequence of generated tokens ``y``.
+    """A sequence of ``length`` generated tokens ``y``, the guide state after it, and the longer prefixes that were seen.
 
-    Attributes
-    ----------
-    state, length
-        The guide state after ``y``, and how many tokens it has.
-    children
-        The longer prefixes that were seen.
-    log_w
-        ``log p(y) - log q(y)``; ``nan`` where the law of a step is not known.
-    step
-        The law of the next token, where the host has asked for it.
+    ``log_w`` is ``log p(y) - log q(y)``, ``nan`` where a step is not known; ``step`` is the next one, where the host has asked.
     """
 
     __slots__ = ("children", "length", "log_w", "state", "step")
@@ -99,11 +82,6 @@ class PrefixTree:
 
     Beams, rejected drafts and reordered batches come down to visiting other prefixes. The prompt is what the rows hold
     at the first call. A new generation is told by its rows: they do not go on where the host has asked before.
-
-    Parameters
-    ----------
-    table
-        What is allowed.
     """
 
     def __init__(self, table: Table) -> None:
@@ -197,14 +175,7 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
     """A logits processor that allows what a table allows.
 
     A row's guide state is a function of the tokens generated so far, never of the call history, so beams, assisted
-    decoding and reordered batches are fine.
-
-    Parameters
-    ----------
-    table
-        What is allowed.
-    tensor_library_name
-        ``"torch"`` or ``"numpy"``: what the host's loop works with.
+    decoding and reordered batches are fine. ``tensor_library_name`` is what the host's loop works with, ``"torch"`` or ``"numpy"``.
     """
 
     def __init__(self, table: Table, tensor_library_name: str = "torch") -> None:
@@ -217,22 +188,7 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
         self._prefixes.forget()
 
     def process_logits(self, input_ids: Tensor, logits: Tensor) -> Tensor:
-        """Return the logits from which the host draws the next tokens.
-
-        Parameters
-        ----------
-        input_ids
-            ``[B, prompt + generated]``.
-        logits
-            ``[B, V]``.
-
-        Raises
-        ------
-        UnsupportedError
-            The logits are not those of the model that the table was made for.
-        ModelError
-            The logits hold NaN, after which an argmax may be any token.
-        """
+        """Return the logits, ``[B, V]``, from which the host draws the next tokens after ``[B, prompt + generated]`` ids."""
         if logits.shape[-1] != len(self.table.vocabulary):
             raise UnsupportedError(
                 f"The model gives {logits.shape[-1]} logits per token and the guide was built for "
@@ -240,8 +196,8 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
             )
         if torch.isnan(logits.sum()):  # one cheap reduction: a NaN anywhere stays NaN
             raise ModelError(
-                "The model's logits hold NaN, so it gives no law. Check its weights and dtype (float16 overflows in "
-                "some models; try bfloat16 or float32)."
+                "Check the model's weights and dtype (float16 overflows in some models; try bfloat16 or float32): its logits hold "
+                "NaN."
             )
         return self._process(self._prefixes.visit(input_ids), logits)
 
@@ -252,17 +208,10 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
 
 @final
 class MaskLogitsProcessor(TableLogitsProcessor):
-    """Plain masking, ``mu_proj``, with cached bias rows added in place.
+    """Plain masking, ``mu_proj``, with cached bias rows added in place; ``ban`` are the phrases that the table keeps out.
 
-    Parameters
-    ----------
-    table, tensor_library_name
-        As for every :class:`TableLogitsProcessor`.
-    ban
-        The phrases that the table keeps out, where it does.
-    budget
-        The most tokens that the loop writes, where it is known: what is allowed can be completed within it. Without, the loop may
-        cut a text short; in a whole word that is banned, too.
+    ``budget`` is the most tokens that the loop writes, where it is known: what is allowed can be completed within it. Without, the
+    loop may cut a text short; in a whole word that is banned, too.
     """
 
     def __init__(

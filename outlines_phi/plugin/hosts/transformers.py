@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,21 +26,21 @@ from ..drafts import Borrowed
 from ..mistakes import check_batch, check_loaded, is_stock, no_model, no_prompt, not_pickled
 from ..options import CallOptions, Unset, resolve_phi
 from ..session import MAX_TREE_BYTES, PhiModel
-from ..streaming import Pieces, Worker, check_stream, hosted, pieces, stoppable
-from ..types.backends import masks_only
+from ..streaming import Asynchronous, Pieces, Worker, check_stream, hosted, pieces, stoppable
 from ..types.output_types import left_to_outlines
+from ..types.tables import masks_only
 from .loop import Loop, refuse_options
 from .processor import MaskLogitsProcessor
 from .tokenizer import ByteTokenizer, as_written
 
 
-class PhiTransformers(PhiModel, Transformers):
+class PhiTransformers(Asynchronous, PhiModel, Transformers):
     """A stock Outlines ``Transformers`` model whose calls may carry ``phi=``.
 
     Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With it, calls
-    of the model and of its Outlines generators draw from the law that ``phi`` names; nothing of Outlines is patched.
+    of the model and of its Outlines generators draw from the distribution that ``phi`` names; nothing of Outlines is patched.
     ``banned_phrases=[...]`` beside either keeps phrases out of every text, free text too, which is then drawn with a look-ahead
-    unless ``phi`` says otherwise. ``draft=`` beside ``phi=`` writes several tokens per model call, and changes no law.
+    unless ``phi`` says otherwise. ``draft=`` beside ``phi=`` writes several tokens per model call, in the same distribution.
 
     Parameters
     ----------
@@ -57,10 +57,9 @@ class PhiTransformers(PhiModel, Transformers):
 
     Raises
     ------
-    UnsupportedError
-        Not a causal text model. A model for which nothing is to be corrected yet raises this at the first call that asks for it.
-    VocabularyError
-        The tokenizer does not fit the model, or its bytes cannot be known; as above.
+    UnsupportedError, VocabularyError
+        Not a causal text model, or a tokenizer that does not fit it or whose bytes cannot be known. A model for which nothing is to
+        be corrected yet raises this at the first call that asks for it.
     """
 
     def __init__(
@@ -116,18 +115,6 @@ class PhiTransformers(PhiModel, Transformers):
     def stream(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Pieces:
         """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
         return self.written_in_pieces(self._typed(output_type, backend, keywords), model_input)
-
-    async def agenerate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
-        """Return what a call does, without blocking the event loop; cancelling stops it at its next model call."""
-        return await self.worker.run(partial(self, model_input, output_type, **keywords))
-
-    async def abatch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Return what :meth:`batch` does; as :meth:`agenerate`."""
-        return await self.worker.run(partial(self.batch, model_input, output_type, **keywords))
-
-    def astream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> AsyncGenerator[str, None]:
-        """Yield what :meth:`stream` does; as :meth:`agenerate`."""
-        return self.worker.stream(partial(self.stream, model_input, output_type, **keywords))
 
     def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> str | list[str]:
         """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
@@ -222,21 +209,15 @@ def from_transformers(
     device_dtype: torch.dtype | None = None,
     phi: str | Phi | None = None,
     banned_phrases: Ban | None = None,
-    max_tree_bytes: int = 2**30,
+    max_tree_bytes: int = MAX_TREE_BYTES,
 ) -> PhiTransformers:
     """Return an Outlines model that takes ``phi=``, from a Hugging Face model and tokenizer.
 
     The counterpart of ``outlines.from_transformers``; see :class:`PhiTransformers`. A model that cannot be corrected is refused
     now, with or without ``phi``.
     """
-    made = PhiTransformers(
-        model,
-        tokenizer,
-        device_dtype=device_dtype,
-        phi=phi,
-        banned_phrases=banned_phrases,
-        max_tree_bytes=max_tree_bytes,
-    )
+    options = {"phi": phi, "banned_phrases": banned_phrases, "max_tree_bytes": max_tree_bytes}
+    made = PhiTransformers(model, tokenizer, device_dtype=device_dtype, **options)  # type: ignore[arg-type]
     _ = made.lm  # raises why it cannot be corrected
     return made
 
@@ -246,7 +227,7 @@ def wrap(
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
     banned_phrases: Ban | Unset | None = Unset.UNSET,
-    max_tree_bytes: int = 2**30,
+    max_tree_bytes: int = MAX_TREE_BYTES,
 ) -> PhiTransformers:
     """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
 
@@ -257,10 +238,9 @@ def wrap(
 
     Raises
     ------
-    UnsupportedError
-        Not a text model made by ``outlines.from_transformers``.
     UnsupportedError, VocabularyError
-        With ``phi`` or ``banned_phrases``: the model cannot be corrected; says why.
+        Not a text model made by ``outlines.from_transformers``; or, with ``phi`` or ``banned_phrases``, one that cannot be
+        corrected.
     """
     if type(model) not in (Transformers, PhiTransformers):
         raise no_model(model, "wrap(model)")
@@ -292,20 +272,12 @@ class BorrowedModel(PhiModel):
         return tuple(model_input)
 
     def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
-        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it.
-
-        Raises
-        ------
-        UnsupportedError
-            The canonical tokenization was asked for without the tokenizer.
-        """
+        """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
         call = copy(self)
         call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
         canonical = options.tokenization == "canonical"
         if canonical and call.hf_tokenizer is None:
-            raise UnsupportedError(
-                "tokenization='canonical' was given without the tokenizer that defines it; give vocabulary=tokenizer."
-            )
+            raise UnsupportedError("Give vocabulary=tokenizer, which defines tokenization='canonical'.")
         if canonical or options.constraint is not None:
             call._trees = TreeStore(self._trees.max_bytes)  # which would keep the constraint, and so the tokenizer
         return call
@@ -323,13 +295,7 @@ class Loans:
         self._read: WeakKeyDictionary[Any, WeakKeyDictionary[Any, BorrowedModel]] = WeakKeyDictionary()
 
     def of(self, model: Any, tokenizer: Any) -> BorrowedModel:
-        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already.
-
-        Raises
-        ------
-        UnsupportedError, VocabularyError
-            As :class:`outlines_phi.PhiTransformers`.
-        """
+        """Return what is kept for a model with its tokenizer, or with a :class:`Vocabulary` that is made already."""
         read = self._read.setdefault(model, WeakKeyDictionary())
         if tokenizer not in read:
             made = isinstance(tokenizer, Vocabulary)
@@ -338,14 +304,11 @@ class Loans:
         return read[tokenizer]
 
     def without_tokenizer(self, model: Any, eos_ids: Sequence[int]) -> BorrowedModel:
-        """Return what is kept for a model whose tokens are known by their ids alone.
-
-        Enough for a language that is given over ids, such as an index of outlines_core.
-        """
+        """Return what is kept for a model whose tokens are known by their ids alone: enough for an index of outlines_core."""
         if not eos_ids:
             raise VocabularyError(
-                "no end-of-sequence id is known, so a text could never end; set model.generation_config.eos_token_id, "
-                "or give the tokenizer: vocabulary=tokenizer"
+                "Set model.generation_config.eos_token_id, or give vocabulary=tokenizer: no end-of-sequence id is known, so a text "
+                "could never end."
             )
         size = getattr(model.get_output_embeddings(), "out_features", model.config.vocab_size)
         vocabulary = Vocabulary((b"",) * size, tuple(eos_ids), np.ones(size, dtype=bool))

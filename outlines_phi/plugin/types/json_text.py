@@ -36,16 +36,9 @@ from .python_schemas import PythonSchema, term_of
 
 
 class Written(NamedTuple):
-    """A JSON schema.
+    """The text of a JSON schema, and whether it is that of a Python type, whose integers have no fraction (``plain``).
 
-    Attributes
-    ----------
-    schema
-        Its text.
-    whitespace_pattern
-        The white space between the tokens of its values; ``None`` is what writers of JSON put.
-    plain
-        Whether it is that of a Python type, whose integers have no fraction.
+    ``whitespace_pattern`` is the white space between the tokens of its values; ``None`` is what writers of JSON put.
     """
 
     schema: str
@@ -80,13 +73,7 @@ Part: TypeAlias = str | Written | Joined | OneOf | Repeated
 @final
 @dataclass(frozen=True)
 class JSONText:
-    """Texts of JSON values and what they stand in.
-
-    Attributes
-    ----------
-    part
-        The whole.
-    """
+    """Texts of JSON values and what they stand in: ``part`` is the whole."""
 
     part: Part
 
@@ -97,13 +84,7 @@ class JSONText:
 
     @property
     def whitespace_pattern(self) -> str | None:
-        """What may stand between the tokens of JSON; ``None`` for what writers of JSON put.
-
-        Raises
-        ------
-        UnsupportedError
-            It is not the same everywhere.
-        """
+        """What may stand between the tokens of JSON; ``None`` for what writers of JSON put."""
         found = {one.whitespace_pattern for one in self._written}
         if len(found) > 1:
             raise UnsupportedError(

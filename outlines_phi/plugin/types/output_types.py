@@ -4,34 +4,112 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
 from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
 
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
+from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
-from .core_schema import check_core
 from .json_text import JSONText
 from .python_schemas import UncheckedSchema, term_of
+
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
+"""Keywords that forbid nothing."""
+
+READ = {
+    "string": frozenset({"minLength", "maxLength"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "integer": frozenset(),
+    "number": frozenset(),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+"""The types, and the keywords beside each that outlines_core honours."""
+
+
+@lru_cache(maxsize=128)
+def check_core(text: str) -> None:
+    """Refuse the text of a schema of which outlines_core leaves something out, or which it misreads."""
+    document = json.loads(text)
+    _check_core(document, (), document, ())
+
+
+def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...]) -> None:
+    if not isinstance(schema, dict):
+        raise _unread(path)
+    said = {keyword: value for keyword, value in schema.items() if keyword not in ANNOTATIONS}
+    match said:
+        case {"$ref": str(reference), **others} if not others and reference not in within:
+            place, target = _referred(document, reference)
+            if target is None:
+                raise _unread((*path, "$ref"))
+            _check_core(target, place, document, (*within, reference))
+        case {"anyOf": [_, *_] as parts, **others} if not others:
+            for i, part in enumerate(parts):
+                _check_core(part, (*path, "anyOf", i), document, within)
+        case {"const": value, **others} if others.keys() <= {"type"} and _is_plain(value):
+            pass
+        case {"enum": [_, *_] as values, **others} if others.keys() <= {"type"} and all(map(_is_plain, values)):
+            pass
+        case {"type": str(kind), **others} if kind in READ:
+            for keyword in others:
+                if keyword not in READ[kind]:
+                    raise _unread((*path, keyword))
+            _check_parts(kind, others, path, document, within)
+        case _:
+            raise _unread((*path, next(iter(said))) if said else path)
+
+
+def _check_parts(kind: str, keywords: Mapping[str, Any], path: Path, document: Any, within: tuple[str, ...]) -> None:
+    """Check what an object or an array holds."""
+    if kind == "array":
+        _check_core(keywords.get("items", True), (*path, "items"), document, within)
+    if kind == "object":
+        properties = keywords.get("properties", {})
+        for name, part in properties.items():
+            if not _is_plain(name):
+                raise _unread((*path, "properties", name))
+            _check_core(part, (*path, "properties", name), document, within)
+        if not properties or not set(keywords.get("required", ())) <= properties.keys():
+            raise _unread((*path, "required"))
+        if keywords.get("additionalProperties", False) is not False:
+            raise _unread((*path, "additionalProperties"))
+
+
+def _referred(document: Any, reference: str) -> tuple[Path, Any]:
+    """Return a definition that a reference leads to, and where it stands."""
+    start, _, name = reference.rpartition("/")
+    section = start.removeprefix("#/")
+    return (section, name), document.get(section, {}).get(name) if section in ("$defs", "definitions") else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is written in one way, which holds nothing that a regular expression or JSON would escape."""
+    if isinstance(value, str):
+        return value.isascii() and value.isprintable() and not set(value) & set('"\\')
+    return value is None or isinstance(value, (bool, int))
+
+
+def _unread(path: Path) -> UnsupportedError:
+    return UnsupportedError(
+        "Leave the backend out, so that the JSON schema is read by this package, or give the schema by itself. outlines_core does "
+        f"not honour what stands at {pointer_to(path)}."
+    )
+
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
 
 
 def to_pattern(output_type: Any) -> str:
-    """Return the regular expression that Outlines compiles for an output type.
-
-    Parameters
-    ----------
-    output_type
-        Anything that Outlines takes, but grammars (see :func:`to_language`): regex and DSL terms, ``Literal``, ``Enum``,
-        ``Choice``, ``bool``, ``int``, ``float``, ``str``, ``date``, ``time``, ``datetime``, ``Union``, ``list``,
-        ``tuple``, ``dict`` of types, a pydantic model, dataclass, TypedDict, function, genson builder, or ``JsonSchema``
-        (text or dict, with ``whitespace_pattern``).
+    """Return the regular expression that Outlines compiles for an output type: anything that Outlines takes, but grammars.
 
     Raises
     ------
@@ -103,9 +181,8 @@ def _to_regex(term: Term, output_type: Any) -> str:
 
 
 def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
-    """Return whether Outlines itself masks for an output type where nothing is corrected.
-
-    That is so for grammars and free text, and for regular languages while nothing is ``at_hand`` to mask them here.
+    """Return whether Outlines itself masks for an output type where nothing is corrected: for grammars and free text, and for
+    regular languages while nothing is ``at_hand`` to mask them here.
     """
     if output_type is None:
         return True
@@ -128,9 +205,7 @@ def _schemas(term: Term) -> Iterator[JsonSchema]:
 
 
 def to_term(output_type: Any) -> Term:
-    """Return what Outlines reads an output type as, with the schemas of Python types as this package reads them; errors as
-    :func:`to_pattern`.
-    """
+    """Return what Outlines reads an output type as, with the schemas of Python types as this package reads them."""
     return _term(output_type, term_of)
 
 
@@ -152,15 +227,7 @@ def _term(output_type: Any, read: Callable[[Any], Term]) -> Term:
 
 
 def to_json(schema: Any, whitespace_pattern: str | None) -> JsonSchema:
-    """Return the JSON schema of an object that stands for one, or of its text or dict.
-
-    Raises
-    ------
-    UnsupportedError
-        Not an object that stands for a JSON schema.
-    GrammarError
-        A schema that cannot be read.
-    """
+    """Return the JSON schema of an object that stands for one, or of its text or dict."""
     term = _read_schema(schema) if isinstance(schema, (str, dict)) else copy(to_term(schema))
     if not isinstance(term, JsonSchema):
         raise UnsupportedError(
@@ -213,13 +280,7 @@ def _parts(term: Term) -> Iterator[Term]:
 
 
 def _choices(term: Term) -> Iterator[list[Any]]:
-    """Yield the alternatives of every choice in a term.
-
-    Outlines compiles a choice of nothing to the empty text; nobody means that.
-    """
+    """Yield the alternatives of every choice in a term. Outlines compiles a choice of nothing to the empty text."""
     for part in _parts(term):
-        match part:
-            case Choice():
-                yield list(part.items)
-            case Alternatives():
-                yield list(part.terms)
+        if isinstance(part, (Choice, Alternatives)):
+            yield list(part.items if isinstance(part, Choice) else part.terms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -61,6 +61,17 @@ UNHASHABLE = frozenset({"list", "set", "dict", "typed-dict", "deque", "ordered-d
 """What pydantic makes of JSON that is no item of a set."""
 
 
+NO_SCHEMA = {
+    "is-subclass": refused("Give a Literal of the names of the classes", "no JSON stands for a class"),
+    "json": refused("Give the type within Json by itself", "no JSON schema says that a string holds JSON"),
+    "complex": refused("Give two floats for a complex number", "no JSON schema says how a string holds one"),
+}
+"""The core schemas of what no schema says."""
+
+UNSAID = ("le", "ge", "lt", "gt", "now_op")
+"""Bounds of times, which no JSON schema says."""
+
+
 class PydanticSchema(GenerateJsonSchema):
     """The schema of what is written for a type: all that it says, and what pydantic asks beyond the schema that it gives.
 
@@ -88,8 +99,39 @@ class PydanticSchema(GenerateJsonSchema):
 
     def _make(self, method: Callable[[Any], JsonSchemaValue], schema: Any) -> JsonSchemaValue:
         """Return what a core schema says; and keep it, before its author changes it."""
-        found = method(schema)
+        kind = schema["type"]
+        found = deepcopy(NO_SCHEMA[kind]) if kind in NO_SCHEMA else self._beyond(schema, method(schema))
         self._made[id(schema)] = schema, deepcopy(found)
+        return found
+
+    def _beyond(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+        """Return what pydantic asks of a value, where its own schema says less."""
+        match schema["type"]:
+            case "model" | "dataclass" | "typed-dict":
+                return _closed(schema, found)
+            case "set" | "frozenset":
+                return self._set(schema, found)
+            case "dict" | "frozendict" | "ordered-dict" | "counter":
+                return self._dict(schema, found)
+            case "union":
+                if kept := [one for one in found.get("anyOf", ()) if REFUSED not in one]:
+                    found["anyOf"] = kept
+            case "tagged-union" if callable(schema["discriminator"]):
+                return checked(found, schema["discriminator"].__qualname__)
+            case "function-before" | "function-after" | "function-wrap":
+                return by_function(schema, found)
+            case "chain" if len(schema["steps"]) > 1:
+                return checked(found, "the steps of the type")
+            case "literal" | "enum":
+                return read_back(schema, found)
+            case "url" | "multi-host-url":
+                return url(schema)
+            case "datetime" if schema.get("tz_constraint", "aware") != "aware":
+                return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
+            case "date" | "time" | "timedelta" | "datetime" as kind if any(bound in schema for bound in UNSAID):
+                return refused(
+                    f"Check the bounds of a {kind} by constraint=, or in the application", "no JSON schema says them"
+                )
         return found
 
     def generate_inner(self, schema: Any) -> JsonSchemaValue:
@@ -129,22 +171,6 @@ class PydanticSchema(GenerateJsonSchema):
 
     # What holds values.
 
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        found, cls = _closed(super().model_schema(schema)), schema["cls"]
-        if schema.get("custom_init"):
-            found = checked(found, f"{cls.__qualname__}.__init__")
-        after = getattr(cls, schema.get("post_init") or "", None)
-        if after is not None and not after.__module__.startswith("pydantic."):
-            found = checked(found, after.__qualname__)
-        return found
-
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        found = _closed(super().dataclass_schema(schema))
-        return checked(found, schema["cls"].__post_init__.__qualname__) if schema.get("post_init") else found
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        return _closed(super().typed_dict_schema(schema))
-
     def field_is_required(self, field: Any, total: bool) -> bool:
         inner = field["schema"]
         if inner["type"] == "default" and inner.get("validate_default", self._config.validate_default):
@@ -157,12 +183,6 @@ class PydanticSchema(GenerateJsonSchema):
                 "Give a list for a tuple with items behind those of any number", "no JSON schema says such items"
             )
         return super().tuple_schema(schema)
-
-    def set_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._set(schema, super().set_schema(schema))
-
-    def frozenset_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._set(schema, super().frozenset_schema(schema))
 
     def _set(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
         items = schema.get("items_schema", {"type": "any"})
@@ -191,18 +211,6 @@ class PydanticSchema(GenerateJsonSchema):
         if schema["type"] == "tuple":
             inner += schema["items_schema"]
         return all(self._is_hashable(one, within) for one in inner if isinstance(one, dict))
-
-    def dict_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._dict(schema, super().dict_schema(schema))
-
-    def frozendict_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._dict(schema, super().frozendict_schema(schema))
-
-    def ordered_dict_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._dict(schema, super().ordered_dict_schema(schema))
-
-    def counter_schema(self, schema: Any) -> JsonSchemaValue:
-        return self._dict(schema, super().counter_schema(schema))
 
     def _dict(self, schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
         keys = schema.get("keys_schema", {"type": "any"})
@@ -237,16 +245,6 @@ class PydanticSchema(GenerateJsonSchema):
             )
         return {"pattern": KEYS[said["type"]]}
 
-    def union_schema(self, schema: core_schema.UnionSchema) -> JsonSchemaValue:
-        found = super().union_schema(schema)
-        if kept := [one for one in found.get("anyOf", ()) if REFUSED not in one]:
-            found["anyOf"] = kept
-        return found
-
-    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
-        found, discriminator = super().tagged_union_schema(schema), schema["discriminator"]
-        return checked(found, discriminator.__qualname__) if callable(discriminator) else found
-
     def _get_alias_name(self, field: Any, name: str) -> str:
         alias = field.get("validation_alias", name)
         if isinstance(alias, list) and not any(isinstance(way, list) and len(way) == 1 for way in alias):
@@ -258,33 +256,11 @@ class PydanticSchema(GenerateJsonSchema):
 
     # What functions check.
 
-    def function_before_schema(self, schema: Any) -> JsonSchemaValue:
-        return by_function(schema, super().function_before_schema(schema))
-
-    def function_after_schema(self, schema: Any) -> JsonSchemaValue:
-        return by_function(schema, super().function_after_schema(schema))
-
-    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
-        return by_function(schema, super().function_wrap_schema(schema))
-
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
         given = schema.get("json_schema_input_schema")
         return by_function(schema, {} if given is None else self.generate_inner(given))
 
-    def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:
-        found = super().chain_schema(schema)
-        return checked(found, "the steps of the type") if len(schema["steps"]) > 1 else found
-
     # What is written as one value.
-
-    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        return read_back(schema, super().literal_schema(schema))
-
-    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        return read_back(schema, super().enum_schema(schema))
-
-    def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:
-        return refused("Give a Literal of the names of the classes", "no JSON stands for a class")
 
     def str_schema(self, schema: core_schema.StringSchema) -> JsonSchemaValue:
         found = super().str_schema(schema)
@@ -338,41 +314,16 @@ class PydanticSchema(GenerateJsonSchema):
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
         return {key: plain(value) for key, value in found.items()}
 
-    def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:
-        return _unbounded(schema, super().date_schema(schema))
 
-    def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:
-        return _unbounded(schema, super().time_schema(schema))
-
-    def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:
-        return _unbounded(schema, super().timedelta_schema(schema))
-
-    def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:
-        if schema.get("tz_constraint", "aware") != "aware":
-            return refused("Give datetime for NaiveDatetime", "a date-time of JSON Schema has an offset, and any")
-        return _unbounded(schema, super().datetime_schema(schema))
-
-    def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:
-        return refused("Give the type within Json by itself", "no JSON schema says that a string holds JSON")
-
-    def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:
-        return refused("Give two floats for a complex number", "no JSON schema says how a string holds one")
-
-    def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:
-        return url(schema)
-
-    def multi_host_url_schema(self, schema: core_schema.MultiHostUrlSchema) -> JsonSchemaValue:
-        return url(schema)
-
-
-def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
-    return {"additionalProperties": False, **schema} if "properties" in schema else schema
-
-
-def _unbounded(schema: Mapping[str, Any], found: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of a type of which no JSON schema says the bounds, if it has none."""
-    if any(bound in schema for bound in ("le", "ge", "lt", "gt", "now_op")):
-        return refused(
-            f"Check the bounds of a {schema['type']} by constraint=, or in the application", "no JSON schema says them"
-        )
+def _closed(schema: Any, found: JsonSchemaValue) -> JsonSchemaValue:
+    """Return the schema of an object that has no other members, and of what its class checks."""
+    found = {"additionalProperties": False, **found} if "properties" in found else found
+    cls, after = schema.get("cls"), schema.get("post_init")
+    if schema["type"] == "dataclass":
+        return checked(found, cls.__post_init__.__qualname__) if after else found
+    if schema.get("custom_init"):
+        found = checked(found, f"{cls.__qualname__}.__init__")
+    after = getattr(cls, after or "", None)
+    if after is not None and not after.__module__.startswith("pydantic."):
+        found = checked(found, after.__qualname__)
     return found

@@ -32,13 +32,7 @@ class PythonSchema(UncheckedSchema):
 
 
 def term_of(output_type: Any) -> Term:
-    """Return what Outlines reads an output type as; pydantic models, dataclasses, typed dicts and functions in it are read here.
-
-    Raises
-    ------
-    UnsupportedError
-        A part of a type that no JSON schema says, by its JSON pointer.
-    """
+    """Return what Outlines reads an output type as; pydantic models, dataclasses, typed dicts and functions in it are read here."""
     return python_types_to_terms(_with_schemas(output_type))
 
 
@@ -86,13 +80,7 @@ def _refused(document: Any) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def signature(function: Callable[..., Any]) -> type[BaseModel]:
-    """Return the model of a function's arguments.
-
-    Raises
-    ------
-    UnsupportedError
-        An argument that has no name of its own in a call, or an annotation that cannot be read.
-    """
+    """Return the model of a function's arguments."""
     name = getattr(function, "__name__", "Arguments")
     parameters = inspect.signature(function).parameters
     fields: dict[str, Any] = {}
@@ -131,10 +119,7 @@ def _evaluated(function: Any, name: str, key: str, annotation: Any) -> Any:
 
 
 def functions_of(enum: EnumMeta) -> list[FunctionType]:
-    """Return the functions that are members' values.
-
-    Such a function is no member to Python; Outlines tells it from a method by where it was defined.
-    """
+    """Return the functions that are members' values; no members to Python, told from methods by where they were defined."""
     inside = f"{enum.__qualname__}."
     return [
         value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
@@ -30,14 +29,38 @@ from ...guides.table import Table
 from ...numerics.cache import Cache
 from ...vocabulary.vocabulary import Vocabulary
 from ..hosts.processor import TableLogitsProcessor
-from .backends import OWN, check_readable
 from .json_text import JSONText
 from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 
+OWN = "outlines_core"
+"""The backend that is read as an automaton; the default of Outlines for regex and JSON."""
+
+MASKING = ("llguidance", "xgrammar")
+"""The backends that say which token may follow, and no more: left to Outlines, for calls without ``phi=`` and banned phrases."""
+
+BACKENDS = (OWN, *MASKING)
+"""The backends that Outlines has."""
+
+
+def masks_only(backend: str | None) -> bool:
+    """Return whether ``backend`` is one of :data:`MASKING`."""
+    if backend not in (None, *BACKENDS):
+        raise UnsupportedError(f"backend={backend!r} was given; expected one of {', '.join(BACKENDS)}, or None.")
+    return backend in MASKING
+
+
+def check_readable(backend: str | None) -> None:
+    """Raise :class:`UnsupportedError` for a backend whose language cannot be read."""
+    if masks_only(backend):
+        raise UnsupportedError(
+            f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars in Lark's dialect "
+            f"by itself. {backend} says which token may follow and no more, so only plain masking can use it: "
+            "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
+        )
+
+
 KEPT = 32
 """Patterns, tables, and tables without banned phrases, kept per model."""
-
-Kept = TypeVar("Kept")
 
 
 @final
@@ -48,14 +71,7 @@ class CompiledTypes:
     logits processor of ``outlines.Generator(model, T)``: equal automata share a table, and with it the token trees. The
     processor of a generator of another, stock model over the same tokenizer is read as it is, token by token.
 
-    What is banned beside a language is kept by both, and in free text by itself.
-
     Threads that ask for the same language at once get the same table: one compiles it, the others wait.
-
-    Parameters
-    ----------
-    vocabulary
-        The model's.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -82,19 +98,7 @@ class CompiledTypes:
     def without(self, language: Any, ban: BannedPhrases | None, *, watched: bool = False) -> Table:
         """Return the table of what ``language`` allows, as :meth:`of` takes it, without banned phrases; ``None`` is free text then.
 
-        Parameters
-        ----------
-        language, ban
-            The two.
-        watched
-            Whether its guide has to tell how much of a text may become a phrase, for a look-ahead.
-
-        Raises
-        ------
-        UnsupportedError
-            As :meth:`of`; or the bytes of the tokens are not known.
-        EmptyLanguageError
-            The phrases leave nothing of the language.
+        ``watched`` is whether its guide has to tell how much of a text may become a phrase, for a look-ahead.
         """
         if ban is None:
             return self.of(language)
@@ -116,17 +120,9 @@ class CompiledTypes:
             )
 
     def of_type(self, output_type: Any, backend: str | None = None) -> Table:
-        """Return the table of an output type; errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
+        """Return the table of an output type; ``backend`` says who reads a JSON schema.
 
-        A JSON schema that is compiled, and not at hand from an earlier call, gives one :class:`outlines_phi.SchemaWarning` if
-        the language does not honour it in full.
-
-        Parameters
-        ----------
-        output_type
-            What is allowed.
-        backend
-            Who reads a JSON schema: this package, or ``"outlines_core"``.
+        A schema that is compiled gives one :class:`outlines_phi.SchemaWarning` if the language does not honour it in full.
         """
         check_readable(backend)
         with self._compiling:
@@ -134,14 +130,7 @@ class CompiledTypes:
             return self._by_language.of(language, lambda: self._table(language, output_type))
 
     def of_processor(self, processor: Any) -> Table:
-        """Return the table of what a logits processor allows.
-
-        Raises
-        ------
-        UnsupportedError
-            No processor (nothing to condition on), one whose language cannot be read, or one that was made for
-            another model.
-        """
+        """Return the table of what a logits processor allows; refuses one whose language cannot be read."""
         match processor:
             case TableLogitsProcessor():
                 return self._checked(processor.table)
@@ -162,11 +151,8 @@ class CompiledTypes:
     def clear(self) -> None:
         """Forget everything."""
         with self._compiling:
-            self._languages.clear()
-            self._by_language.clear()
-            self._by_content.clear()
-            self._by_ban.clear()
-            self._by_processor.clear()
+            for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
+                kept.clear()
 
     def _readable(self, language: Any) -> Table:
         match language:
@@ -216,18 +202,13 @@ class CompiledTypes:
                 f"phi= was given with a generator of another model: {error}, outlines.Generator(model, T), or use "
                 "phi=None."
             ) from error
-        key = _content(
-            (guide.start, len(guide)), guide.partition.class_of, guide.offsets, guide.classes, guide.successors
-        )
-        return self._kept(key, lambda: guide)
+        arrays = guide.partition.class_of, guide.offsets, guide.classes, guide.successors
+        return self._by_content.of(_content((guide.start, len(guide)), *arrays), lambda: Table(guide))
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
         key = _content(shape, automaton.targets, automaton.byte_class, automaton.accepting)
-        return self._kept(key, lambda: FSMGuide.from_automaton(automaton, self._vocabulary))
-
-    def _kept(self, key: bytes, guide: Callable[[], FSMGuide]) -> Table:
-        return self._by_content.of(key, lambda: Table(guide()))
+        return self._by_content.of(key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:

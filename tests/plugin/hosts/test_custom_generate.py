@@ -300,14 +300,14 @@ class Nothing(LogitsProcessor):
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no type": ({"output_type": None}, "free text has nothing to correct"),
-    "no vocabulary": ({"vocabulary": ...}, "without vocabulary=tokenizer"),
-    "no phi": ({"phi": None}, "leave custom_generate out for plain masking"),
+    "no vocabulary": ({"vocabulary": ...}, "Give vocabulary=tokenizer"),
+    "no phi": ({"phi": None}, "Leave custom_generate out for plain masking"),
     "unknown phi": ({"phi": "nonsense"}, "phi='nonsense' was given"),
     "beams": ({"num_beams": 3}, "num_beams cannot be used here .beam search"),
     "the mode of a proposal": ({"do_sample": False, "phi": "local"}, "do_sample=False was given with phi='local'"),
     "more than there are": (
         {"do_sample": False, "num_return_sequences": 5, "output_type": outlines.types.regex("@")},
-        "only 1 members",
+        "at most num_return_sequences=1",
     ),
     "a length with the prompt": ({"max_length": 40, "max_new_tokens": ...}, "max_length cannot be used"),
     "a length in a config": (
@@ -321,17 +321,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "drafts": ({"prompt_lookup_num_tokens": 3}, "prompt_lookup_num_tokens cannot be used"),
     "scores": ({"output_scores": True}, "output_scores cannot be used"),
     "another end": ({"eos_token_id": 20}, "eos_token_id cannot be used"),
-    "a processor": ({"logits_processor": [Nothing()]}, "A Nothing was given as logits processor"),
+    "a processor": ({"logits_processor": [Nothing()]}, "Leave the logits processor Nothing out"),
     "a processor of theirs": (
         {"logits_processor": [NoBadWordsLogitsProcessor([[5]], eos_token_id=0)]},
-        "A NoBadWordsLogitsProcessor was given",
+        "Leave the logits processor NoBadWordsLogitsProcessor out",
     ),
     "a warper of theirs": (
         {"logits_processor": [TemperatureLogitsWarper(0.3)]},
-        "A TemperatureLogitsWarper was given",
+        "Leave the logits processor TemperatureLogitsWarper out",
     ),
-    "a prefix function": ({"prefix_allowed_tokens_fn": lambda batch, ids: [5]}, "A PrefixConstrainedLogitsProcessor"),
-    "a stopping criterion": ({"stopping_criteria": [MaxTimeCriteria(1.0)]}, "A MaxTimeCriteria was given"),
+    "a prefix function": (
+        {"prefix_allowed_tokens_fn": lambda batch, ids: [5]},
+        "Leave the logits processor PrefixConstrainedLogitsProcessor out",
+    ),
+    "a stopping criterion": ({"stopping_criteria": [MaxTimeCriteria(1.0)]}, "The stopping criterion MaxTimeCriteria"),
     "a time limit": ({"max_time": 1.0}, "max_time cannot be used"),
     "positions": ({"position_ids": torch.tensor([[7] * 12])}, "position_ids that do not count"),
     "a wrong temperature": ({"temperature": -1.0}, "temperature=-1.0"),
@@ -350,7 +353,7 @@ class TestRefusals:
 
     def test_two_languages(self, hf: tuple[Any, Any], stock: outlines.models.Transformers) -> None:
         processors = [outlines.Generator(stock, ANSWER).logits_processor for _ in range(2)]
-        with pytest.raises(UnsupportedError, match="both say what may be written"):
+        with pytest.raises(UnsupportedError, match="each says what may be written"):
             call(hf, PROMPT, logits_processor=processors[:1])
         with pytest.raises(UnsupportedError, match="2 processors that say"):
             call(hf, PROMPT, output_type=None, logits_processor=processors)

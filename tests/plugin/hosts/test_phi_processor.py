@@ -347,7 +347,7 @@ class TestWeights:
     def test_sequences_of_another_generation(self, model: PhiTransformers) -> None:
         processor, inputs = processor_of(model), inputs_of(model, PROMPT)
         sequences = model.model.generate(**inputs, logits_processor=[processor], **processor.host_options)
-        with pytest.raises(UnsupportedError, match="another prompt than the last generation"):
+        with pytest.raises(UnsupportedError, match="these rows have another prompt"):
             processor.log_w(sequences[:, 1:])
         with pytest.raises(UnsupportedError, match="not known"):
             processor.log_w(torch.cat([inputs["input_ids"], torch.full((1, 3), 77)], dim=1))
@@ -366,11 +366,11 @@ class TestWeights:
 
     def test_weights_before_any_generation(self, model: PhiTransformers) -> None:
         processor = processor_of(model)
-        with pytest.raises(UnsupportedError, match="before any generation"):
+        with pytest.raises(UnsupportedError, match="nothing has been generated"):
             processor.log_w()
         draws(model, processor, 1)
         processor.reset()
-        with pytest.raises(UnsupportedError, match="before any generation"):
+        with pytest.raises(UnsupportedError, match="nothing has been generated"):
             processor.log_w()
 
     def test_beams_need_the_sequences(self, model: PhiTransformers) -> None:
@@ -378,7 +378,7 @@ class TestWeights:
         model.model.generate(
             **inputs_of(model, PROMPT), logits_processor=[processor], num_beams=3, max_new_tokens=BUDGET
         )
-        with pytest.raises(UnsupportedError, match="give what the loop returned"):
+        with pytest.raises(UnsupportedError, match="Give what the loop returned"):
             processor.log_w()
 
 
@@ -410,11 +410,11 @@ class TestWhoseTokens:
 class TestRefusals:
     @pytest.mark.parametrize("phi", ["exact", "auto", outlines_phi.ExactPhi(tolerance=0.1)], ids=str)
     def test_estimators_that_need_the_model(self, model: PhiTransformers, phi: Any) -> None:
-        with pytest.raises(UnsupportedError, match="needs the model, .*custom_generate.* or outlines_phi.Generator"):
+        with pytest.raises(UnsupportedError, match="custom_generate.* or outlines_phi.Generator.*needs the model"):
             processor_of(model, phi=phi)
 
     def test_no_estimator(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="phi='local' is plain masking"):
+        with pytest.raises(UnsupportedError, match="Give phi='local' for plain masking"):
             processor_of(model, phi=None)
         with pytest.raises(UnsupportedError, match="phi='nonsense' was given"):
             processor_of(model, phi="nonsense")
@@ -464,7 +464,7 @@ class TestRefusals:
             processor_of(model, max_new_tokens=value)
 
     def test_no_budget(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="has to know the budget of the loop"):
+        with pytest.raises(UnsupportedError, match="allows only what can be completed within it"):
             processor_of(model, max_new_tokens=None)
         with pytest.raises(
             UnsupportedError, match=r"^max_new_tokens was not given; .*PhiLogitsProcessor\(model, T, max_new"
@@ -488,7 +488,7 @@ class TestRefusals:
     def test_unknown_models_and_libraries(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="A dict was given as model"):
             processor_of({})
-        with pytest.raises(UnsupportedError, match="add tokenizer=tokenizer"):
+        with pytest.raises(UnsupportedError, match="Add tokenizer=tokenizer"):
             processor_of(model.model)
         with pytest.raises(UnsupportedError, match="expected one of torch, numpy"):
             processor_of(model, tensor_library_name="mlx")
@@ -507,8 +507,8 @@ class TestRefusals:
     def test_a_row_without_any_mass(self, model: PhiTransformers) -> None:
         """Top-k may leave nothing; the loop would draw from NaN."""
         processor = processor_of(model, outlines.types.regex("[@#]{3}"), top_k=1)
-        with pytest.raises(EmptyLanguageError, match="After 0 generated tokens, top_k=1 leaves no allowed token"):
+        with pytest.raises(EmptyLanguageError, match="Loosen top_k=1.*after 0 tokens"):
             draws(model, processor, 1)
         processor = processor_of(model)
-        with pytest.raises(EmptyLanguageError, match="what stands before leaves no allowed token"):
+        with pytest.raises(EmptyLanguageError, match="Loosen what stands before"):
             processor(torch.tensor([[5]]), torch.full((1, len(model.lm.vocabulary)), -torch.inf))

@@ -11,7 +11,7 @@ from outlines.types import regex
 
 import outlines_phi
 from outlines_phi.errors import UnsupportedError
-from outlines_phi.plugin.types.backends import MASKING
+from outlines_phi.plugin.types.tables import MASKING
 
 ANSWER = Literal["yes", "no", "maybe"]
 
