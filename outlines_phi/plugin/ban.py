@@ -53,8 +53,8 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
     tokenizer
         The tokenizer of a Hugging Face model, or of the model that a stock logits processor was made for.
     max_new_tokens
-        For what masks: the most tokens that the host's loop will write. It has to be known for whole words, so that no text is cut
-        after one that would have had to go on.
+        For what masks: the most tokens that the host's loop will write. Whole words need it, so that no text is cut after one that
+        would have had to go on.
     **options
         ``ignore_case``, ``whole_word``, ``across_prompt`` and ``level`` of :class:`BannedPhrases`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Sequence
 from types import FunctionType, UnionType
 from typing import Any, get_args, get_origin, is_typeddict
 
@@ -126,11 +125,6 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
         )
 
 
-def is_stock(model: Any, tokenizer: Any) -> bool:
-    """Return whether stock Outlines generates with a model and its tokenizer."""
-    return isinstance(tokenizer, PreTrainedTokenizerBase) and hasattr(model, "generate")
-
-
 def check_one(prompt: Any, door: str) -> None:
     """Refuse several prompts where one is expected; ``door`` takes a list of them."""
     if isinstance(prompt, (list, tuple)):
@@ -208,11 +202,7 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
         case str() if given.lstrip().startswith("{") and given.rstrip().endswith("}"):
             how = "Wrap it: outlines.types.json_schema(schema) if it is a JSON schema, outlines.types.regex(pattern) if not"
         case str():
-            how = (
-                f"Wrap it: outlines.types.regex({given!r})"
-                if len(given) <= 60
-                else "Wrap it: outlines.types.regex(pattern)"
-            )
+            how = f"Wrap it: outlines.types.regex({repr(given) if len(given) <= 60 else 'pattern'})"
         case bytes():
             how = "Wrap it, as str: outlines.types.regex(pattern)"
         case dict():
@@ -234,13 +224,10 @@ def _literal_of(items: list[Any]) -> str:
     """Return what to write for a collection of alternatives."""
     if not items or not all(isinstance(item, (str, int)) for item in items):
         return "Give typing.Literal for fixed texts, typing.Union for several types, or list[T] for a list of values"
+    listed = ", ".join(map(repr, items[:SHOWN]))
     if len(items) > SHOWN:
-        return f"Give typing.Literal[tuple(items)], that is typing.Literal[{_listed(items[:SHOWN])}, ...]"
-    return f"Give typing.Literal[{_listed(items)}]"
-
-
-def _listed(items: Sequence[Any]) -> str:
-    return ", ".join(map(repr, items))
+        return f"Give typing.Literal[tuple(items)], that is typing.Literal[{listed}, ...]"
+    return f"Give typing.Literal[{listed}]"
 
 
 def _name(given: Any) -> str:

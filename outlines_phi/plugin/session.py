@@ -42,15 +42,10 @@ MAX_TREE_BYTES = 2**30
 
 
 class PhiModel(ABC):
-    """What draws: a language model with its token trees, compiled output types, drafters and lock.
-
-    Attributes
-    ----------
-    hf_tokenizer
-        What writes texts in its tokens; ``None`` where only the vocabulary is known.
-    """
+    """What draws: a language model with its token trees, compiled output types, drafters and lock."""
 
     hf_tokenizer: Any
+    """What writes texts in its tokens; ``None`` where only the vocabulary is known."""
 
     def __init__(self, max_tree_bytes: int = MAX_TREE_BYTES) -> None:
         self._trees = TreeStore(max_tree_bytes)
@@ -83,21 +78,11 @@ class PhiModel(ABC):
     def _canonical(self) -> CanonicalTokenization:
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
-    def table(
-        self,
-        output_type: Any,
-        ban: BannedPhrases | None = None,
-        *,
-        watched: bool = False,
-        backend: str | None = None,
-    ) -> Table:
-        """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then.
-
-        Parameters as for :meth:`outlines_phi.plugin.types.tables.CompiledTypes.without`; ``backend`` as for its ``of_type``.
-        """
+    def table(self, output_type: Any, ban: BannedPhrases | None = None, *, backend: str | None = None) -> Table:
+        """Return the compiled form of ``output_type`` without banned phrases, kept for later calls; ``None`` is free text then."""
         if backend is not None and output_type is not None:
             output_type = self.compiled.of_type(output_type, backend)
-        return self.compiled.without(output_type, ban, watched=watched)
+        return self.compiled.without(output_type, ban)
 
     def clear_cache(self) -> None:
         """Forget every kept tree and every compiled output type."""
@@ -125,8 +110,8 @@ class PhiModel(ABC):
             case AncestralSampler() | LookaheadSampler() as sampler:
                 if request.constraint is not None:
                     raise UnsupportedError(
-                        f"{request.constraint} was given to a stream of a step estimator or a look-ahead: whether a token stays is "
-                        "known only at the end. Stream with phi='exact' or phi='auto', or call without a stream."
+                        "Stream with phi='exact' or phi='auto', or call without a stream: under a step estimator or a look-ahead, "
+                        f"whether {request.constraint} lets a token stay is known only at the end."
                     )
                 return pieces(stepped(sampler, request, self._drawing), self.lm.vocabulary)
             case _:

@@ -104,8 +104,9 @@ def test_what_truncation_leaves_nothing_of_names_the_ban(
         lambda: list(generator.stream(PROMPT, top_k=1, seed=0, max_new_tokens=8)),
     ]
     for call in calls:
-        with pytest.raises(EmptyLanguageError, match=rf"ban less.*top_k=1.*without the banned phrases {ban.listed}"):
+        with pytest.raises(EmptyLanguageError, match=rf"top_k=1.*without the banned phrases {ban.listed}") as caught:
             call()
+        assert "ban less" in str(caught.value)
 
 
 def test_without_a_ban_nothing_is_said_of_one(model: PhiTransformers) -> None:

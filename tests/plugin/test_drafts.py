@@ -288,7 +288,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a negative length": ({"draft": "forced", "draft_length": -3}, r"draft length of -3"),
     "a fraction": ({"draft": "forced", "draft_length": 2.5}, r"draft length of 2.5"),
     "a truth value": ({"draft": "forced", "draft_length": True}, r"draft length of True"),
-    "a length alone": ({"draft_length": 4}, r"draft_length=4 was given without draft="),
+    "a length alone": ({"draft_length": 4}, r"Give draft='forced' beside draft_length=4"),
     "particles": (
         {"draft": "forced", "phi": "local", "sampler": SMC(particles=3)},
         r"A draft was given with sampler=SMC",
@@ -311,8 +311,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 IN_STREAMS = {
     WRONG["a search"][1]: "do_sample=False was given for a stream",
-    WRONG["a constraint"][1]: "given to a stream of a step estimator",
-    WRONG["a tokenization"][1]: "given to a stream of a step estimator",
+    WRONG["a constraint"][1]: "under a step estimator or a look-ahead",
+    WRONG["a tokenization"][1]: "under a step estimator or a look-ahead",
 }
 CALLS: dict[str, Callable[[PhiTransformers, dict[str, Any]], object]] = {
     "call": lambda model, options: model(PROMPT, Person, **{"phi": "exact", **options}),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers, TransformerTokenizer
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ...errors import OutlinesPhiError, UnsupportedError, VocabularyError
 from ...lm.transformers.transformers_model import TransformersModel
@@ -23,7 +23,7 @@ from ...sampling.sampler import no_tokens
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call, Correction, level_of, resolve_ban
 from ..drafts import Borrowed
-from ..mistakes import check_batch, check_loaded, is_stock, no_model, no_prompt, not_pickled
+from ..mistakes import check_batch, check_loaded, no_model, no_prompt, not_pickled
 from ..options import CallOptions, Unset, resolve_phi
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Asynchronous, Pieces, Worker, check_stream, hosted, pieces, stoppable
@@ -81,7 +81,8 @@ class PhiTransformers(Asynchronous, PhiModel, Transformers):
         try:
             shown = self.compiled and self.drafts and ByteTokenizer
         except OutlinesPhiError:
-            if self.phi is not None or self.banned_phrases is not None or not is_stock(model, tokenizer):
+            stock = isinstance(tokenizer, PreTrainedTokenizerBase) and hasattr(model, "generate")
+            if self.phi is not None or self.banned_phrases is not None or not stock:
                 raise
             shown = TransformerTokenizer  # plain calls do without a correction
         Transformers.__init__(self, model, tokenizer, device_dtype=device_dtype)

@@ -297,8 +297,10 @@ def _keyed(form: Format, place: Place, *, quoted: bool) -> Format:
     return Quoted(form) if place == "key" and quoted else form
 
 
+# Not fromisoformat: the format has the digits of all scripts, which int() reads.
+
+
 def _date(text: str) -> datetime.date:
-    # Not fromisoformat: the format has the digits of all scripts, which int() reads.
     return datetime.date(*map(int, text.split("-")))
 
 
@@ -352,11 +354,8 @@ def _tuple(output_type: Any, place: Place) -> Format:
 def _dict(output_type: Any, place: Place) -> Format:
     key, value = get_args(output_type)
     cells = [(format_of(key, "key"), ":"), (format_of(value, "item"), ", ")]
-    return Bracketed(to_language(output_type), cells, endless=True, build=_pairs)
-
-
-def _pairs(values: list[Any]) -> dict[Any, Any]:
-    return dict(zip(values[::2], values[1::2], strict=True))
+    pairs = lambda values: dict(zip(values[::2], values[1::2], strict=True))  # noqa: E731
+    return Bracketed(to_language(output_type), cells, endless=True, build=pairs)
 
 
 def _instance(output_type: Any, place: Place) -> Format:
