@@ -20,8 +20,7 @@ from ...errors import UnsupportedError
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
-from ...sampling.smc.pimh import PIMH
-from ...sampling.smc.smc import SMC
+from ...sampling.smc import PIMH, SMC
 from ..call import Ban, Call, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
