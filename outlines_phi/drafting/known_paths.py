@@ -167,7 +167,7 @@ def _likeliest(node: Node) -> int | None:
     children = {child.token: child.p * child.upper for child in node.children.values()} if node.expanded else {}
     token = max(children, key=children.__getitem__, default=None)
     share = 0.0 if token is None else children[token]
-    law = node.law
+    law = node.distribution
     if law is not None and law.free.size:
         free = int(law.free.argmax())
         if float(law.free[free]) * np.exp(law.log_scale) > share:

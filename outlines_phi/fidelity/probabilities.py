@@ -16,7 +16,7 @@ from ..lm.watch import Progress, current, follow
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
-from ..phi.tree.text_masses import Place, Spelled, Undecided, spelled
+from ..phi.tree.text_masses import Place, TextMass, Undecided, text_masses
 from ..phi.tree.tree import BoundsTree, refuse_impossible
 from ..settings import SamplingSettings
 
@@ -210,13 +210,13 @@ def probabilities(
 def _probabilities(
     tree: BoundsTree, listed: list[bytes] | None, reader: Callable[[str], Any] | None, counts: ModelCounts
 ) -> Probabilities:
-    found = spelled(tree)
+    found = text_masses(tree)
     groups = grouped(sorted({*found, *(listed or ())}), reader)
     masses = _undecided(tree, groups, listed, reader)
     lower, upper = tree.root.lower, tree.root.upper
     entries = []
     for group, (may, only) in zip(groups, masses, strict=True):
-        known = [found.get(text, Spelled()) for text in group.texts]
+        known = [found.get(text, TextMass()) for text in group.texts]
         p = math.fsum(text.p for text in known)
         ranked = sorted(zip(group.texts, known, strict=True), key=lambda pair: -pair[1].p)
         entry = Probability(

@@ -217,9 +217,9 @@ class WindowTree:
             log_p = self.stem_of(node).log_p
             assert log_p is not None
             self.tree.expand(node, log_p)
-            assert node.law is not None
-            node = self.tree.child(node, token, node.law.target(token))
-        self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.law is not None])
+            assert node.distribution is not None
+            node = self.tree.child(node, token, node.distribution.target(token))
+        self.tree.propagate([above for above in (self.tree.root, *node.path()) if above.distribution is not None])
         return node
 
     def grow(self, walks: TreeWalks) -> list[Node]:
@@ -229,7 +229,7 @@ class WindowTree:
                 return unknown
             for node in nodes:
                 log_p = self.stem_of(node).log_p
-                if node.law is None and log_p is not None:
+                if node.distribution is None and log_p is not None:
                     self.tree.expand(node, log_p)
             self.tree.propagate(nodes)
         return []
@@ -292,7 +292,7 @@ class WindowAttempts(Attempts):
 
     def _evict(self) -> None:
         """Drop distributions; bounds stay."""
-        self.tree.drop_laws(self._max_bytes)
+        self.tree.drop_distributions(self._max_bytes)
 
     def failures(self) -> Iterator[Node]:
         """Yield what the attempts failed for that the window has cost; none that was launched after the accepted one."""
@@ -354,7 +354,7 @@ class NormalizerWalk:
     def advance(self) -> list[Node]:
         """Walk as far as distributions are known; return the node that the walk waits for, none when the estimate is there."""
         node = self._node
-        while node is not None and node.state != DONE and node.law is not None:
+        while node is not None and node.state != DONE and node.distribution is not None:
             if self._descending and node.expanded:
                 node = self.tree.choose_undecided(node, self._rng)
                 self._descending = node.expanded

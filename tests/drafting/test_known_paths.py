@@ -70,7 +70,7 @@ def test_evicted_laws_leave_the_children() -> None:
     run = run_of(language.table, trees=[tree])
     before = propose(TreeDrafter(), run, [site_of(run, budget=6)], 5)[0].tokens
     for node in tree.walk():
-        node.law = None
+        node.distribution = None
     after = propose(TreeDrafter(), run, [site_of(run, budget=6)], 5)[0].tokens
     assert after == before[: len(after)] and len(after) >= 2
 

@@ -229,7 +229,7 @@ def test_prompts_share_calls_and_keep_their_laws() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda tree: tree.drop_laws(0), lambda tree: tree.evict(0)], ids=["laws", "subtrees"]
+    "spoil", [lambda tree: tree.drop_distributions(0), lambda tree: tree.evict(0)], ids=["laws", "subtrees"]
 )
 def test_evicted_trees_have_bounds_that_hold(spoil: Callable[[BoundsTree], None]) -> None:
     for language in LAWS:

@@ -205,7 +205,7 @@ def test_residual_attempts_that_rule_things_out_for_one_another(coin: bool, monk
 
 def without_coin(self: ResidualAttempts, number: int) -> Node | None:
     node = self._places[number]
-    while node is not None and node.expanded and node.law is not None:
+    while node is not None and node.expanded and node.distribution is not None:
         node = self.tree.choose(node, lambda child: child.gap, self._streams[number])
     return None if node is None or node.state == DEAD else node
 

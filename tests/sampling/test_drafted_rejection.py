@@ -118,7 +118,7 @@ class TestRejection:
 def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> None:
     """Walk on from a fresh node with the probability of its live tokens, whatever is known of these by now."""
     node = attempt.node
-    if node.law is not None:
+    if node.distribution is not None:
         live = node.rest + sum(child.p for child in node.children.values())
         attempt.bound = node.upper / live if live > 0 else attempt.bound
     WALK(self, attempt)

@@ -228,7 +228,7 @@ class TestCounts:
             ExactSampler(ExactPhi(), store).sample(LATE.request(1000, None))
             (tree,) = store._trees.values()
             bounds = tree.bounds
-            tree.drop_laws(0)
+            tree.drop_distributions(0)
             found = ExactSampler(ExactPhi(width=1), store, draft).sample(LATE.request(40, None))[0]
             assert tree.bounds == pytest.approx(bounds)
             assert p_value(ids(found), LATE.reference().mu) > ALPHA

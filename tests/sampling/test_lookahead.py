@@ -95,7 +95,7 @@ def test_the_law_does_not_depend_on_the_width(width: int) -> None:
 
 
 def descend_without_coin(tree: object, attempt: Attempt) -> bool | None:
-    attempt.bound = attempt.node.upper if attempt.node.law is not None else attempt.bound
+    attempt.bound = attempt.node.upper if attempt.node.distribution is not None else attempt.bound
     return descend(tree, attempt)  # type: ignore[arg-type]
 
 

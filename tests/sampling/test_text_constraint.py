@@ -243,7 +243,7 @@ def test_kept_trees_count_what_the_predicate_remembers() -> None:
     ExactSampler(ExactPhi(), store).sample(constrained(WORDS, 5, None, PREDICATES["both"]))
     (tree,) = store._trees.values()
     assert tree.constraint is not None and tree.constraint.bytes > 1000
-    assert tree.bytes == tree.nodes * NODE_BYTES + tree.law_bytes + tree.constraint.bytes
+    assert tree.bytes == tree.nodes * NODE_BYTES + tree.distribution_bytes + tree.constraint.bytes
 
 
 def test_a_prompts_draws_do_not_depend_on_the_batch() -> None:

@@ -13,7 +13,7 @@ RECOMPUTE = Node.recompute
 
 def without_coin(self: Attempts, attempt: Attempt) -> None:
     """Walk as if an attempt had always carried the bound of now."""
-    attempt.bound = attempt.node.upper if attempt.node.law is not None else attempt.bound
+    attempt.bound = attempt.node.upper if attempt.node.distribution is not None else attempt.bound
     WALK(self, attempt)
 
 
@@ -41,19 +41,19 @@ def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: BoundsTree, node: Node) -> None:
         for below in list(self.walk(node)):
             self.nodes -= 1
-            below.children, below.law, below.rest, below.expanded = {}, None, 0.0, False
+            below.children, below.distribution, below.rest, below.expanded = {}, None, 0.0, False
         self.nodes += 1
 
     def recompute(self: Node) -> bool:
         return RECOMPUTE(self) if self.expanded else False
 
     def walk(self: Attempts, attempt: Attempt) -> None:
-        if attempt.node.law is not None:
+        if attempt.node.distribution is not None:
             attempt.bound = 1.0 if attempt.node in fresh else attempt.bound
         else:
             fresh.add(attempt.node)
         WALK(self, attempt)
-        if attempt.node.law is None:
+        if attempt.node.distribution is None:
             fresh.add(attempt.node)
 
     monkeypatch.setattr(BoundsTree, "_forget", forget)

@@ -62,9 +62,9 @@ class Frontier:
 
     def offer(self, node: Node) -> None:
         """Queue what is open at a node: itself before its evaluation, else its free tokens by falling probability, lazily."""
-        if not node.expanded or (node.law is None and node.rest > 0):
+        if not node.expanded or (node.distribution is None and node.rest > 0):
             self._push(node.log_p, node, -1)
-        elif node.law is not None and node.rest > 0:
+        elif node.distribution is not None and node.rest > 0:
             self._push_free(node, 0)
 
     def pop(self) -> Node | None:
@@ -74,9 +74,9 @@ class Frontier:
             _, _, node, rank = heapq.heappop(self._heap)
             if rank < 0:
                 return node
-            assert node.law is not None
-            token = int(node.law.moves.tokens[self._order[node][rank]])
-            child = self._tree.child(node, token, node.law.target(token))
+            assert node.distribution is not None
+            token = int(node.distribution.moves.tokens[self._order[node][rank]])
+            child = self._tree.child(node, token, node.distribution.target(token))
             self._push_free(node, rank + 1)
             if child.state not in (DEAD, DONE):
                 return child
@@ -90,13 +90,15 @@ class Frontier:
             if rank < 0:
                 self._push(node.log_p, node, rank)
                 continue
-            assert node.law is not None
+            assert node.distribution is not None
             self._order.pop(node, None)
-            open_ = np.flatnonzero(node.law.free)
-            log_p = node.log_p + node.law.log_scale + np.log(node.law.free[open_].astype(np.float64))
+            open_ = np.flatnonzero(node.distribution.free)
+            log_p = node.log_p + node.distribution.log_scale + np.log(node.distribution.free[open_].astype(np.float64))
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
-            for token, target in zip(node.law.moves.tokens[likely], node.law.moves.targets[likely], strict=True):
+            for token, target in zip(
+                node.distribution.moves.tokens[likely], node.distribution.moves.targets[likely], strict=True
+            ):
                 child = self._tree.child(node, int(token), int(target))
                 self._push(child.log_p, child, -1)
 
@@ -105,20 +107,20 @@ class Frontier:
         while self._heap:
             _, _, node, rank = self._heap[0]
             if rank < 0:
-                if node.law is None:
+                if node.distribution is None:
                     return
                 heapq.heappop(self._heap)
             else:
-                assert node.law is not None
-                if node.law.free[self._order[node][rank]] > 0:
+                assert node.distribution is not None
+                if node.distribution.free[self._order[node][rank]] > 0:
                     return
                 heapq.heappop(self._heap)
                 self._push_free(node, rank + 1)
 
     def _push_free(self, node: Node, rank: int) -> None:
         """Queue the next free token of a node, from a short list of its likeliest that is made anew when it is used up."""
-        assert node.law is not None
-        free = node.law.free
+        assert node.distribution is not None
+        free = node.distribution.free
         order = self._order.get(node, np.empty(0, dtype=np.int64))
         # A token that a walk has materialised since is offered as a child already; its free part is 0.
         while rank < order.size and free[order[rank]] == 0:
@@ -127,7 +129,7 @@ class Frontier:
             order = self._order[node] = _likeliest(free)
             rank = 0
         if order.size:
-            self._push(node.log_p + node.law.log_scale + math.log(float(free[order[rank]])), node, rank)
+            self._push(node.log_p + node.distribution.log_scale + math.log(float(free[order[rank]])), node, rank)
         else:
             del self._order[node]
 
@@ -294,7 +296,7 @@ class ModeSearch:
         if self.finished or self._exhausted():
             return []
         self._descend()
-        self._batch = dict.fromkeys(node for node in self._beam if node.law is None)
+        self._batch = dict.fromkeys(node for node in self._beam if node.distribution is None)
         # No member is likelier than the best of the beam, or one that lies elsewhere is hardly: what is above is needed anyway.
         least = max([self._least, *(node.log_p for node in self._beam)])
         while len(self._batch) < self._width() and self._frontier.log_p >= least:
@@ -316,7 +318,7 @@ class ModeSearch:
     def _exhausted(self) -> bool:
         if self.tree.bytes > self._max_bytes and self._least > -math.inf:
             self._frontier.make_nodes(self._least)
-            self.tree.drop_laws(self._max_bytes)
+            self.tree.drop_distributions(self._max_bytes)
         spent = self.tree.expansions - self._before
         over = spent >= self._max_tokens or self.tree.bytes > self._max_bytes or self._watch.over
         return self.tree.root.expanded and over
@@ -324,7 +326,7 @@ class ModeSearch:
     def _descend(self) -> None:
         """Move the beam to the best prefixes one token further down, on through what is known; members drop out of it."""
         size = max(BEAM, min(self._top, MOST_WIDTH))
-        while self._beam and all(node.law is not None for node in self._beam):
+        while self._beam and all(node.distribution is not None for node in self._beam):
             below = sorted((step for node in self._beam for step in _continuations(node, size)), key=_falling)
             nodes = [self.tree.child(node, token, target) for _, node, token, target in below[:size]]
             self._beam = [node for node in nodes if node.state not in (DEAD, DONE) and node.log_p >= self._least]
@@ -336,12 +338,12 @@ class ModeSearch:
 
 def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, int]]:
     """Yield ``log p``, parent, token and target of the ``size`` likeliest free tokens of a node, and of its children."""
-    assert node.law is not None
+    assert node.distribution is not None
     yield from ((child.log_p, node, child.token, child.state) for child in node.children.values() if child.p > 0)
-    free, moves = node.law.free, node.law.moves
+    free, moves = node.distribution.free, node.distribution.moves
     for i in np.argpartition(-free, size)[:size] if free.size > size else range(free.size):
         if free[i] > 0:
-            log_p = node.log_p + node.law.log_scale + math.log(float(free[i]))
+            log_p = node.log_p + node.distribution.log_scale + math.log(float(free[i]))
             yield log_p, node, int(moves.tokens[i]), int(moves.targets[i])
 
 

@@ -135,19 +135,19 @@ class Evaluator:
 
     def confirm(self) -> None:
         """Evaluate the prompts of trees that earlier calls have grown, if an opaque model was not asked yet: they may be stale."""
-        if not self._planted and self._lm.opaque and any(tree.root.law is not None for tree in self.trees):
+        if not self._planted and self._lm.opaque and any(tree.root.distribution is not None for tree in self.trees):
             self._evaluate((), (), frozenset())
 
     def _foreseen(
         self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
     ) -> list[tuple[BoundsTree, Node]]:
         """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
-        waiting = [(tree, node) for tree, node in wanted if node.law is None]
+        waiting = [(tree, node) for tree, node in wanted if node.distribution is None]
         found: dict[tuple[BoundsTree, Node], None] = {}
         for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
             for chain in chains:
                 for below in _along(tree, node, chain):
-                    if below.law is None:
+                    if below.distribution is None:
                         found[tree, below] = None
         asked_for = set(wanted)
         return [pair for pair in found if pair not in asked_for]
@@ -179,15 +179,15 @@ class Evaluator:
         # In the first call: trees of earlier calls have the distribution of their prompt.
         for node in index.keys() & self._row.keys():
             tree = self.trees[self._row[node]]
-            if node.law is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
+            if node.distribution is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
                 raise StaleTreesError
-        hopes = self._hopes(on_device, list(index), ahead)
+        estimates = self._estimates(on_device, list(index), ahead)
         # Parents before children: a planned child learns its probability from its parent's distribution.
         for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
-            if node.law is None and node in index:
-                tree.expand(node, log_p[index[node]], hopes[index[node]], ahead=node in ahead)
+            if node.distribution is None and node in index:
+                tree.expand(node, log_p[index[node]], estimates[index[node]], ahead=node in ahead)
 
-    def _hopes(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
+    def _estimates(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
         """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
         if self._estimate is None:
             return [UNKNOWN] * len(nodes)
@@ -222,7 +222,7 @@ class Evaluator:
         """Return the nodes to evaluate so that ``nodes`` have a distribution, ancestors first."""
         missing: dict[Node, None] = {}
         for node in nodes:
-            if node.law is not None or (node in self._row and not self._planted):
+            if node.distribution is not None or (node in self._row and not self._planted):
                 continue
             chain = [node]
             while chain[-1].parent is not None and chain[-1].parent not in self._handles:

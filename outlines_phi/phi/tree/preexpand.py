@@ -50,7 +50,7 @@ def live_prefixes(tree: BoundsTree, limit: int) -> list[Node] | None:
         return None
     nodes = [tree.root]
     for node in nodes:
-        if node.expanded and node.law is None:
+        if node.expanded and node.distribution is None:
             nodes += (child for child in node.children.values() if child.state not in (DEAD, DONE))
             continue
         moves = table.moves(node.state, node.remaining)
@@ -69,8 +69,8 @@ def expand_finite(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int 
 def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
     """Expand what walks over trees of short languages come to, in at most two calls: one now, and one if need be.
 
-    A language of at most :data:`CHEAP` live prefixes is expanded whole. Of a longer one, :func:`usual_spellings` are, where there
-    are such: nearly all that the model gives to the language, where it was asked for it. The other prefixes, mostly of
+    A language of at most :data:`CHEAP` live prefixes is expanded whole. Of a longer one, :func:`usual_tokenizations` are, where
+    there are such: nearly all that the model gives to the language, where it was asked for it. The other prefixes, mostly of
     tokenizations that no tokenizer writes, follow when a walk comes to one of them, all together where they are no more than
     ``limit``. Where no such tokenizations are known, a language of at most ``limit`` live prefixes is expanded whole.
 
@@ -82,9 +82,9 @@ def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
         fresh, nodes = not tree.root.expanded, None
         if fresh:
             nodes = live_prefixes(tree, min(limit, CHEAP))
-        if nodes is None and limit and (spellings := usual_spellings(tree.table, tree.root.state)):
+        if nodes is None and limit and (tokenizations := usual_tokenizations(tree.table, tree.root.state)):
             spelled.append(tree)
-            nodes = _nodes(tree, spellings) if fresh else []
+            nodes = _nodes(tree, tokenizations) if fresh else []
         if nodes is None and fresh:
             nodes = live_prefixes(tree, limit)
         wanted += [(tree, node) for node in nodes or ()]
@@ -98,7 +98,7 @@ def expand_towards(
 ) -> None:
     """Expand what an enumeration to ``tolerance`` begins with, in at most two calls.
 
-    The :func:`usual_spellings` of languages that have some, where anything may stay undecided; then all prefixes of those
+    The :func:`usual_tokenizations` of languages that have some, where anything may stay undecided; then all prefixes of those
     languages that are not decided by them and have at most ``limit``.
     """
     if tolerance > 0:
@@ -107,7 +107,7 @@ def expand_towards(
 
 
 def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int = FINITE_PREFIXES) -> None:
-    """Expand the :func:`usual_spellings` of trees of which nothing is known yet, all in one call.
+    """Expand the :func:`usual_tokenizations` of trees of which nothing is known yet, all in one call.
 
     These decide nearly everything where the model was asked for the language. Left alone are languages of at most :data:`CHEAP`
     live prefixes, which are as well expanded whole, and those whose usual tokenizations have more than ``limit`` prefixes.
@@ -116,14 +116,14 @@ def expand_usual(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     for tree in trees:
         root = tree.root
         if not root.expanded and not is_short(tree.table, root.state, root.remaining, CHEAP):
-            spellings = usual_spellings(tree.table, root.state)
+            tokenizations = usual_tokenizations(tree.table, root.state)
             # Counted before they become nodes: a node below one that stays unexpanded would have no probability.
-            if 0 < len(_prefixes(spellings)) <= limit:
-                wanted += ((tree, node) for node in _nodes(tree, spellings))
+            if 0 < len(_prefixes(tokenizations)) <= limit:
+                wanted += ((tree, node) for node in _nodes(tree, tokenizations))
     evaluator.expand(wanted)
 
 
-def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
+def usual_tokenizations(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
     """Return the texts of a language in the fewest tokens each, where these have few prefixes, else nothing.
 
     Few are :data:`FREE`, and :data:`CHEAP` where the language has at most :data:`FINITE_PREFIXES` live prefixes in all. Nothing
@@ -138,22 +138,22 @@ def usual_spellings(table: Table, state: int) -> tuple[tuple[int, ...], ...]:
         texts = automaton.members_up_to(CHEAP, BYTES) or []
         if sum(map(len, texts)) > BYTES:
             return ()
-        spellings = tuple(fewest_tokens(table.vocabulary, text) for text in texts)
+        tokenizations = tuple(fewest_tokens(table.vocabulary, text) for text in texts)
         longest = max(map(len, texts), default=0) + 1
         few = CHEAP if is_short(table, state, longest, FINITE_PREFIXES) else FREE
-        return spellings if len(_prefixes(spellings)) <= few else ()
+        return tokenizations if len(_prefixes(tokenizations)) <= few else ()
 
-    return table.keep("usual spellings", state, build, lambda spellings: sum(map(len, spellings)) * 64)
-
-
-def _prefixes(spellings: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
-    return {tokens[:end] for tokens in spellings for end in range(1, len(tokens) + 1)}
+    return table.keep("usual tokenizations", state, build, lambda tokenizations: sum(map(len, tokenizations)) * 64)
 
 
-def _nodes(tree: BoundsTree, spellings: Sequence[Sequence[int]]) -> list[Node]:
+def _prefixes(tokenizations: Sequence[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    return {tokens[:end] for tokens in tokenizations for end in range(1, len(tokens) + 1)}
+
+
+def _nodes(tree: BoundsTree, tokenizations: Sequence[Sequence[int]]) -> list[Node]:
     """Return the nodes of some tokenizations, the root first, as far as guide, budget and constraint go."""
     nodes = {tree.root: None}
-    for tokens in spellings:
+    for tokens in tokenizations:
         node = tree.root
         for token in tokens:
             target = tree.target(node, token)

@@ -27,7 +27,7 @@ class FreeMass(NamedTuple):
     places: NDArray[np.int64]  # The target of each live token
     mass: NDArray[np.float64]
     # `[k]`: the sum of `p h` over the same tokens; `mass` itself where no estimator says anything
-    hope: NDArray[np.float64]
+    expected: NDArray[np.float64]
 
 
 @final
@@ -64,7 +64,7 @@ class BackedUpValues:
         latest = heapq.nlargest(self.NODES, known, key=lambda node: node.touched)
         nodes = list(dict.fromkeys([self._tree.root, *(above for node in latest for above in node.path())]))
         nodes.sort(key=lambda node: node.remaining)  # children first
-        self._free = {node: self._free[node] for node in nodes if node in self._free and node.law is not None}
+        self._free = {node: self._free[node] for node in nodes if node in self._free and node.distribution is not None}
         self._observe(nodes)
         self._of_state = self._first(nodes)
         for _ in range(self.SWEEPS):
@@ -74,7 +74,9 @@ class BackedUpValues:
 
     def _observe(self, nodes: Sequence[Node]) -> None:
         """Learn from distributions that were not there before, the latest visited last."""
-        new = [node for node in nodes if node.law is not None and node.state != DEAD and node not in self._laws]
+        new = [
+            node for node in nodes if node.distribution is not None and node.state != DEAD and node not in self._laws
+        ]
         self._laws.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
@@ -124,8 +126,8 @@ class BackedUpValues:
             return 1.0
         if child in self._of_node:  # a child that was ruled out during the round keeps the value that it was chosen by
             return self._of_node[child]
-        assert node.law is not None
-        target = node.law.target(child.token)
+        assert node.distribution is not None
+        target = node.distribution.target(child.token)
         if target == DONE:  # ruled out when the node was expanded
             return 0.0
         return child.h * float(self.beyond(node)[self.free(node).states.searchsorted(target)])
@@ -158,31 +160,32 @@ class BackedUpValues:
         """Return the free part of an evaluated node by target."""
         count, free = self._free.get(node, (-1, None))
         if free is None or count != len(node.children):
-            assert node.law is not None
+            p = node.distribution
+            assert p is not None
             found = self._tree.table.destinations(node.state, node.remaining)
             mass: NDArray[np.float64] = np.zeros(len(found.states))
-            hope = mass
-            if node.law.free.size and node.rest > 0:
-                share = np.bincount(found.places, weights=node.law.free, minlength=len(found.states))
-                hope = mass = share * (node.rest / share.sum())
-                if node.law.h.ndim:
-                    hoped = np.bincount(found.places, weights=node.law.free * node.law.h, minlength=len(found.states))
-                    hope = hoped * (node.rest / share.sum())
-            free = FreeMass(found.states, found.places, mass, hope)
+            expected = mass
+            if p.free.size and node.rest > 0:
+                share = np.bincount(found.places, weights=p.free, minlength=len(found.states))
+                expected = mass = share * (node.rest / share.sum())
+                if p.h.ndim:
+                    estimated = np.bincount(found.places, weights=p.free * p.h, minlength=len(found.states))
+                    expected = estimated * (node.rest / share.sum())
+            free = FreeMass(found.states, found.places, mass, expected)
             self._free[node] = (len(node.children), free)
         return free
 
     def _backed_up(self, node: Node) -> float:
         if node.state == DEAD:
             return 0.0
-        if node.law is None:  # evicted: only its children and its bounds are left
+        if node.distribution is None:  # evicted: only its children and its bounds are left
             usual = self._of_state[node.state] * node.h
             inside = sum(
                 child.p * self._of_node.get(child, usual) for child in node.children.values() if child.state != DONE
             )
             value = inside + node.rest * usual + node.lower
         else:
-            value = float(self.free(node).hope @ self.beyond(node))
+            value = float(self.free(node).expected @ self.beyond(node))
             value += sum(child.p * self.of(node, child) for child in node.children.values())
         return min(max(value, node.lower), node.upper)
 

@@ -18,16 +18,16 @@ Place = tuple[Node, int]
 
 @final
 @dataclass
-class Spelled:
+class TextMass:
     """The tokenizations of one text that a tree has reached: their probability, and how many they are."""
 
     p: float = 0.0
     count: int = 0
 
 
-def spelled(tree: BoundsTree) -> dict[bytes, Spelled]:
+def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
     """Return every text that ``tree`` has reached with its tokenizations."""
-    found: dict[bytes, Spelled] = defaultdict(Spelled)
+    found: dict[bytes, TextMass] = defaultdict(TextMass)
     for node in tree.walk():
         if node.state == DONE and node.log_p > -math.inf:
             text = found[tree.table.vocabulary.decode(node.tokens())]
@@ -57,14 +57,14 @@ class Undecided:
         stack = [(self._root, 0)]
         while stack:
             node, at = stack.pop()
-            if not node.expanded or (node.law is None and node.rest > 0):
+            if not node.expanded or (node.distribution is None and node.rest > 0):
                 yield (node, -1), text[:at], math.exp(node.log_p) * (node.rest if node.expanded else 1.0)
             for token, end in self._tokens(text, at) if node.expanded else ():
                 child = node.children.get(token)
                 if child is not None:
                     stack.append((child, end))
-                elif node.law is not None and (share := _free(node.law, token)) > 0:
-                    yield (node, token), text[:end], share * math.exp(node.log_p + node.law.log_scale)
+                elif node.distribution is not None and (share := _free(node.distribution, token)) > 0:
+                    yield (node, token), text[:end], share * math.exp(node.log_p + node.distribution.log_scale)
 
     def _tokens(self, text: bytes, at: int) -> Iterator[tuple[int, int]]:
         """Yield every token that ``text`` may go on with at a position, and the position after it."""

@@ -38,12 +38,12 @@ class Node:
     ``children``: the materialised children. All others are in the distribution's free part.
     ``rest``, ``ends``: probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0),
         these (1, 1). A constraint has not been asked about any of them, so beside one ``ends`` is 0.
-    ``law``: ``None`` before the first evaluation, and after its eviction.
+    ``distribution``: ``None`` before the first evaluation, and after its eviction.
     ``touched``: when the node was last visited, in the tree's own clock; :data:`NEVER` where a draft was first and no walk since.
     """
 
     __slots__ = (
-        "children", "ends", "expanded", "h", "law", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
+        "children", "distribution", "ends", "expanded", "h", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
         "touched", "upper",
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ class Node:
         self.upper, self.lower = 1.0, float(done)
         self.children: dict[int, Node] = {}
         self.rest = self.ends = 0.0
-        self.law: Distribution | None = None
+        self.distribution: Distribution | None = None
         self.expanded = done
         self.touched = 0
 
@@ -129,7 +129,7 @@ class BoundsTree:
         self.root = Node(None, -1, table.start if start is None else start, budget)
         self.clock = 0
         self.nodes = 1
-        self.law_bytes = 0
+        self.distribution_bytes = 0
         self.expansions = 0
         self._upper, self._lower = 1.0, 0.0
 
@@ -137,7 +137,7 @@ class BoundsTree:
     def bytes(self) -> int:
         """Memory held by the tree, as counted."""
         verdicts = 0 if self.constraint is None else self.constraint.bytes
-        return self.nodes * NODE_BYTES + self.law_bytes + verdicts
+        return self.nodes * NODE_BYTES + self.distribution_bytes + verdicts
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -162,9 +162,9 @@ class BoundsTree:
         child = node.children.get(token)
         if child is None:
             child = self._add(node, token, target)
-            if node.law is not None:
+            if node.distribution is not None:
                 self._attach(node, child)
-                node.rest, node.ends = node.law.mass(), self._ends(node.law)
+                node.rest, node.ends = node.distribution.mass(), self._ends(node.distribution)
                 if child.state == DEAD:
                     self.propagate([node])
         return child
@@ -179,28 +179,28 @@ class BoundsTree:
         On a node whose distribution was evicted this restores the free part at the mass that it had and keeps its children's
         probabilities: a second evaluation may differ where precision is low, and a node has one distribution.
         """
-        law = node.law = Distribution(self._moves(node), log_p, h)
-        self.law_bytes += law.nbytes
+        distribution = node.distribution = Distribution(self._moves(node), log_p, h)
+        self.distribution_bytes += distribution.nbytes
         if ahead:
             node.touched = NEVER
         else:
             self.expansions += 1
         if not node.expanded:
             eos = self.table.vocabulary.eos_ids[0]
-            if law.target(eos) == DONE and eos not in node.children:
+            if distribution.target(eos) == DONE and eos not in node.children:
                 self._add(node, eos, DONE)
             node.expanded = True
             for child in node.children.values():
                 self._attach(node, child)
         else:
             for child in node.children.values():
-                law.take(child.token)
-            law.rescale(node.rest)
-        node.rest, node.ends = law.mass(), self._ends(law)
+                distribution.take(child.token)
+            distribution.rescale(node.rest)
+        node.rest, node.ends = distribution.mass(), self._ends(distribution)
 
-    def _ends(self, law: Distribution) -> float:
+    def _ends(self, distribution: Distribution) -> float:
         """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
-        return law.ends() if self.constraint is None else 0.0
+        return distribution.ends() if self.constraint is None else 0.0
 
     def _add(self, node: Node, token: int, target: int) -> Node:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
@@ -215,23 +215,24 @@ class BoundsTree:
         return child
 
     def _attach(self, node: Node, child: Node) -> None:
-        assert node.law is not None
-        log_p = node.law.take(child.token)
+        assert node.distribution is not None
+        log_p = node.distribution.take(child.token)
         child.p, child.log_p = math.exp(log_p), node.log_p + log_p
-        child.h = node.law.h_of(child.token) if log_p > -math.inf else 1.0
+        child.h = node.distribution.h_of(child.token) if log_p > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
         """Return how far the root's distribution ``p`` is from a second evaluation, ``log_p'[V]``, in nats.
 
         ``sqrt(sum_v q(v) (log p(v) - log p'(v))^2)``, with ``q`` the distribution ``p`` restricted to the live tokens.
         """
-        law = self.root.law
-        assert law is not None
-        if not law.free.size:  # truncation left nothing
+        first = self.root.distribution
+        assert first is not None
+        if not first.free.size:  # truncation left nothing
             return 0.0
-        before, now = np.exp(law.log_scale) * law.free.astype(np.float64), log_p[law.moves.tokens].astype(np.float64)
+        before = np.exp(first.log_scale) * first.free.astype(np.float64)
+        now = log_p[first.moves.tokens].astype(np.float64)
         for child in self.root.children.values():
-            before[law.moves.tokens.searchsorted(child.token)] = child.p
+            before[first.moves.tokens.searchsorted(child.token)] = child.p
         held = before > 0
         difference = np.log(before[held]) - now[held]
         return float(np.sqrt(np.average(difference**2, weights=before[held]))) if held.any() else 0.0
@@ -250,15 +251,17 @@ class BoundsTree:
 
     def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
         """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
-        assert node.law is not None
-        return self._choose(node, weight, node.rest, node.law.draw, rng)
+        assert node.distribution is not None
+        return self._choose(node, weight, node.rest, node.distribution.draw, rng)
 
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
-        assert node.law is not None
+        assert node.distribution is not None
         if self.constraint is not None:
-            return self._choose(node, attrgetter("gap"), node.rest, node.law.draw, rng)
-        return self._choose(node, attrgetter("gap"), node.law.undecided(), node.law.draw_undecided, rng)
+            return self._choose(node, attrgetter("gap"), node.rest, node.distribution.draw, rng)
+        return self._choose(
+            node, attrgetter("gap"), node.distribution.undecided(), node.distribution.draw_undecided, rng
+        )
 
     def _choose(
         self,
@@ -269,7 +272,7 @@ class BoundsTree:
         rng: np.random.Generator,
     ) -> Node:
         """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``rest``."""
-        assert node.law is not None
+        assert node.distribution is not None
         shares = [child.p * weight(child) for child in node.children.values()]
         threshold = rng.random() * (sum(shares) + rest)
         last: Node | None = None
@@ -280,10 +283,10 @@ class BoundsTree:
             last = child if share > 0 else last
         if rest > 0 or last is None:
             token = draw(rng)
-            return self.child(node, token, node.law.target(token))
+            return self.child(node, token, node.distribution.target(token))
         return last  # rounding pushed the threshold past the sum
 
-    def drop_laws(self, max_bytes: int) -> None:
+    def drop_distributions(self, max_bytes: int) -> None:
         """Drop distributions but the root's, least recently visited first, until they take half of ``max_bytes`` or the tree fits.
 
         Bounds stay as they are; a distribution is learned again when a walk needs it.
@@ -291,12 +294,12 @@ class BoundsTree:
         self.clock += 1
         if self.bytes <= max_bytes:
             return
-        for node in sorted((node for node in self.walk() if node.law is not None), key=attrgetter("touched")):
-            if self.law_bytes <= max_bytes // 2:
+        for node in sorted((node for node in self.walk() if node.distribution is not None), key=attrgetter("touched")):
+            if self.distribution_bytes <= max_bytes // 2:
                 break
-            if node.law is not None and node is not self.root:
-                self.law_bytes -= node.law.nbytes
-                node.law = None
+            if node.distribution is not None and node is not self.root:
+                self.distribution_bytes -= node.distribution.nbytes
+                node.distribution = None
 
     def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
         """Drop distributions, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
@@ -304,7 +307,7 @@ class BoundsTree:
         A dropped subtree's root gets ``(U, Lo) = (1, 0)``, propagated up at once: a bound kept below would bias the next attempt.
         The root, and the paths to ``pinned`` nodes, stay.
         """
-        self.drop_laws(max_bytes)
+        self.drop_distributions(max_bytes)
         if self.bytes <= max_bytes:
             return
         kept = {self.root} | {above for node in pinned for above in (*self.walk(node), *node.path())}
@@ -317,9 +320,9 @@ class BoundsTree:
 
     def _forget(self, node: Node) -> None:
         for below in list(self.walk(node)):
-            self.law_bytes -= below.law.nbytes if below.law is not None else 0
+            self.distribution_bytes -= below.distribution.nbytes if below.distribution is not None else 0
             self.nodes -= 1
-            below.children, below.law, below.rest, below.ends = {}, None, 0.0, 0.0
+            below.children, below.distribution, below.rest, below.ends = {}, None, 0.0, 0.0
         self.nodes += 1
         node.expanded, node.upper, node.lower = False, 1.0, 0.0
         assert node.parent is not None

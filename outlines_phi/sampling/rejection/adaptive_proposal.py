@@ -122,7 +122,7 @@ class AdaptiveTrajectories:
         while True:
             self._walking = [trajectory for trajectory in self._walking if not self._walk(trajectory)]
             if self._walking:
-                self.tree.drop_laws(self._max_bytes)
+                self.tree.drop_distributions(self._max_bytes)
                 return self.waiting
             if not self._rounds:
                 return []
@@ -140,7 +140,7 @@ class AdaptiveTrajectories:
         check_interruption()
         while trajectory.node is not None and trajectory.node.state != DONE:
             self.tree.visit(trajectory.node)
-            if trajectory.node.law is None:
+            if trajectory.node.distribution is None:
                 trajectory.turns += 1
                 return False
             self._step(trajectory, trajectory.node)
@@ -148,7 +148,7 @@ class AdaptiveTrajectories:
 
     def _step(self, trajectory: Candidate, node: Node) -> None:
         """Draw the next token and keep account of all parts of the proposal."""
-        assert node.law is not None
+        assert node.distribution is not None
         children = list(node.children.values())
         p = np.array([child.p for child in children])
         v = np.array([self._values.of(node, child) for child in children])
@@ -161,7 +161,7 @@ class AdaptiveTrajectories:
             [
                 np.concatenate([p, free.mass]),
                 np.concatenate([p * by_state, free.mass * usual]),
-                np.concatenate([p * v, free.hope * beyond]),
+                np.concatenate([p * v, free.expected * beyond]),
             ]
         )
         if not shares[trajectory.part].any():
@@ -174,9 +174,11 @@ class AdaptiveTrajectories:
         else:
             place = choice - len(children)
             tokens = np.flatnonzero(free.places == place)
-            weights = node.law.free * node.law.h if trajectory.part == TREE else node.law.free
-            token = int(node.law.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
-            child = self.tree.child(node, token, node.law.target(token))
+            weights = (
+                node.distribution.free * node.distribution.h if trajectory.part == TREE else node.distribution.free
+            )
+            token = int(node.distribution.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
+            child = self.tree.child(node, token, node.distribution.target(token))
             values = (1.0, usual[place], child.h * beyond[place])
         log_p = child.log_p - node.log_p
         for part, (value, total) in enumerate(zip(values, shares.sum(1).tolist(), strict=True)):

@@ -225,7 +225,7 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
         tree.visit(node)
         if node.state == DEAD:
             return False
-        if node.law is None:
+        if node.distribution is None:
             return None
         if attempt.rng.random() * attempt.bound >= node.upper:
             return False
@@ -254,7 +254,7 @@ class CertifiedAttempts(Attempts):
 
     def _evict(self) -> None:
         """Drop distributions only: the certificate is about the nodes that were enumerated."""
-        self.tree.drop_laws(self._max_bytes)
+        self.tree.drop_distributions(self._max_bytes)
 
     def _walk(self, attempt: Attempt) -> None:
         while attempt.node.state != DONE:
@@ -262,7 +262,7 @@ class CertifiedAttempts(Attempts):
             self.tree.visit(node)
             if node.state == DEAD:
                 return self._finish(attempt, success=False)
-            if node.law is None:
+            if node.distribution is None:
                 return self._wait(attempt)
             if node.rest + sum(child.p * self._weight(child) for child in node.children.values()) <= 0:
                 return self._finish(attempt, success=False)
@@ -294,20 +294,20 @@ class ConfidentAttempts(Attempts):
         self._chosen: dict[int, Node] = {}
 
     def _evict(self) -> None:
-        self.tree.drop_laws(self._max_bytes)
+        self.tree.drop_distributions(self._max_bytes)
 
     def _walk(self, attempt: Attempt) -> None:
         if attempt.number not in self._chosen:
             self._chosen[attempt.number] = attempt.node = self._held[draw(self._p, attempt.rng)]
         if attempt.node.state != DONE:
-            if attempt.node.law is None:
+            if attempt.node.distribution is None:
                 return self._wait(attempt)
             attempt.node = self._ended(attempt.node, attempt.rng)
         self._finish(attempt, success=True)
 
     def _ended(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw one of the ends of ``node`` that had no node at the start."""
-        assert node.law is not None
+        assert node.distribution is not None
         made = [child for child in node.children.values() if child.state == DONE and child not in self._members]
         place = draw(np.array([*(child.p for child in made), node.ends]), rng)
-        return made[place] if place < len(made) else self.tree.child(node, node.law.draw_ended(rng), DONE)
+        return made[place] if place < len(made) else self.tree.child(node, node.distribution.draw_ended(rng), DONE)

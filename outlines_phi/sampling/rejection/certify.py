@@ -51,7 +51,7 @@ class ResidualAttempts:
         if self._descending:
             self._places = [self._descend(number) for number in range(len(self._places))]
             below = [node for node in self._places if node is not None and node.state != DONE]
-            evicted = [node for node in below if node.expanded and node.law is None]
+            evicted = [node for node in below if node.expanded and node.distribution is None]
             if evicted:
                 return evicted
             self._descending = False
@@ -79,7 +79,7 @@ class ResidualAttempts:
 
     def _descend(self, number: int) -> Node | None:
         node, rng = self._places[number], self._streams[number]
-        while node is not None and node.expanded and node.law is not None:
+        while node is not None and node.expanded and node.distribution is not None:
             self.tree.visit(node)
             if rng.random() * self._gaps[number] >= node.gap:
                 return None
@@ -88,7 +88,7 @@ class ResidualAttempts:
         return None if node is None or node.state == DEAD else node
 
     def _continue(self, node: Node, rng: np.random.Generator) -> Node | None:
-        while node.state != DONE and node.law is not None:
+        while node.state != DONE and node.distribution is not None:
             self.tree.visit(node)
             if rng.random() >= node.live:
                 return None
@@ -230,7 +230,7 @@ class Certification:
         lower, gap = root.lower, root.gap
         walks = ResidualAttempts(self.tree, list(map(self._stream, range(first, first + count))), width=self._width)
         while nodes := walks.advance():
-            self.tree.drop_laws(self._max_bytes)
+            self.tree.drop_distributions(self._max_bytes)
             yield nodes
         self._attempts_cost += self.tree.expansions - begun
         self.evidence.add(Wave(lower, gap, count, walks.successes))

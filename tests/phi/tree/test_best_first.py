@@ -119,9 +119,9 @@ def test_every_prefix_above_the_result_is_expanded_and_none_far_below() -> None:
                 assert node.expanded or node.log_p < last
                 needed += node.expanded and node.log_p >= last
             assert (
-                node.law is None
-                or not node.law.free.any()
-                or (node.log_p + node.law.log_scale + math.log(float(node.law.free.max())) < last)
+                node.distribution is None
+                or not node.distribution.free.any()
+                or (node.log_p + node.distribution.log_scale + math.log(float(node.distribution.free.max())) < last)
             )
         assert tree.expansions <= 1.25 * needed + best_first.BEAM * language.budget + best_first.LEAST_WIDTH * 2
 
@@ -165,7 +165,7 @@ def test_ties_are_in_the_order_of_token_ids_whatever_the_road() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil", [lambda tree: tree.drop_laws(0), lambda tree: tree.evict(0)], ids=["laws", "subtrees"]
+    "spoil", [lambda tree: tree.drop_distributions(0), lambda tree: tree.evict(0)], ids=["laws", "subtrees"]
 )
 def test_a_tree_that_was_evicted_is_as_good(spoil: Callable[[BoundsTree], None]) -> None:
     for language in LAWS[::4]:
@@ -188,7 +188,7 @@ def test_laws_are_dropped_under_a_memory_bound_and_nothing_is_lost(monkeypatch: 
     grow_trees([found], Evaluator(language.lm, language.settings(), [PROMPT], [tight]))
     assert found.finished
     assert [node.tokens() for node in found.members] == [node.tokens() for node in roomy.members]
-    assert tight.law_bytes < tree.law_bytes // 2
+    assert tight.distribution_bytes < tree.distribution_bytes // 2
     assert tight.expansions == tree.expansions  # what was dropped was not needed again
 
 
@@ -233,9 +233,9 @@ def root(request: pytest.FixtureRequest) -> BoundsTree:
     tree = BoundsTree(table, 3)
     evaluator = Evaluator(TableModel.random(WIDE, seed=1, scale=request.param), SamplingSettings(), [(1,)], [tree])
     evaluator.expand([(tree, tree.root)])
-    assert tree.root.law is not None
-    token = int(tree.root.law.moves.tokens[tree.root.law.free.argmax()])
-    evaluator.expand([(tree, tree.child(tree.root, token, tree.root.law.target(token)))])
+    assert tree.root.distribution is not None
+    token = int(tree.root.distribution.moves.tokens[tree.root.distribution.free.argmax()])
+    evaluator.expand([(tree, tree.child(tree.root, token, tree.root.distribution.target(token)))])
     return tree
 
 
@@ -243,9 +243,9 @@ def open_prefixes(tree: BoundsTree) -> list[float]:
     """``log p`` of every prefix that could be expanded next, by brute force."""
     found = []
     for node in tree.walk():
-        if node.law is not None:
-            shares = node.law.free[node.law.free > 0].tolist()
-            found += [node.log_p + node.law.log_scale + math.log(share) for share in shares]
+        if node.distribution is not None:
+            shares = node.distribution.free[node.distribution.free > 0].tolist()
+            found += [node.log_p + node.distribution.log_scale + math.log(share) for share in shares]
         elif not node.expanded:
             found.append(node.log_p)
     return sorted(found, reverse=True)
@@ -275,7 +275,7 @@ def test_every_open_prefix_comes_once_and_in_order(
 def test_what_others_have_taken_is_left_out(root: BoundsTree) -> None:
     frontier = Frontier(root)
     taken = [frontier.pop() for _ in range(5)]
-    law = root.root.law
+    law = root.root.distribution
     assert law is not None
     best = int(law.moves.tokens[law.free.argmax()])
     other = root.child(root.root, best, law.target(best))  # a walk makes a node of it
@@ -290,8 +290,8 @@ def test_nodes_can_be_made_of_all_that_matters(root: BoundsTree) -> None:
     frontier = Frontier(root)
     least = expected[40]
     frontier.make_nodes(least)
-    root.drop_laws(0)
-    assert sum(node.law is not None for node in root.walk()) == 1  # the root keeps its own
+    root.drop_distributions(0)
+    assert sum(node.distribution is not None for node in root.walk()) == 1  # the root keeps its own
     assert frontier.log_p == pytest.approx(expected[0], abs=1e-12)
     assert drained(frontier) == pytest.approx(expected[:41], abs=1e-12)
     assert frontier.log_p == pytest.approx(expected[41], abs=1e-12)  # given up, and still a bound

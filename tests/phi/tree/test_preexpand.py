@@ -14,7 +14,7 @@ from outlines_phi.guides.table import Table
 from outlines_phi.phi.constraint import TextConstraint
 from outlines_phi.phi.tree import preexpand as short
 from outlines_phi.phi.tree.evaluator import Evaluator
-from outlines_phi.phi.tree.preexpand import expand_finite, expand_short, live_prefixes, usual_spellings
+from outlines_phi.phi.tree.preexpand import expand_finite, expand_short, live_prefixes, usual_tokenizations
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
@@ -23,7 +23,7 @@ from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from tests.languages import ALPHA, DRAWS, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 TEXTS = Language("texts", "abab|abba|baab|aabb|ccab", 7, seed=2)
-"""Of 5 texts, 11 prefixes of their usual spellings, and 46 live prefixes, under a law to which all spellings are alike."""
+"""Of 5 texts, 11 prefixes of their usual tokenizations, and 46 live prefixes, under a law to which all tokenizations are alike."""
 
 WHOLE = len(live_prefixes(BoundsTree(TEXTS.table, TEXTS.budget), 512) or ())
 
@@ -42,7 +42,7 @@ def ready(language: Language = TEXTS, limit: int = 512) -> tuple[BoundsTree, Eva
 
 
 def expanded(tree: BoundsTree) -> set[tuple[int, ...]]:
-    return {node.tokens() for node in tree.walk() if node.law is not None}
+    return {node.tokens() for node in tree.walk() if node.distribution is not None}
 
 
 def test_few_prefixes_are_read_at_once() -> None:
@@ -51,10 +51,10 @@ def test_few_prefixes_are_read_at_once() -> None:
     assert tree.root.gap < 1e-12
 
 
-def test_usual_spellings_come_first_and_the_others_all_at_once(larger: None) -> None:
+def test_usual_tokenizations_come_first_and_the_others_all_at_once(larger: None) -> None:
     tree, evaluator = ready()
     usual = {
-        tokens[:end] for tokens in usual_spellings(TEXTS.table, TEXTS.table.start) for end in range(len(tokens) + 1)
+        tokens[:end] for tokens in usual_tokenizations(TEXTS.table, TEXTS.table.start) for end in range(len(tokens) + 1)
     }
     assert expanded(tree) == usual and len(usual) < 16 < WHOLE and evaluator.counts.calls == 1
     evaluator.expand([])
@@ -62,7 +62,8 @@ def test_usual_spellings_come_first_and_the_others_all_at_once(larger: None) -> 
     unusual = next(
         child
         for token in range(len(VOCABULARY))
-        if (target := tree.target(tree.root, token)) > 1 and (child := tree.child(tree.root, token, target)).law is None
+        if (target := tree.target(tree.root, token)) > 1
+        and (child := tree.child(tree.root, token, target)).distribution is None
     )
     evaluator.expand([(tree, unusual)])
     assert len(expanded(tree)) == WHOLE and evaluator.counts.calls == 2 and tree.root.gap < 1e-12
@@ -70,7 +71,7 @@ def test_usual_spellings_come_first_and_the_others_all_at_once(larger: None) -> 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_draws_have_their_law_in_two_calls(larger: None, seed: int) -> None:
-    """Where the model cares nothing for usual spellings, most walks leave them."""
+    """Where the model cares nothing for usual tokenizations, most walks leave them."""
     reference = TEXTS.reference()
     draws = ExactSampler(ExactPhi()).sample(TEXTS.request(DRAWS, seed))[0]
     drawn = [draw.token_ids for draw in draws]
@@ -82,15 +83,17 @@ def test_draws_have_their_law_in_two_calls(larger: None, seed: int) -> None:
 
 
 def test_a_certificate_enumerates_the_language(larger: None) -> None:
-    """Where the model cares nothing for usual spellings, no tolerance is met by them."""
+    """Where the model cares nothing for usual tokenizations, no tolerance is met by them."""
     draws = ExactSampler(ExactPhi(tolerance=1e-9)).sample(TEXTS.request(5, 1))[0]
     assert draws.counts.calls == 2 and draws.counts.tokens == WHOLE - 1
 
 
-def test_an_enumeration_begins_with_usual_spellings(larger: None) -> None:
+def test_an_enumeration_begins_with_usual_tokenizations(larger: None) -> None:
     """They are enough for a coarse tolerance; what is left of a short language is then read whole."""
     usual = {
-        tokens[:end] for tokens in usual_spellings(TEXTS.table, TEXTS.table.start) for end in range(1, len(tokens) + 1)
+        tokens[:end]
+        for tokens in usual_tokenizations(TEXTS.table, TEXTS.table.start)
+        for end in range(1, len(tokens) + 1)
     }
     phi = math.exp(TEXTS.reference().log_phi)
     law = Counter[str]()
@@ -108,7 +111,7 @@ def test_an_enumeration_begins_with_usual_spellings(larger: None) -> None:
 
 @pytest.mark.parametrize("effort", [1, 5, 10, 12, 20, 40])
 def test_an_effort_of_few_tokens_reads_no_more(larger: None, effort: int) -> None:
-    """What usual spellings cost is part of it."""
+    """What usual tokenizations cost is part of it."""
     tree = BoundsTree(TEXTS.table, TEXTS.budget)
     with pytest.raises(BudgetError):
         probabilities(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree], tolerance=1e-3, max_tokens=effort)
@@ -135,12 +138,12 @@ def test_laws_that_were_dropped(larger: None) -> None:
     """To learn a law again is no reason to learn others, and no child gets a probability that nobody knows."""
     tree, evaluator = ready()
     known = tree.root.lower, tree.root.upper
-    tree.drop_laws(0)
-    dropped = [node for node in tree.walk() if node.expanded and node.law is None and node.state > 1]
+    tree.drop_distributions(0)
+    dropped = [node for node in tree.walk() if node.expanded and node.distribution is None and node.state > 1]
     evaluator.expand([(tree, dropped[0])])
-    assert dropped[0].law is not None and (tree.root.lower, tree.root.upper) == known
+    assert dropped[0].distribution is not None and (tree.root.lower, tree.root.upper) == known
     for search in (evaluator, Evaluator(TEXTS.lm, TEXTS.settings(), [PROMPT], [tree])):
-        tree.drop_laws(0)
+        tree.drop_distributions(0)
         expand_finite([tree], search)
         assert known[0] <= tree.root.lower <= tree.root.upper <= known[1]
 
@@ -171,13 +174,13 @@ def test_budgets_and_constraints_cut_spellings(larger: None) -> None:
 def test_nothing_is_known_of(larger: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Infinite and long languages, states within, guides without an automaton, and where nothing is to be read ahead."""
     for language in (LANGUAGES[0], LANGUAGES[1], GRAMMARS[0]):
-        assert usual_spellings(language.table, language.table.start) == ()
-    assert usual_spellings(TEXTS.table, TEXTS.table.guide.advance(TEXTS.table.start, 1)) == ()
+        assert usual_tokenizations(language.table, language.table.start) == ()
+    assert usual_tokenizations(TEXTS.table, TEXTS.table.guide.advance(TEXTS.table.start, 1)) == ()
     tree, evaluator = ready(limit=0)
     assert evaluator.counts.calls == 0 and not tree.root.expanded
     monkeypatch.setattr(short, "FREE", 4)
     monkeypatch.setattr(short, "FINITE_PREFIXES", 20)
     assert (
-        usual_spellings(Table(FSMGuide.from_automaton(TEXTS.table.guide.automaton, VOCABULARY)), TEXTS.table.start)
+        usual_tokenizations(Table(FSMGuide.from_automaton(TEXTS.table.guide.automaton, VOCABULARY)), TEXTS.table.start)
         == ()
     )

@@ -50,13 +50,13 @@ def test_bounds_are_what_the_recursion_says() -> None:
     rng = np.random.default_rng(0)
     for _ in range(12):
         node = tree.root
-        while node.law is not None and node.state != DONE:
+        while node.distribution is not None and node.state != DONE:
             node = tree.choose(node, lambda child: 1.0, rng)
         if node.state != DONE:
             evaluator.expand([(tree, node)])
     settings = WORDS.settings()
     for node in tree.walk():
-        if node.law is None:
+        if node.distribution is None:
             assert (node.upper, node.lower) == (1.0, float(node.state == DONE))
             continue
         logits = WORDS.lm.logits(PROMPT + node.tokens())
@@ -74,7 +74,7 @@ def test_choose_draws_in_proportion_to_p_and_weight() -> None:
     """Known children by p times weight, unknown ones by p."""
     tree, evaluator = planted()
     evaluator.expand([(tree, tree.root)])
-    law = tree.root.law
+    law = tree.root.distribution
     assert law is not None
     tokens = law.moves.tokens.tolist()
     known = tree.child(tree.root, tokens[0], law.target(tokens[0]))
@@ -96,7 +96,7 @@ def test_materialised_children_take_their_probability_out_of_the_rest() -> None:
     tree, evaluator = planted()
     evaluator.expand([(tree, tree.root)])
     before = tree.root.upper
-    law = tree.root.law
+    law = tree.root.distribution
     assert law is not None
     for token in law.moves.tokens.tolist():
         tree.child(tree.root, token, law.target(token))
@@ -111,9 +111,9 @@ def test_a_law_can_be_dropped_and_learned_again() -> None:
     expand_all(tree, evaluator)
     node = next(iter(tree.root.children.values()))
     before = (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()})
-    node.law = None
+    node.distribution = None
     evaluator.expand([(tree, node)])
-    assert node.law is not None
+    assert node.distribution is not None
     assert (node.upper, node.lower, node.rest, {token: child.p for token, child in node.children.items()}) == before
 
 

@@ -25,8 +25,10 @@ def ended(ending: Ending, budget: int) -> set[Ids]:
     while level:
         node = level.pop()
         tree.expand(node, np.log(CASE.p(node.tokens())))
-        assert node.law is not None
-        for token, target in zip(node.law.moves.tokens.tolist(), node.law.moves.targets.tolist(), strict=True):
+        assert node.distribution is not None
+        for token, target in zip(
+            node.distribution.moves.tokens.tolist(), node.distribution.moves.targets.tolist(), strict=True
+        ):
             if target == DONE:
                 found.add((*node.tokens(), token))
             else:

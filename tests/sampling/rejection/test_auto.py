@@ -110,7 +110,7 @@ def rescored(values: BackedUpValues, node) -> list[float]:
     for below in node.path():
         parent = below.parent
         free, usual, beyond = values.free(parent), values.usual(parent), values.beyond(parent)
-        total = np.array([free.mass @ usual, free.hope @ beyond])
+        total = np.array([free.mass @ usual, free.expected @ beyond])
         for child in parent.children.values():
             total += child.p * np.array([usual[free.states.searchsorted(child.state)], values.of(parent, child)])
         value = np.array([usual[free.states.searchsorted(below.state)], values.of(parent, below)])
@@ -283,7 +283,7 @@ def test_values_meet_phi_where_the_tree_is_complete(language: Language) -> None:
     values = BackedUpValues(tree)
     values.refresh()
     for node in tree.walk():
-        if node.parent is not None and node.parent.law is not None and node.state != DONE:
+        if node.parent is not None and node.parent.distribution is not None and node.state != DONE:
             value = values.of(node.parent, node)
             assert node.lower <= value + 1e-15 and (not node.expanded or value <= node.upper)
             assert value > 0 or node.upper == 0
@@ -399,7 +399,7 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
         values.refresh()
         visited = {DONE} | {node.state for node in tree.walk() if node.expanded}
         for node in tree.walk():
-            if node.law is not None and node.state != DONE:
+            if node.distribution is not None and node.state != DONE:
                 free, beyond = values.free(node), values.beyond(node)
                 known = np.array([state in visited for state in free.states.tolist()])
                 if known.any() and (new := ~known & (free.mass > 0)).any():
