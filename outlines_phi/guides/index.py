@@ -17,7 +17,7 @@ from ..errors import VocabularyError
 from ..vocabulary.vocabulary import Vocabulary
 
 State = int | frozenset[tuple[int, int]]
-"""A state of the engine, or one between the two bytes of a pair: known by its transitions."""
+"""A state of outlines_core, or one between the two bytes of a pair: known by its transitions."""
 
 END = 2**31 - 1
 """The id of the end of sequence in an index that is to be read; no real vocabulary reaches it."""
@@ -71,7 +71,7 @@ def from_index(index: Index) -> ByteAutomaton:
 
 
 def _left_out(index: Index, state: int, row: dict[int, State]) -> dict[int, State]:
-    """Return the bytes after a final state that the engine left out, each with the state that it leads to."""
+    """Return the bytes after a final state that outlines_core left out, each with the state that it leads to."""
     between: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for token in index.get_allowed_tokens(state) or ():
         if 256 <= token < len(TOKENS) and TOKENS[token][0] not in row:
@@ -106,7 +106,7 @@ def token_moves(index: Index, vocabulary: Vocabulary) -> TokenMoves:
         if state not in rows:
             rows[state] = _row(index, state, vocabulary)
             waiting.extend(np.unique(rows[state][1]).tolist())
-    # In the order of the engine's own ids, so that equal indexes give equal moves.
+    # In the order of the ids of the index, so that equal indexes give equal moves.
     states = np.array(sorted(rows))
     tokens, targets = (np.concatenate([rows[state][i] for state in states.tolist()]) for i in (0, 1))
     source = np.repeat(
@@ -127,7 +127,7 @@ def _row(index: Index, state: int, vocabulary: Vocabulary) -> tuple[NDArray[np.i
     beyond = tokens[-1] if len(tokens) and tokens[-1] >= len(vocabulary) else None
     try:
         targets = np.fromiter(map(index.get_next_state, repeat(state), tokens.tolist()), np.int64, len(tokens))
-    except TypeError:  # None: the engine does not move by its end of sequence
+    except TypeError:  # None: outlines_core does not move by its end of sequence
         beyond = next(v for v in tokens.tolist() if index.get_next_state(state, v) is None)
     if beyond is not None:
         raise VocabularyError(

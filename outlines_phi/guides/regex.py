@@ -26,7 +26,7 @@ MOST_STATES = 200_000
 """One that is expected to have more is built apart, and refused where it has more than this."""
 
 MOST_NESTED = 200
-"""How many groups inside each other are more than the engine reads, where it refuses a pattern."""
+"""How many groups inside each other are more than outlines_core reads, where it refuses a pattern."""
 
 SHORT_WORK = 10_000_000
 """if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
@@ -215,7 +215,7 @@ def _automaton(built: Transitions, skipped: bytes = b"") -> ByteAutomaton:
 
 
 def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
-    """Return the error for what the engine said, with the position that it does not give."""
+    """Return the error for what outlines_core said, with the position that it does not give."""
     text = shape.text
     if "incompatible" in refusal:
         return EmptyLanguageError(f"the pattern {_short(text)}, or a branch of it, matches nothing at all")
@@ -225,7 +225,7 @@ def _explain(refusal: str, shape: Pattern) -> OutlinesPhiError:
         )
     if "start state" in refusal or "word boundar" in refusal:
         looks = [t for t in shape.tokens if t.kind == "look"]
-        # `$` and `\z` at an end are read; the engine stumbles over another.
+        # `$` and `\z` at an end are read; outlines_core stumbles over another.
         look = next((t for t in looks if text[t.start : t.end] not in ("$", r"\z")), looks[0] if looks else None)
         boundary = look is not None and text[look.start : look.end] not in ("^", "$", r"\A", r"\z")
         how = (

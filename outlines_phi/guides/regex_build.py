@@ -1,4 +1,4 @@
-"""The regex engine of Outlines, ``outlines_core.Index``, over single bytes: here, or in a process that can be stopped.
+"""Regular expressions built by ``outlines_core.Index`` over single bytes: here, or in a process that can be stopped.
 
 This file is also the program that the other process runs, so it imports nothing of this package.
 """
@@ -26,14 +26,14 @@ _END = 256
 _BYTES = outlines_core.Vocabulary(_END, {bytes([byte]): [byte] for byte in range(256)})
 _ASCII = outlines_core.Vocabulary(_END, {character.encode(): [ord(character)] for character in ASCII})
 _REFUSED, _TOO_LARGE = 3, 4
-"""Exit status of the program when the engine refuses the pattern, and when it has too many states; with a message as output."""
+"""Exit status of the program when outlines_core refuses the pattern, and when it has too many states; with a message as output."""
 
 _GROWTH = 4.0
 """How many times as many states the next version of a pattern may have that is looked at."""
 
 
 class Transitions(NamedTuple):
-    """The deterministic automaton of a pattern as the engine builds it; states are numbered from 1."""
+    """The deterministic automaton of a pattern as outlines_core builds it; states are numbered from 1."""
 
     source: NDArray[np.int32]
     byte: NDArray[np.int32]
@@ -44,7 +44,7 @@ class Transitions(NamedTuple):
 
 
 class Stopped(Exception):
-    """The engine was stopped: it needed more states or memory than it was given."""
+    """outlines_core was stopped: it needed more states or memory than it was given."""
 
 
 def build(pattern: str) -> Transitions:
@@ -62,7 +62,7 @@ def build(pattern: str) -> Transitions:
     source = np.repeat(np.fromiter(rows, dtype=np.int64, count=len(rows)), width)
     start, final = index.get_initial_state(), np.array(sorted(index.get_final_states()), dtype=np.int64)
     names = np.unique(np.concatenate([[start], source, target, final]))
-    spelled = byte != _END  # the engine adds an end-of-sequence loop to final states
+    spelled = byte != _END  # outlines_core adds an end-of-sequence loop to final states
 
     def number(states: NDArray[np.int64]) -> NDArray[np.int32]:
         return (np.searchsorted(names, states) + 1).astype(np.int32)
@@ -88,7 +88,7 @@ def first_ascii(pattern: str) -> frozenset[str] | None:
     try:
         index = outlines_core.Index(pattern, _ASCII)
     except ValueError as error:
-        # The engine finds no transition from the first state: none of them.
+        # outlines_core finds no transition from the first state: none of them.
         return frozenset() if "incompatible" in str(error) else None
     return frozenset(chr(token) for token in index.get_allowed_tokens(index.get_initial_state()) or () if token != _END)
 

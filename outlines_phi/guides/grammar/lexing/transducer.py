@@ -234,15 +234,12 @@ class Transducer:
         comments = np.repeat(ignored[:, None], len(terminals), axis=1)
         waits = matters & ~(deep & rollbacks.outranked(comments))
         prior = matters & ~(deep & rollbacks.outranked(comments | (priority[:, None] > priority)))
-        try:
-            return _TransducerBuilder(automaton, rollbacks, waits).build()
-        except _TooMany:
-            pass
-        try:
-            return _TransducerBuilder(automaton, rollbacks, prior).build()
-        except _TooMany:
-            if not (prior & deep).any():
-                raise
+        for held_back in (waits, prior):
+            try:
+                return _TransducerBuilder(automaton, rollbacks, held_back).build()
+            except _TooMany:
+                if held_back is prior and not (prior & deep).any():
+                    raise
         raise rollbacks.refusal(terminals, _endless(automaton, rollbacks, prior & deep))
 
 

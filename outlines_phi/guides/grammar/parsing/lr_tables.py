@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple, TypeVar, final
 
 from .rules import END, Rules
@@ -36,12 +36,12 @@ class LR0Automaton:
     @classmethod
     def of(cls, rules: Rules) -> LR0Automaton:
         """Build it from the start, state by state."""
-        beginnings = _Beginnings(rules)
+        beginnings = _beginnings(rules)
         start = tuple(LRItem(number, 0) for number in rules.by_head[rules.start])
         number_of = {start: 0}
         kernels, transitions, complete = [start], [], []
         for kernel in kernels:  # it grows
-            begun, empty = beginnings.of_nonterminals(frozenset(_next_symbols(rules, kernel)))
+            begun, empty = beginnings(frozenset(_next_symbols(rules, kernel)))
             moved = {symbol: list(items) for symbol, items in begun.items()}
             done = list(empty)
             for item in kernel:
@@ -66,42 +66,36 @@ def _next_symbols(rules: Rules, kernel: Iterable[LRItem]) -> Iterable[int]:
     return (body[dot] for body, dot in bodies if dot < len(body) and body[dot] >= rules.terminals)
 
 
-class _Beginnings:
-    """The symbols that the rules of nonterminals begin with, those of nonterminals at their beginning included; recurring sets
-    once.
+def _beginnings(rules: Rules) -> Callable[[frozenset[int]], tuple[dict[int, list[LRItem]], list[int]]]:
+    """Return a function of nonterminals: by first symbol of their rules, the items behind it; and the productions without a body.
+
+    The rules of nonterminals at the beginning of a body count too. Sets that recur are computed once.
     """
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
-        self._corners: dict[int, frozenset[int]] = {}
-        self._found: dict[frozenset[int], tuple[dict[int, list[LRItem]], list[int]]] = {}
-
-    def of_nonterminals(self, nonterminals: frozenset[int]) -> tuple[dict[int, list[LRItem]], list[int]]:
-        """Return, by first symbol, the items behind it, and the productions with an empty body."""
-        begun = frozenset[int]().union(*map(self._corner, nonterminals))
-        if begun not in self._found:
-            items: dict[int, list[LRItem]] = {}
-            empty = []
-            for head in sorted(begun):
-                for number in self._rules.by_head[head]:
-                    if body := self._rules.productions[number].body:
-                        items.setdefault(body[0], []).append(LRItem(number, 1))
-                    else:
-                        empty.append(number)
-            self._found[begun] = (items, empty)
-        return self._found[begun]
-
-    def _corner(self, nonterminal: int) -> frozenset[int]:
+    @cache
+    def corner(nonterminal: int) -> frozenset[int]:
         """Return the nonterminals that a derivation from ``nonterminal`` may begin with, itself included."""
-        if nonterminal not in self._corners:
-            found, pending = {nonterminal}, [nonterminal]
-            while pending:
-                bodies = (self._rules.productions[number].body for number in self._rules.by_head[pending.pop()])
-                new = {body[0] for body in bodies if body and body[0] >= self._rules.terminals} - found
-                found |= new
-                pending += new
-            self._corners[nonterminal] = frozenset(found)
-        return self._corners[nonterminal]
+        found, pending = {nonterminal}, [nonterminal]
+        while pending:
+            bodies = (rules.productions[number].body for number in rules.by_head[pending.pop()])
+            new = {body[0] for body in bodies if body and body[0] >= rules.terminals} - found
+            found |= new
+            pending += new
+        return frozenset(found)
+
+    @cache
+    def of_corner(heads: frozenset[int]) -> tuple[dict[int, list[LRItem]], list[int]]:
+        items: dict[int, list[LRItem]] = {}
+        empty = []
+        for head in sorted(heads):
+            for number in rules.by_head[head]:
+                if body := rules.productions[number].body:
+                    items.setdefault(body[0], []).append(LRItem(number, 1))
+                else:
+                    empty.append(number)
+        return items, empty
+
+    return lambda nonterminals: of_corner(frozenset[int]().union(*map(corner, nonterminals)))
 
 
 Key = TypeVar("Key", bound=Hashable)
