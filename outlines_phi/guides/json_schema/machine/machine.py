@@ -83,6 +83,7 @@ class Machine(Maker):
     ) -> None:
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
+        self.order = {} if any_order else self.template.order
         self.kinds = Kinds(self.template.definitions, self.template.pointers)
         self.sizes = self._sizes(self.kinds, self.template.definitions)
         self._pattern, self.blanks = blanks, Blanks.of(blanks)

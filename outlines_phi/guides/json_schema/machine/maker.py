@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ....automata.automaton import ByteAutomaton
@@ -38,8 +38,8 @@ class Maker(ABC):
         The least numbers of bytes of values.
     blanks
         What may stand between tokens.
-    any_order
-        Whether members may come in any order.
+    order
+        For each name, the places in the schema that put its members in an order with others.
     ascii
         Whether strings are spelled in ASCII alone.
     """
@@ -47,7 +47,7 @@ class Maker(ABC):
     kinds: Kinds
     sizes: Sizes
     blanks: Blanks
-    any_order: bool
+    order: Mapping[str, frozenset[str]]
     ascii: bool
 
     @abstractmethod

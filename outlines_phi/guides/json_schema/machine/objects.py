@@ -18,8 +18,7 @@ from .scalars import Spelled, begun
 from .sizes import NEVER
 from .states import BLANK, WHITE, Edge, State
 
-MOST_CELLS = 128
-"""Sets of names that are told apart by patterns; each pattern may double them."""
+_NOWHERE = frozenset[str]()
 
 
 class Members(NamedTuple):
@@ -81,14 +80,9 @@ class Object(State):
 
     def _find_after(self, name: str) -> tuple[State, Sequence[State]] | None:
         machine, members = self._machine, self._members
-        own = name in members.ahead
-        if own and not machine.any_order:
-            place = members.ahead.index(name)
-            gone, ahead = members.ahead[:place], members.ahead[place + 1 :]
-        elif machine.any_order:
-            gone, ahead = (), tuple(other for other in members.ahead if other != name)
-        else:
-            gone, ahead = members.ahead, ()
+        gone = self._passed(name)
+        left_out = {name, *gone}
+        ahead = tuple(other for other in members.ahead if other not in left_out)
         taken = members.taken | {name} if self.counts else members.taken
         steps = [
             (place, value, left)
@@ -104,6 +98,15 @@ class Object(State):
             machine.object(Members(by_goal(held, len(members.goals)), ahead, taken, begun=True)) for _, held in cells
         )
         return machine.value(tuple(cell for cell, _ in cells)), after
+
+    def _passed(self, name: str) -> tuple[str, ...]:
+        """Return the names that cannot come behind one: those before it in the same ``properties``; behind others none of any."""
+        order, ahead = self._machine.order, self._members.ahead
+        if name not in ahead:
+            return tuple(other for other in ahead if other in order)
+        places = order.get(name, _NOWHERE)
+        before = ahead[: ahead.index(name)] if places else ()
+        return tuple(other for other in before if not places.isdisjoint(order.get(other, _NOWHERE)))
 
     @cached_property
     def counts(self) -> bool:
@@ -139,12 +142,14 @@ class Object(State):
             if shape.least or shape.most is not None or shape.some:
                 found.update(name for name in members.ahead if self.after(name) is not None)
                 continue
-            # The others that are asked for may still come, whatever comes before them.
+            # The others that are asked for may still come, whatever comes before them: but behind those, not before.
+            passed = set[str]()
             for name in members.ahead:
-                if name not in found and machine.sizes.of(shape.value(name)) < NEVER:
+                places = machine.order.get(name, _NOWHERE)
+                if name not in found and passed.isdisjoint(places) and machine.sizes.of(shape.value(name)) < NEVER:
                     found.add(name)
-                if name in shape.required and not machine.any_order:
-                    break
+                if name in shape.required:
+                    passed |= places
         return found
 
     @cached_property

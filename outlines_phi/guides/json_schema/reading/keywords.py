@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from ..formula import (
     TRUE,
@@ -84,11 +84,20 @@ def _of_types(names: tuple[str, ...], plain: bool) -> Formula:
 
 
 def _const(place: Place) -> Formula:
-    return equal_to([place.value("const")])
+    return _equal_to(place, "const", [place.value("const")])
 
 
 def _enum(place: Place) -> Formula:
-    return equal_to(place.listed("enum", object))
+    return _equal_to(place, "enum", place.listed("enum", object))
+
+
+def _equal_to(place: Place, keyword: str, values: list[Any]) -> Formula:
+    """Return that a value is one of these, its members in the order of the one that it is."""
+    for number, part in enumerate(waiting := list(values)):
+        if isinstance(part, dict):
+            place.in_order(f"{keyword}/{number}", part)
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return equal_to(values)
 
 
 def _bound(place: Place, keyword: str, over: Callable[..., NumberSet]) -> Formula:
@@ -170,6 +179,7 @@ def _required(place: Place) -> Formula:
 
 
 def _properties(place: Place) -> Formula:
+    place.in_order("properties", place.mapping("properties"))
     return both(*(Member(name, value) for name, value in place.named("properties")))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -41,6 +41,9 @@ class Reading(Protocol):
 
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
+
+    def put_in_order(self, names: Iterable[str], pointer: str) -> None:
+        """Take note that members of these names come in this order."""
 
     def is_keyword(self, name: str, draft: str) -> bool:
         """Return whether a name may say something in a draft."""
@@ -148,6 +151,10 @@ class Place:
         return UnsupportedError(
             f"Write {expected} at {pointer} of the JSON schema. It holds {self.value(keyword)!r:.80}."
         )
+
+    def in_order(self, keyword: str, names: Iterable[str]) -> None:
+        """Take note that a keyword names members in an order."""
+        self.reading.put_in_order(names, f"{self.pointer}/{keyword}")
 
     def matching(self, pattern: str, *steps: str) -> StringSet:
         """Return the strings that a pattern matches, which stands in a part of this part."""

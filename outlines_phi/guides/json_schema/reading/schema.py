@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -48,6 +48,8 @@ class Schema:
         The document.
     pointers
         Where formulas stand in it.
+    order
+        For each name, the places that put its members in an order with others.
     """
 
     formula: Formula
@@ -55,6 +57,7 @@ class Schema:
     left_out: tuple[LeftOut, ...]
     document: Any
     pointers: Mapping[Formula, str] = field(default_factory=dict)
+    order: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, document: Any, *, label: str = "", plain: bool = False) -> Schema:
@@ -88,7 +91,7 @@ class Schema:
             raise UnsupportedError(
                 "Give a JSON schema with fewer schemas inside each other. This one is too deep."
             ) from None
-        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers)
+        return cls(formula, reader.definitions, tuple(reader.left_out), document, reader.pointers, reader.order)
 
     def holds(self, value: Any) -> bool:
         """Return whether the schema is true of a JSON value."""
@@ -114,6 +117,7 @@ class _Reader:
         self.definitions: dict[str, Formula] = {}
         self._formulas: dict[int, Formula] = {}
         self.pointers: dict[Formula, str] = {}
+        self.order: dict[str, frozenset[str]] = {}
         self._waiting: dict[str, Place] = {}
 
     def read(self) -> Formula:
@@ -176,6 +180,12 @@ class _Reader:
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
         self.left_out[LeftOut(pointer, why)] = None
+
+    def put_in_order(self, names: Iterable[str], pointer: str) -> None:
+        """Take note that members of these names come in this order."""
+        here = frozenset([self._label + pointer])
+        for name in names:
+            self.order[name] = self.order.get(name, frozenset()) | here
 
     def is_keyword(self, name: str, draft: str) -> bool:
         """Return whether a name may say something in a draft."""

@@ -54,6 +54,15 @@ class Template:
         return {formula: pointer for schema in self.schemas for formula, pointer in schema.pointers.items()}
 
     @property
+    def order(self) -> dict[str, frozenset[str]]:
+        """For each name, the places that put its members in an order with others."""
+        found: dict[str, frozenset[str]] = {}
+        for schema in self.schemas:
+            for name, places in schema.order.items():
+                found[name] = found.get(name, frozenset()) | places
+        return found
+
+    @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """What the schemas say and is not asked of the values."""
         return tuple(left for schema in self.schemas for left in schema.left_out)
