@@ -102,7 +102,10 @@ def test_formulas_and_texts_agree_with_the_validator(name: str) -> None:
         ({"required": ["b", "a"]}, "ab ba abc acb bac bca cab cba"),
         ({"properties": {"a": {}, "b": {}}, "required": ["c"]}, "abc acb cab ac ca bc cb c cabx acbx abcx abxc"),
         ({"dependentRequired": {"b": ["a"]}}, "ab ba a abx axb bax bxa xab xba"),
-        ({"allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"c": {}, "x": {}}}]}, "abcx acbx acxb cabx caxb cxab"),
+        (
+            {"allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"c": {}, "x": {}}}]},
+            "abcx acbx acxb cabx caxb cxab",
+        ),
         # Of two orders that disagree the first one holds.
         ({"allOf": [{"properties": {"a": {}, "b": {}}}, {"properties": {"b": {}, "a": {}}}]}, "ab abx"),
         ({"enum": [{"a": 1, "b": 2}, {"b": 3, "c": 4}]}, ""),
