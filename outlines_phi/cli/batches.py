@@ -83,14 +83,12 @@ class Batches:
                 return [Outcome(index=rows[0], prompt=self.prompts[rows[0]], error=error)]
             half = len(rows) // 2
             return [*self._draw(rows[:half]), *self._draw(rows[half:])]
-        return [self._outcome(row, draws) for row, draws in zip(rows, results, strict=True)]
-
-    def _outcome(self, row: int, draws: Draws) -> Outcome:
-        missing = self.n - len(draws) - draws.failures
-        error = None
-        if missing:
-            error = _shortfall(draws, self.n, self.generator.phi)
-        return Outcome(index=row, prompt=self.prompts[row], draws=draws, error=error)
+        outcomes = []
+        for row, draws in zip(rows, results, strict=True):
+            missing = self.n - len(draws) - draws.failures
+            short = _shortfall(draws, self.n, self.generator.phi) if missing else None
+            outcomes.append(Outcome(index=row, prompt=self.prompts[row], draws=draws, error=short))
+        return outcomes
 
     def _seed(self, first: int) -> int:
         return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])

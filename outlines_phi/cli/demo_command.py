@@ -25,9 +25,9 @@ from rich.text import Text
 from torch import Tensor
 
 from ..fidelity.comparison import WHOLE, Report, Sample, View, compare, label
-from ..fidelity.page import write_page
+from ..fidelity.page import make_folder, write_page
 from ..fidelity.plots import draw_reports
-from ..fidelity.probabilities import Probabilities, probabilities
+from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
 from ..lm import bundled
 from ..phi.tree.tree import BoundsTree
@@ -51,10 +51,6 @@ class Case:
     output_type: Any
     source: str  # the output type as an application would write it
     read: Callable[[str], Mapping[str, Hashable]]  # the fields of a text
-
-    def asking(self, prompt: str) -> Case:
-        """Return the case with another prompt."""
-        return replace(self, prompt=prompt)
 
 
 class Character(BaseModel):
@@ -114,11 +110,12 @@ def demo(
     started = time.perf_counter()
     terminal = Console()
     console = Console(width=min(WIDTH, terminal.width), highlight=False)
-    _make_folder(out)
+    make_folder(out, f"--out {out}")
+    torch.set_num_threads(1)  # the bundled model is too small to gain from more, and suffers where cores are busy
     transformers.utils.logging.disable_progress_bar()
     model = from_transformers(*bundled.load())
     reports = []
-    for case in (ANSWER, CHARACTER.asking(prompt)):
+    for case in (ANSWER, replace(CHARACTER, prompt=prompt)):
         reports.append(run_case(model, case, n, seed, console))
         print_report(reports[-1], console)
     draw_reports(reports, out / "demo.png")
@@ -136,9 +133,11 @@ def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Con
         TextColumn("{task.fields[calls]} model calls"),
         TimeElapsedColumn(),
     )
-    with _one_thread(), Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         with _stage(model, progress, "truth, by enumeration"):
-            truth = _truth(model, case)
+            ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
+            tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
+            (truth,) = probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)
         with _stage(model, progress, f"{PLAIN}, {n} draws") as meter:
             plain = _plain(model, case, n, seed, meter)
         with _stage(model, progress, f"{EXACT}, {n} draws"):
@@ -146,12 +145,6 @@ def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Con
         with _stage(model, progress, SHARED):
             shared = _ours(SHARED, "local", model, case, n, seed)
     return compare(case.title, case.prompt, case.source, truth, [plain, exact], case.read, costs=[shared])
-
-
-def _truth(model: PhiTransformers, case: Case) -> Probabilities:
-    ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
-    tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
-    return probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)[0]
 
 
 def _plain(model: PhiTransformers, case: Case, n: int, seed: int, meter: Meter) -> Sample:
@@ -211,24 +204,6 @@ def _stage(model: PhiTransformers, progress: Progress, description: str) -> Iter
     finally:
         hook.remove()
         progress.update(task, total=1, completed=1)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: the bundled model is too small to gain from more, and suffers where cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(f"{out} cannot be made a folder: {error.strerror}.", param_hint="--out") from None
 
 
 def print_report(report: Report, console: Console) -> None:

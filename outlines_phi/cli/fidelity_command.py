@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .. import __version__
 from ..errors import UnsupportedError
-from ..fidelity.page import write_atomically
+from ..fidelity.page import make_folder, write_atomically
 from ..fidelity.plots import png
 from ..plugin.options import CallOptions
 from ..suite.cells import Cell
@@ -79,7 +79,7 @@ def fidelity(
         asked, subjects = [], _suite(_names(languages), quick, sampling.max_new_tokens)
     CallOptions.read(settings, None)
     if output is not None:
-        _make_folder(output)
+        make_folder(output, f"--output {output}")
     torch.set_num_threads(1 if source.model == BUNDLED else torch.get_num_threads())
     loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, asked)
@@ -167,12 +167,3 @@ def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Lan
                 f"Give some of {', '.join(known)}. --languages {pattern}: no language of the suite is called so."
             )
     return [language for language in SUITE if any(fnmatch.fnmatchcase(language.name, pattern) for pattern in patterns)]
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnsupportedError(
-            f"Give another folder: --output {folder} cannot be made a folder, {error.strerror}."
-        ) from None

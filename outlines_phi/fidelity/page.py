@@ -31,6 +31,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path, given: str) -> None:
+    """Make a folder where there is none; ``given`` is what messages call it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnsupportedError(f"Give another folder: {given} cannot be made a folder, {error.strerror}.") from None
+
+
 ROWS = 16
 """Values of a field that are drawn."""
 

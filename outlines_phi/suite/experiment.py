@@ -307,9 +307,6 @@ def _certificate(results: Sequence[Draws]) -> float | None:
     return max(known) if len(known) == len(found) else None
 
 
-Observe = Callable[[str], None]
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class Suite:
@@ -327,7 +324,7 @@ class Suite:
     def __len__(self) -> int:
         return len(self.languages) * len(self.methods)
 
-    def cells(self, observe: Observe = lambda _: None) -> Iterator[tuple[Heading, Cell]]:
+    def cells(self, observe: Callable[[str], None] = lambda _: None) -> Iterator[tuple[Heading, Cell]]:
         """Yield the cells as they are finished, under the headings of their languages; ``observe`` is told what comes next.
 
         A cell that cannot be measured says why in its note, and the others go on.

@@ -371,8 +371,7 @@ def _viable(machine: GrammarParts) -> Viable:
 
 def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
     """Return the configuration after what the lexer put out; ignored terminals are not read."""
-    counted = [terminal for terminal in word if not machine.grammar.terminals[terminal].ignored]
-    return machine.parser.read(configuration, counted)
+    return machine.parser.read(configuration, _counted(machine, word))
 
 
 def _named(machine: GrammarParts, word: tuple[int, ...]) -> str:
