@@ -28,7 +28,6 @@ from .findings import (
 )
 from .page import audit_page, write_atomically
 from .plots import audit_figure, png
-from .report_text import markdown, plain
 from .traces import Trace, tree_bounds
 
 WIDE = 0.5
@@ -44,7 +43,7 @@ class AuditReport(Findings):
     """
 
     def __str__(self) -> str:
-        return plain(self)
+        return audit_page(self, "txt").rstrip("\n")
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON: ``None`` where there is none, or where it is infinite. Traces are left out."""
@@ -56,11 +55,11 @@ class AuditReport(Findings):
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""
-        return markdown(self)
+        return audit_page(self, "md").removesuffix("\n")
 
     def to_html(self) -> str:
         """Return the report as one self-contained page."""
-        return audit_page(self)
+        return audit_page(self, "html")
 
     def figure(self) -> Any:
         """Return a ``matplotlib.figure.Figure``: where mass is lost, and the most distorted values."""

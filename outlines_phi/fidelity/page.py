@@ -1,4 +1,4 @@
-"""Reports as one self-contained HTML page: no script, no font and no picture from elsewhere."""
+"""Reports from templates: text, Markdown, and a self-contained HTML page without script, font or picture from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from ..errors import UnsupportedError
 from .comparison import WHOLE, Report, label
@@ -63,24 +63,17 @@ def page(reports: Sequence[Report], *, command: str) -> str:
     )
 
 
-def audit_page(report: Findings) -> str:
-    """Return the HTML of an audit."""
-    panels = [panel for panel in audit_panels(report) if panel.rows]
-    return _render(
-        "audit.html",
-        title=TITLE,
-        verdict=verdict(report),
-        warnings=report.warnings,
-        panels=panels,
-        tables=sections(report),
-    )
+def audit_page(report: Findings, suffix: str) -> str:
+    """Return an audit as a page (``html``), as Markdown (``md``) or as text for a terminal (``txt``)."""
+    said = {"title": TITLE, "verdict": verdict(report), "warnings": report.warnings, "tables": sections(report)}
+    return _render(f"audit.{suffix}", panels=[panel for panel in audit_panels(report) if panel.rows], **said)
 
 
 @cache
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader(__package__),
-        autoescape=True,
+        autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

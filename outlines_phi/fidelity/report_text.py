@@ -1,9 +1,8 @@
-"""What reports say, in words and tables; an audit also as plain text and as Markdown."""
+"""What reports say, in words and tables."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
@@ -50,9 +49,6 @@ ROWS = 12
 SMALL = 0.01
 """A lower limit of TV under which no bias is claimed."""
 
-COLUMNS = 100
-"""Width of the prose of a plain text."""
-
 WIDTH = 34
 """Characters of a value or prompt that are shown."""
 
@@ -81,28 +77,6 @@ def sections(report: Findings) -> list[TextTable]:
         _distortions(report),
         _cost(report),
     ]
-
-
-def plain(report: Findings) -> str:
-    """Return the report as text for a terminal."""
-    prose = [verdict(report), *(f"Warning: {warning}" for warning in report.warnings)]
-    parts = [TITLE, "", *(textwrap.fill(sentence, COLUMNS) for sentence in prose)]
-    for section in sections(report):
-        remark = [textwrap.fill(section.remark, COLUMNS)] if section.remark else []
-        parts += ["", section.title, "-" * len(section.title), *section.plain(), *remark]
-    return "\n".join(parts)
-
-
-def markdown(report: Findings) -> str:
-    """Return the report as Markdown."""
-    parts = [f"# {TITLE}", "", verdict(report), ""]
-    for warning in report.warnings:
-        parts += [f"> **Warning.** {warning}", ""]
-    for section in sections(report):
-        parts += [f"## {section.title}", ""]
-        parts += [*section.markdown(), ""] if section.rows else []
-        parts += [section.remark, ""] if section.remark else []
-    return "\n".join(parts)
 
 
 def distance_table(report: Report) -> TextTable:
