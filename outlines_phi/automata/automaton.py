@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from .lift import Transformations
 
-DEAD = 0
-"""The state from which nothing is accepted; every automaton has it."""
-
-UNREACHABLE = np.iinfo(np.int32).max
-"""The distance of a state that reaches no goal."""
+DEAD = 0  # The state from which nothing is accepted; every automaton has it
+UNREACHABLE = np.iinfo(np.int32).max  # The distance of a state that reaches no goal
 
 
 @final

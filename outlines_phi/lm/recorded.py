@@ -11,8 +11,7 @@ from torch import Tensor
 from .forest import SequenceTrees
 from .model import LanguageModel, TokenTrees, WrappedModel
 
-TOGETHER = 256
-"""Prefixes that the recorded model is asked for in one call."""
+TOGETHER = 256  # Prefixes that the recorded model is asked for in one call
 
 
 @final

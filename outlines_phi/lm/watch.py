@@ -17,8 +17,7 @@ from typing import final
 
 from .model import Evaluation, ModelCounts, TokenTrees, WrappedModel
 
-PATIENCE = 0.02
-"""Seconds between two looks at the flag while work waits for its turn."""
+PATIENCE = 0.02  # Seconds between two looks at the flag while work waits for its turn
 
 
 class Interrupted(BaseException):

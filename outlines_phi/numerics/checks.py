@@ -9,8 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 
-MOST_BYTES = 2**34
-"""How much memory what a call asks for may need at the least: 16 GB."""
+MOST_BYTES = 2**34  # How much memory what a call asks for may need at the least: 16 GB
 
 
 def check_counts(owner: str, otherwise: str = "", *, least: int = 1, **values: object) -> None:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..lm.model import TokenTrees
 
-WASTE = 2048
-"""Nodes that a run may grow by, whatever its walks need, before the others are given back."""
+WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
 
 KEPT = 2**28
 """Logits that are kept of what was looked at: 1 GiB in single precision. The oldest go first, and cost a second evaluation."""

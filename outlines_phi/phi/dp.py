@@ -18,8 +18,7 @@ The recursion is monotone and linear, so the change of one step bounds that of e
 """
 
 
-MOST = 2**14
-"""Guide states of an induction over all of them: a matrix of so many rows takes 2 GiB."""
+MOST = 2**14  # Guide states of an induction over all of them: a matrix of so many rows takes 2 GiB
 
 
 class Reachable(NamedTuple):

@@ -16,8 +16,7 @@ from ..vocabulary.classes import Partition
 from .dp import SETTLED, Reachable, explore
 from .estimator import Need, StepPhi, floored
 
-BLOCK = 32
-"""Steps of the induction between two looks at whether it has settled: a look waits for the device."""
+BLOCK = 32  # Steps of the induction between two looks at whether it has settled: a look waits for the device
 
 
 class Recursion(NamedTuple):

@@ -20,9 +20,7 @@ from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
-ROUND = 8
-"""Walks of the first round; values learn between rounds."""
-
+ROUND = 8  # Walks of the first round; values learn between rounds
 STALE = 64
 """Steps that wait to be learned from where there are no rounds; a quarter of the known ones, where that is more."""
 

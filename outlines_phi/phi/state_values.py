@@ -24,22 +24,14 @@ from ..lm.model import LanguageModel
 from ..numerics.cache import Cache
 from ..settings import SamplingSettings
 
-STEPS = 32
-"""Steps that are kept of each state, the latest."""
-
-ENTRIES = 2**19
-"""Masses that are kept of all steps together, about: 6 MB."""
-
-SWEEPS, SETTLED = 100, 1e-3
-"""Sweeps over all steps, and the largest change of a ``log V`` that ends them before."""
+STEPS = 32  # Steps that are kept of each state, the latest
+ENTRIES = 2**19  # Masses that are kept of all steps together, about: 6 MB
+SWEEPS, SETTLED = 100, 1e-3  # Sweeps over all steps, and the largest change of a `log V` that ends them before
 
 FORMAT = "outlines_phi state values, 1"
 
-LAWS = 8
-"""Distributions (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used."""
-
-PENDING = 2048
-"""Steps that wait to be learned from, at most."""
+LAWS = 8  # Distributions (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used
+PENDING = 2048  # Steps that wait to be learned from, at most
 
 
 class Observed(NamedTuple):

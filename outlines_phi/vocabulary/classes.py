@@ -13,9 +13,7 @@ from torch import Tensor
 
 NEVER = 0
 """The class of ids that no state allows: without bytes, leading nowhere, or an end of sequence but not the first."""
-
-EOS = 1
-"""The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone."""
+EOS = 1  # The class of the end of sequence: the first end-of-sequence id of the vocabulary, alone
 
 
 Changes = Sequence[tuple[NDArray[np.int32], int | NDArray[np.integer]]]

@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 from ..numerics.cache import Cache, load_arrays, save_arrays
 from .vocabulary import Vocabulary
 
-_FORMAT = 1
-"""Part of the name of a kept file; raised when its content changes meaning."""
-
-DENSE = 4
-"""Nodes are many where they are at least one in so many of those between the first and the last."""
+_FORMAT = 1  # Part of the name of a kept file; raised when its content changes meaning
+DENSE = 4  # Nodes are many where they are at least one in so many of those between the first and the last
 
 _KEPT = 8
 _memory: Cache[str, Trie] = Cache(_KEPT)

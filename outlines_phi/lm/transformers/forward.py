@@ -16,9 +16,7 @@ from .version import structure
 WINDOWS = re.compile(r"(window|window_size|chunk_size|chunk_length|index_topk|original_max_position_embeddings)$")
 """Numbers of a configuration beyond which tokens no longer see each other, or see each other differently."""
 
-SHORT = 10
-"""Borders up to here lie within every trial."""
-
+SHORT = 10  # Borders up to here lie within every trial
 SLOTS = 2048
 """Windows and tables up to this size may be counted in slots of the cache; larger ones are masked by position."""
 

@@ -39,11 +39,8 @@ ROADS: dict[str, Trees] = {
 TOLERANCE = {torch.float64: 5e-5, torch.float32: 5e-5, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 COARSE = {"high": 5e-3, "medium": 5e-2}  # float32 products that PyTorch was allowed to round: TF32, bfloat16
 
-LEAST_LOG_P = -50.0
-"""Tokens below are none that a model writes: padding of the vocabulary, at whatever logit marks it."""
-
-KEPT = 64
-"""Verdicts of one model that are kept, the newest: a model that is switched to and fro is not tried again each time."""
+LEAST_LOG_P = -50.0  # Tokens below are none that a model writes: padding of the vocabulary, at whatever logit marks it
+KEPT = 64  # Verdicts of one model that are kept, the newest: a model that is switched to and fro is not tried again each time
 
 _VERDICTS: WeakKeyDictionary[Any, dict[tuple[int, str, int], str | None]] = WeakKeyDictionary()
 _RESTLESS: WeakSet[Any] = WeakSet()  # models whose structure is another one after each call

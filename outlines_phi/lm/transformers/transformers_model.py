@@ -16,8 +16,7 @@ from .forward import Forward
 from .roads import ROADS, RegionTrees, road, tolerance
 from .version import hooks, opaque, saved, structure, weights
 
-SPREAD = 4.0
-"""The standard deviation of a language model's logits, in nats: about that of trained ones."""
+SPREAD = 4.0  # The standard deviation of a language model's logits, in nats: about that of trained ones
 
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len")
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 PLAIN = frozenset({bool, int, float, str, type(None)})
 """Types whose values are told by themselves; of all others it is told which object they are."""
 
-TENSORS = frozenset({Tensor, nn.Parameter})
-"""Types that settings do not have; forward passes set such attributes."""
+TENSORS = frozenset({Tensor, nn.Parameter})  # Types that settings do not have; forward passes set such attributes
 
 DICTS, LISTS = frozenset({dict}), frozenset({list, tuple})
 
@@ -25,11 +24,8 @@ KNOWN = frozenset({"builtins", "outlines_phi", "peft", "torch", "transformers"})
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
-INTERNAL = frozenset(nn.Module().__dict__) - {"training"}
-"""What every module has and no setting is."""
-
-ENTRIES = 4
-"""Numbers of every tensor that each call reads."""
+INTERNAL = frozenset(nn.Module().__dict__) - {"training"}  # What every module has and no setting is
+ENTRIES = 4  # Numbers of every tensor that each call reads
 
 
 def structure(model: Any) -> int:

@@ -16,14 +16,12 @@ from ...lm.watch import current
 from .evaluator import Evaluator, Foresight
 from .tree import BoundsTree, Node
 
-SHORT_LIST = 256
-"""Tokens of a node that are ranked at a time, at most."""
+SHORT_LIST = 256  # Tokens of a node that are ranked at a time, at most
 
 NEXT = 1e-3
 """Of a node's open tokens, those of at least this share of the likeliest are ranked at a time: few of a large vocabulary."""
 
-FREE = 16
-"""A model call of so many tokens costs hardly more than one of a single token, on any machine."""
+FREE = 16  # A model call of so many tokens costs hardly more than one of a single token, on any machine
 
 LEFT = 2.0**-12
 """The mass that a larger call leaves for later, in shares of ``tolerance * U``: together it hardly ever decides anything."""
@@ -34,8 +32,7 @@ LEAST_WIDTH, MOST_WIDTH = 16, 256
 SPECULATION = 4
 """A call takes at most one prefix for this many expanded so far, so what turns out needless stays a fraction of the work."""
 
-BEAM = 8
-"""Prefixes of the beam that finds the first members, where no more members are asked for."""
+BEAM = 8  # Prefixes of the beam that finds the first members, where no more members are asked for
 
 
 @final

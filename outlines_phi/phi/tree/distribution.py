@@ -12,8 +12,7 @@ from ...guides.guide import DONE
 from ...guides.table import Moves
 from ...numerics.weights import draw
 
-UNKNOWN: NDArray[np.floating] = np.ones(())
-"""``h`` of every token where there is no estimator."""
+UNKNOWN: NDArray[np.floating] = np.ones(())  # `h` of every token where there is no estimator
 
 
 @final

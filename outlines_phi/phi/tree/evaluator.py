@@ -22,8 +22,7 @@ from .tree import BoundsTree, Node
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
 """Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
 
-MAX_CACHED = 8192
-"""Tree nodes that may stay in the model's cache before it is compacted to the paths in use."""
+MAX_CACHED = 8192  # Tree nodes that may stay in the model's cache before it is compacted to the paths in use
 
 
 @final

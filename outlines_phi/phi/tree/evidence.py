@@ -14,8 +14,7 @@ STAKES = np.array([1.0, 0.85, 0.6, 0.4, 0.2, 0.07])
 CAPITAL = np.array([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
 """The capital that each begins with. Half goes to the one who stakes all, the fastest where nothing undecided is valid."""
 
-HALVINGS = 60
-"""Bisections of the bracket of a limit: to ``2^-60`` of it."""
+HALVINGS = 60  # Bisections of the bracket of a limit: to `2^-60` of it
 
 
 class Wave(NamedTuple):

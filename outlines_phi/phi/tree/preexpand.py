@@ -16,11 +16,8 @@ from .tree import BoundsTree, Node
 FINITE_PREFIXES = 512
 """A language of at most this many live prefixes is short: where its usual tokenizations are not enough, it is expanded whole."""
 
-CHEAP = 64
-"""A call of so many tokens costs little more than one of :data:`FREE` where the machine waits for memory, not for arithmetic."""
-
-BYTES = 2048
-"""A language has few texts where all of them together have at most so many bytes."""
+CHEAP = 64  # A call of so many tokens costs little more than one of `FREE` where the machine waits for memory, not for arithmetic
+BYTES = 2048  # A language has few texts where all of them together have at most so many bytes
 
 
 def is_short(table: Table, state: int, remaining: int, limit: int) -> bool:

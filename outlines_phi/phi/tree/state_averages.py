@@ -16,8 +16,7 @@ from ...guides.guide import DEAD, DONE
 from ..state_values import EMPTY, Observed
 from .tree import BoundsTree, Node
 
-FLOOR = 1e-3
-"""Of the value of a state that is taken as usual, to the largest among its siblings."""
+FLOOR = 1e-3  # Of the value of a state that is taken as usual, to the largest among its siblings
 
 
 class FreeMass(NamedTuple):

@@ -12,8 +12,9 @@ from ...guides.guide import DONE
 from .distribution import Distribution
 from .tree import BoundsTree, Node
 
-Place = tuple[Node, int]
-"""An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens."""
+Place = tuple[
+    Node, int
+]  # An undecided part of a tree: an unexpanded node with -1, or an expanded node and one of its free tokens
 
 
 @final

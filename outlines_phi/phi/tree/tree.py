@@ -18,11 +18,8 @@ from ...settings import SamplingSettings
 from ..constraint import Constraint
 from .distribution import UNKNOWN, Distribution
 
-NODE_BYTES = 600
-"""Measured footprint of a node without its distribution, on CPython 3.11."""
-
-NEVER = -1
-"""When a node was last visited that a draft was evaluated for, and no walk has come to."""
+NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
+NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
 
 
 @final

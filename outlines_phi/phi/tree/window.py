@@ -17,17 +17,13 @@ from ...guides.phrases.phrase_guide import BanningGuide
 from ...guides.table import Moves, Table
 from .tree import BoundsTree, Node
 
-CERTAIN_END = 4
-"""A renewal window ends after this many times its length, whatever waits."""
+CERTAIN_END = 4  # A renewal window ends after this many times its length, whatever waits
 
 LEAST_SURVIVAL = 1 / 8
 """A renewal window ends where fewer walks than this share would have come so far without a phrase, whatever waits."""
 
-ANYTHING = 2**31 - 1
-"""More bytes than ever wait."""
-
-_PHRASES = 4096
-"""Ways to fail whose phrase is remembered."""
+ANYTHING = 2**31 - 1  # More bytes than ever wait
+_PHRASES = 4096  # Ways to fail whose phrase is remembered
 
 
 class Allowance(NamedTuple):
