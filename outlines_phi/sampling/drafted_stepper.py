@@ -16,12 +16,11 @@ from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site
 from ..drafting.length import check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..numerics.streams import Stream
 from ..phi.branches import KEPT
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import AT_ONCE, Chains, Laws, Proposals, verify
-from .sampler import Request
+from .sampler import Request, Stream
 from .stepper import BaseStepper, Trajectory
 
 

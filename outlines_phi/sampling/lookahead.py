@@ -13,7 +13,6 @@ import numpy as np
 from ..errors import COST, BudgetError, UnsupportedError
 from ..lm.model import ModelCounts
 from ..lm.watch import Progress, follow
-from ..numerics.streams import Stream
 from ..phi.tree.window import Windows
 from .ancestral import TOGETHER
 from .committing_walk import Account, CommittingWalk
@@ -22,7 +21,7 @@ from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .particles import SCHEMES, Particles
 from .phi_options import LookaheadPhi
-from .sampler import Request, Sampler
+from .sampler import Request, Sampler, Stream
 from .smc import SMC, finished, picks
 from .stepper import Trajectory
 from .window_walks import Stem, Stems

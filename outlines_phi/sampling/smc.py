@@ -13,14 +13,13 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..lm.model import ModelCounts
 from ..numerics.checks import check_counts, check_fits, check_kind, is_count, is_number
-from ..numerics.streams import Stream
 from ..numerics.weights import log_mean
 from ..phi.estimator import ProposalPhi
 from .ancestral import TOGETHER, grow
 from .draw import Draw, Guarantee, Population
 from .draws import DrawCounts, Draws
 from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Particles, Scheme, Timing
-from .sampler import Request, Sampler
+from .sampler import Request, Sampler, Stream
 from .stepper import Stepper, Trajectory
 
 FinishedRun: TypeAlias = tuple[Population, np.random.Generator]

@@ -14,13 +14,12 @@ from torch import Tensor
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
-from ..numerics.streams import Stream
 from ..numerics.weights import columns_at
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
 from .awrs import draw_allowed
-from .sampler import Request
+from .sampler import Request, Stream
 
 
 @dataclass(eq=False)

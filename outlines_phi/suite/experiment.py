@@ -21,7 +21,7 @@ from ..guides.fsm import FSMGuide
 from ..guides.guide import DEAD
 from ..guides.regex import compile_regex
 from ..guides.table import Table
-from ..lm.recorded import RecordedModel
+from ..lm.table_model import RecordedModel
 from ..numerics.weights import log_mean
 from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi

@@ -15,10 +15,8 @@ from ..errors import VocabularyError
 from ..numerics.checks import check_fits, is_count, shown
 from . import tokenizers as spelling
 
-_CHECKS, _CHECK_LENGTH = (
-    256,
-    8,
-)  # How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens
+# How many random texts a tokenizer must decode as its vocabulary says, and of how many tokens
+_CHECKS, _CHECK_LENGTH = 256, 8
 
 
 @final

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.recorded import RecordedModel
-from outlines_phi.lm.table_model import TableModel
+from outlines_phi.lm.table_model import RecordedModel, TableModel
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 ABC = Vocabulary.from_tokens(["a", "b", "c", ""], 3)

@@ -12,9 +12,8 @@ from torch import Tensor
 from ...errors import UnsupportedError, VocabularyError
 from ...vocabulary.vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
-from .forward import Forward
+from .forward import Forward, hooks, opaque, saved, structure, weights
 from .roads import ROADS, RegionTrees, road, tolerance
-from .version import hooks, opaque, saved, structure, weights
 
 SPREAD = 4.0  # The standard deviation of a language model's logits, in nats: about that of trained ones
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from ...errors import warn_of_fidelity
 from ...lm.watch import follow
-from ...numerics.streams import Stream
 from ...numerics.weights import draw, effective_size, log_mean, scaled
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node, refuse_impossible
@@ -20,7 +19,7 @@ from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import AutoPhi, Effort
-from ..sampler import Request, Sampler
+from ..sampler import Request, Sampler, Stream
 from .adaptive_proposal import AdaptiveTrajectories, Candidate, doubling
 from .attempts import Attempts, RejectionAttempts
 from .tree_call import TreeCall, logs

@@ -10,12 +10,12 @@ import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import current
-from ...numerics.streams import Stream
 from ...phi.tree.best_first import BestFirst, grow_trees
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Certificate
+from ..sampler import Stream
 
 
 @final

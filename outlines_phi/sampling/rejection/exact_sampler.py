@@ -10,7 +10,6 @@ from typing import final
 
 from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
-from ...numerics.streams import Stream
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import BoundsTree, refuse_impossible
@@ -18,7 +17,7 @@ from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import ExactPhi
-from ..sampler import Request, Sampler
+from ..sampler import Request, Sampler, Stream
 from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
 from .certify import Certification, ResidualAttempts, certify
 from .tree_call import TreeCall, log, logs

@@ -11,7 +11,6 @@ from typing import final
 
 from ...errors import InterruptedDraws
 from ...lm.watch import Progress
-from ...numerics.streams import Stream
 from ...phi.estimator import ProposalPhi
 from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
@@ -21,7 +20,7 @@ from ..drafted_stepper import Prefetch
 from ..draw import Draw
 from ..draws import DrawCounts, Draws
 from ..phi_options import Effort
-from ..sampler import Request
+from ..sampler import Request, Stream
 from .attempts import Attempts
 
 

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.guides.phrases.folding import BROKEN, FOREIGN, LEAD, NOTHING, TRAIL, CharacterReader, CharacterReading
-from outlines_phi.vocabulary.characters import CODE_POINTS, foldings, is_word, uneven_foldings, word_characters
+from outlines_phi.guides.phrases.folding import (
+    BROKEN,
+    CODE_POINTS,
+    FOREIGN,
+    LEAD,
+    NOTHING,
+    TRAIL,
+    CharacterReader,
+    CharacterReading,
+    foldings,
+    is_word,
+    uneven_foldings,
+    word_characters,
+)
 from tests.occurrences import characters, width
 
 fixed = settings(derandomize=True, deadline=None, max_examples=200)

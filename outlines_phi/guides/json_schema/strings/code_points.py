@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from ....automata.automaton import ByteAutomaton
 from ....errors import UnsupportedError
-from ....vocabulary.characters import CODE_POINTS
 from ...regex import compile_regex
 
 CodePoints = tuple[int, ...]
@@ -21,6 +21,7 @@ FIRST_SURROGATE, AFTER_SURROGATES = 0xD800, 0xE000
 """Surrogates are no characters. A set may hold them, but no string does."""
 
 NOTHING: CodePoints = ()
+CODE_POINTS = sys.maxunicode + 1
 EVERYTHING: CodePoints = (0, CODE_POINTS)
 
 

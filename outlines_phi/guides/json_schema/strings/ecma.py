@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn, final
 
 from ....errors import GrammarError, UnsupportedError
-from ....vocabulary.characters import CODE_POINTS
 from .code_points import (
+    CODE_POINTS,
     EVERYTHING,
     CodePoints,
     characters,

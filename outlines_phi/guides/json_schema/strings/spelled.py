@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....automata.automaton import DEAD, UNREACHABLE, ByteAutomaton
-from ....vocabulary.characters import CODE_POINTS
 from ....vocabulary.trie import spans
 from .code_automaton import CodeAutomaton
-from .code_points import AFTER_SURROGATES, FIRST_SURROGATE
+from .code_points import AFTER_SURROGATES, CODE_POINTS, FIRST_SURROGATE
 
 NOWHERE = -1
 """Where a byte leads that spells nothing."""
