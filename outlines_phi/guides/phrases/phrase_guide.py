@@ -164,6 +164,17 @@ class Changes(NamedTuple):
     targets: NDArray[np.int32]
 
 
+def changed_row(
+    partition: Partition, tokens: NDArray[np.int32], classes: NDArray[np.int32], targets: NDArray[np.int32]
+) -> Row:
+    """Return the row whose ``tokens`` are in the ``classes`` beside them and all others where ``partition`` has them."""
+    if not len(tokens):
+        return Row(partition, targets)
+    class_of = partition.class_of.copy()
+    class_of[tokens] = classes
+    return Row(Partition(class_of, len(targets)), targets)
+
+
 @final
 class PhraseGuide(BanningGuide):
     """Every text that holds no banned phrase, in any tokenization; an open guide (theory.md, section 6.1).
@@ -269,17 +280,13 @@ class PhraseGuide(BanningGuide):
         row = self.row(state)
         dead = np.flatnonzero(row.targets[row.partition.class_of] == DEAD)
         dead = dead[dead != self.vocabulary.eos_ids[0]]
-        phrase = self.phrases_at(state, dead)
-        banned = [
-            f"{self.vocabulary.tokens[v]!r} of {self.phrases.names[i]}"
-            for v, i in zip(dead[phrase >= 0][:6].tolist(), phrase[phrase >= 0][:6].tolist(), strict=True)
+        pairs = [
+            pair for pair in zip(dead.tolist(), self.phrases_at(state, dead).tolist(), strict=True) if pair[1] >= 0
         ]
-        rest = int((phrase >= 0).sum()) - len(banned)
+        banned = ", ".join(f"{self.vocabulary.tokens[v]!r} of {self.phrases.names[i]}" for v, i in pairs[:6])
+        rest = f" and {len(pairs) - 6} more" if len(pairs) > 6 else ""
         end = "may end" if row.targets[EOS] == DONE else "may not end"
-        return (
-            f"state {state}: {self.pending(state)} bytes pending, {end}, dead are "
-            f"{', '.join(banned) or 'no tokens'}{f' and {rest} more' if rest else ''}"
-        )
+        return f"state {state}: {self.pending(state)} bytes pending, {end}, dead are {banned or 'no tokens'}{rest}"
 
     @cached_property
     def _root_states(self) -> NDArray[np.int32]:
@@ -301,26 +308,10 @@ class PhraseGuide(BanningGuide):
         if state in (DEAD, DONE):
             return Row(self.root, np.full(self.root.size, DEAD, dtype=np.int32))
         tokens, classes, targets = self.changes(state)
-        if not len(tokens):
-            return Row(self.root, targets)
-        class_of = self.root.class_of.copy()
-        class_of[tokens] = classes
-        return Row(Partition(class_of, len(targets)), targets)
+        return changed_row(self.root, tokens, classes, targets)
 
     def _changes(self, state: int) -> Changes:
-        tokens, classes, occupied, added = self._moved(state - _SHIFT)
-        end = DONE if self.min_tokens(state) == 0 else DEAD
-        stayed = np.where(occupied, self._root_targets, DEAD)
-        targets = np.concatenate([[DEAD, end], stayed, self._states(added)]).astype(np.int32)
-        return Changes(tokens, classes, targets)
-
-    def _moved(self, state: int) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], NDArray[np.int32]]:
-        """Return, for a state of the matcher, what moves to another class, where to, and what classes there are.
-
-        The last two say which classes of the start of a text that spell something still have a token, and which states those lead
-        to that are added.
-        """
-        tokens, states = self._runs.difference(state)
+        tokens, states = self._runs.difference(state - _SHIFT)
         alive = states != NOWHERE
         place = np.searchsorted(self._root_states, states)
         known = alive & np.append(self._root_states, NOWHERE)[place] == states
@@ -328,9 +319,13 @@ class PhraseGuide(BanningGuide):
         classes = np.full(len(tokens), NEVER, dtype=np.int32)
         classes[known] = place[known] + FIRST
         classes[alive & ~known] = which + self.root.size
+        # Classes of the start of a text that have a token here too.
         left = self._root_counts - np.bincount(self.root.class_of[tokens], minlength=self.root.size)
         occupied = left + np.bincount(classes, minlength=self.root.size)[: self.root.size] > 0
-        return tokens, classes, occupied[FIRST:], added
+        stayed = np.where(occupied[FIRST:], self._root_targets, DEAD)
+        end = DONE if self.min_tokens(state) == 0 else DEAD
+        targets = np.concatenate([[DEAD, end], stayed, self._states(added)]).astype(np.int32)
+        return Changes(tokens, classes, targets)
 
     def _states(self, after: NDArray[np.integer]) -> NDArray[np.int32]:
         """Return the states of the guide for states of the matcher: DEAD for NOWHERE, and for one that can never end."""

@@ -15,7 +15,7 @@ from ...errors import UnsupportedError, VocabularyError
 from ...vocabulary.classes import EOS, NEVER, Partition, refine
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..guide_texts import ShortestTexts
-from .phrase_guide import BanningGuide, PhraseGuide
+from .phrase_guide import BanningGuide, PhraseGuide, changed_row
 
 SEARCHED = 5_000
 """How many pairs of states are looked at to find an end from one pair before that is given up."""
@@ -144,11 +144,7 @@ class ProductGuide(BanningGuide):
             return Row(self.right.root, np.full(self.right.root.size, DEAD, dtype=np.int32))
         tokens, classes, partition, targets = self._moves(left, right)
         targets = np.where(self.min_tokens_of(targets) < UNREACHABLE, targets, DEAD).astype(np.int32)
-        if not len(tokens):
-            return Row(partition, targets)
-        class_of = partition.class_of.copy()
-        class_of[tokens] = classes
-        return Row(Partition(class_of, len(targets)), targets)
+        return changed_row(partition, tokens, classes, targets)
 
     def _moves(
         self, left: int, right: int
