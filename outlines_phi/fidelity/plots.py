@@ -13,8 +13,8 @@ from .comparison import WHOLE, Report, Sample, View, label
 from .findings import Findings
 from .report_text import number, shown, worst
 
-PANEL_ROWS = 10
-"""Rows of a panel."""
+ROWS = 10
+"""Rows of a panel, or values of a field, that are drawn."""
 
 
 class Measured(NamedTuple):
@@ -41,10 +41,10 @@ class Panel(NamedTuple):
 def audit_panels(report: Findings) -> tuple[Panel, Panel, Panel]:
     """Return the charts of an audit: how far off, where mass is lost, and what that distorts. The last two may have no rows."""
     several = [finding for finding in report.findings if finding is not report.pooled]
-    ranked = sorted(several, key=lambda finding: -finding.bias.tv.interval.low)[: PANEL_ROWS - 1]
+    ranked = sorted(several, key=lambda finding: -finding.bias.tv.interval.low)[: ROWS - 1]
     distances = [(shown(finding.name), finding.bias.tv) for finding in (report.pooled, *ranked)]
-    places = worst(report.pooled.places, PANEL_ROWS)
-    values = report.pooled.distortions[:PANEL_ROWS]
+    places = worst(report.pooled.places, ROWS)
+    values = report.pooled.distortions[:ROWS]
     return (
         Panel(
             "Distance to the conditioned distribution",
@@ -86,9 +86,6 @@ COLORS = ("#e4572e", "#1b998b", "#5c6bc0", "#8d6e63")
 """Of the samples, in their order."""
 
 TRUTH, INK, FAINT = "#1c2330", "#3c4454", "#eef0f4"
-
-ROWS = 10
-"""Values of a field that are drawn."""
 
 
 def draw_reports(reports: Sequence[Report], path: Path, *, dpi: int = 160) -> None:

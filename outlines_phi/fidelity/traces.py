@@ -173,9 +173,9 @@ def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
     ``S(y)`` and the probability of every token that some trace took there. On a small language the two meet.
     """
     legal: list[float] = []
-    taken: list[dict[int, Edge]] = []
+    taken: list[dict[int, TakenToken]] = []
     for trace in traces:
-        edge = Edge(1.0, child=0)
+        edge = TakenToken(1.0, child=0)
         for step, log_legal in enumerate(trace.log_legal):
             if edge.child is None:
                 edge.child = len(legal)
@@ -184,7 +184,7 @@ def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
                 legal.append(math.exp(log_legal))
                 taken.append({})
             if step < len(trace.token_ids):
-                edge = taken[node].setdefault(trace.token_ids[step], Edge(math.exp(trace.log_p[step])))
+                edge = taken[node].setdefault(trace.token_ids[step], TakenToken(math.exp(trace.log_p[step])))
     lower, upper = [0.0] * len(legal), [0.0] * len(legal)
     # A node is numbered after its parent, so from the last one back every child is known. No child: the end of sequence.
     for node in reversed(range(len(legal))):
@@ -196,7 +196,7 @@ def tree_bounds(traces: Sequence[Trace]) -> tuple[float, float]:
 
 
 @dataclass
-class Edge:
+class TakenToken:
     """A token that some trace took: its probability, and the number of the prefix that it leads to."""
 
     p: float

@@ -94,19 +94,11 @@ class LawTally:
 class Exploration:
     """A guide and an oracle side by side on all words of at most ``complete`` tokens.
 
-    Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens. That
-    covers all words of so many tokens:
-
-    - Guide and oracle are deterministic, so what they do after a word depends on the pair that it leads to alone. By induction on
-      its length, a word that both allow leads to one of the nodes; one that is not allowed has a shortest beginning that is not,
-      a token behind a node, where it is seen whether the two agree.
-    - A representative does what the tokens do for which it stands: to the guide, because they are in one class of each row that was
-      met (the law "stands for"); to the oracle, because they do the same to each of its lexer's states (S8). A token that none
-      stands for is in no class but that of what is never allowed.
-
-    Single steps are compared with rows wherever they lead to a new node. Where no new node is left, ``closed`` says that words of
-    any length are covered. Where a level would make more than ``most`` nodes, it is left out, and ``complete`` is less than
-    ``depth``. ``endings`` has a member for each node of at most ``followed`` tokens, a word that is near the end from there.
+    Every law is tried on every *node*, a pair of states, and on every token after the nodes of less than ``complete`` tokens, which
+    covers all words of so many tokens (grammar-theory.md, section 8.2). Single steps are compared with rows wherever they lead to a
+    new node. Where no new node is left, ``closed`` says that words of any length are covered. Where a level would make more than
+    ``most`` nodes, it is left out, and ``complete`` is less than ``depth``. ``endings`` has a member for each node of at most
+    ``followed`` tokens, a word that is near the end from there.
     """
 
     guide: Guide
@@ -139,7 +131,7 @@ class Exploration:
         tell = progress or (lambda length, nodes: None)
         level: list[Pair] | None = [Pair((), guide.start, oracle.start)]
         seen = {(guide.start, oracle.start)}
-        found.nodes += level or []
+        found.nodes.append(Pair((), guide.start, oracle.start))
         while level and found.complete < depth:
             level = found._level_after(level, seen, tell)
             if level is not None:

@@ -283,9 +283,7 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
         allowed = row.targets[row.partition.class_of[collapse.tokens]] != NO_STATE
         configuration = _read_by_parser(machine, machine.parser.start, read[1]) if read else ERROR
         if read is None or configuration == ERROR:
-            return CheckFinding.bounded(
-                exploration.complete, cases, subject.written(node.word), "is reached, and does not survive"
-            )
+            return subject.bounded(cases, node.word, "is reached, and does not survive")
         spans = machine.spanner.of_state(read[0])
         kinds = spans.partition.class_of[collapse.tokens]
         survives = np.array(
@@ -298,11 +296,10 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
         outcomes = subject.oracle.outcomes(node.point, collapse.texts)
         wrong = np.flatnonzero((allowed != survives) & (allowed | outcomes.continues[outcomes.of_text]))
         if len(wrong):
-            witness = subject.written((*node.word, int(collapse.tokens[wrong[0]])))
-            return CheckFinding.bounded(exploration.complete, cases, witness)
+            return subject.bounded(cases, (*node.word, int(collapse.tokens[wrong[0]])))
     sampled = len(nodes) < len(exploration.inner)
     remark = f"in {len(nodes):,} of {len(exploration.inner):,} pairs of states" if sampled else ""
-    return CheckFinding.bounded(exploration.complete, cases, None, remark)
+    return subject.bounded(cases, None, remark)
 
 
 @check("T17", "beginnings of what is read are read", of_grammars=True)
@@ -318,9 +315,7 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
             state, emitted = moved or (DEAD, ())
             configuration = _read_by_parser(machine, configuration, emitted)
             if state == DEAD or configuration == ERROR:
-                return CheckFinding.bounded(
-                    exploration.complete, cases, subject.written(word), f"byte {place} is refused"
-                )
+                return subject.bounded(cases, word, f"byte {place} is refused")
     return CheckFinding.bounded(
         max(map(len, tried)), cases, None, f"{len(tried):,} of {len(exploration.endings):,} members that were found"
     )

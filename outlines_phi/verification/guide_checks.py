@@ -75,14 +75,8 @@ def collapse_is_lossless(subject: Subject) -> CheckFinding:
         readable = left_out[target[left_out] != FAILED]
         wrong = [*stood_for[~same].tolist(), *_continuing(subject, reading, readable)]
         if wrong:
-            witness = subject.written((*node.word, wrong[0]))
-            return CheckFinding.bounded(exploration.complete, cases, witness, "is not what stands for it")
-    remark = f"{len(nodes):,} states of the oracle's lexer, all tokens"
-    return (
-        CheckFinding.proved(cases, None, remark)
-        if exploration.closed
-        else CheckFinding.bounded(exploration.complete, cases, None, remark)
-    )
+            return subject.bounded(cases, (*node.word, wrong[0]), "is not what stands for it")
+    return subject.covered(cases, f"{len(nodes):,} states of the oracle's lexer, all tokens")
 
 
 def _continuing(subject: Subject, reading: int, tokens: NDArray[np.int64]) -> list[int]:
@@ -165,12 +159,8 @@ def independent_of_the_cut(subject: Subject) -> CheckFinding:
         cases += 1
         other = _run(guide, [v for v in spelling if v is not None])
         if not np.array_equal(_mask(guide, _run(guide, word), collapse.tokens), _mask(guide, other, collapse.tokens)):
-            return CheckFinding.bounded(
-                exploration.complete, cases, subject.written(word), f"and {shown(text)} byte by byte"
-            )
-    return CheckFinding.bounded(
-        exploration.complete, cases, None, f"of {len(words):,} words" if cases < len(words) else ""
-    )
+            return subject.bounded(cases, word, f"and {shown(text)} byte by byte")
+    return subject.bounded(cases, None, f"of {len(words):,} words" if cases < len(words) else "")
 
 
 @check("T18", "wrong guides are found out")
@@ -199,14 +189,13 @@ def mistakes_are_found(subject: Subject) -> CheckFinding:
 
 
 def _explored(subject: Subject, *laws: str) -> CheckFinding:
-    exploration = subject.exploration
-    tallies = [exploration.tally(law) for law in laws]
+    tallies = [subject.exploration.tally(law) for law in laws]
     cases = sum(tally.cases for tally in tallies)
     broken = [tally for tally in tallies if tally.witness is not None]
     first = min(broken, key=lambda tally: len(tally.witness or ()), default=None)
     if first is None or first.witness is None:
-        return CheckFinding.proved(cases) if exploration.closed else CheckFinding.bounded(exploration.complete, cases)
-    return CheckFinding.bounded(exploration.complete, cases, subject.written(first.witness), first.remark)
+        return subject.covered(cases)
+    return subject.bounded(cases, first.witness, first.remark)
 
 
 def _run(guide: Guide, word: tuple[int, ...] | list[int]) -> int:

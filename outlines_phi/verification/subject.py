@@ -156,12 +156,7 @@ class Subject:
     progress: Progress | None = None  # is told of the words that are tried
 
     @classmethod
-    def of_grammar(
-        cls,
-        grammar: Grammar,
-        vocabulary: Vocabulary,
-        **options: Any,
-    ) -> Subject:
+    def of_grammar(cls, grammar: Grammar, vocabulary: Vocabulary, **options: Any) -> Subject:
         """Return the guide of a grammar beside Earley's algorithm on longest-match lexemes; ``options`` are other attributes."""
         guide = CFGGuide.of(grammar, vocabulary)
         lexer = guide.lexer
@@ -172,12 +167,7 @@ class Subject:
         return cls(guide, oracle, collapse, used, machine=GrammarParts.of(guide, oracle), **options)
 
     @classmethod
-    def of_pattern(
-        cls,
-        pattern: str,
-        vocabulary: Vocabulary,
-        **options: Any,
-    ) -> Subject:
+    def of_pattern(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Subject:
         """Return the guide of a regular expression beside Python's reading of it; see :meth:`of_grammar`."""
         automaton = compile_regex(pattern)
         guide = FSMGuide.from_automaton(automaton, vocabulary)
@@ -187,11 +177,7 @@ class Subject:
         return cls(guide, oracle, collapse, used, **options)
 
     @classmethod
-    def of_json(
-        cls,
-        guide: JSONGuide,
-        **options: Any,
-    ) -> Subject:
+    def of_json(cls, guide: JSONGuide, **options: Any) -> Subject:
         """Return the guide of a JSON schema beside the machine that it is made of, byte by byte; see :meth:`of_grammar`."""
         vocabulary = guide.vocabulary
         each = Partition(np.arange(len(vocabulary), dtype=np.int32), len(vocabulary))
@@ -204,6 +190,17 @@ class Subject:
         """Guide and oracle side by side."""
         return Exploration.of(
             self.guide, self.oracle, self.collapse, depth=self.depth, most=self.most, progress=self.progress
+        )
+
+    def bounded(self, cases: int, word: tuple[int, ...] | None = None, remark: str = "") -> CheckFinding:
+        """Return the finding of a check of the words that are explored; ``word`` is a counterexample."""
+        witness = None if word is None else self.written(word)
+        return CheckFinding.bounded(self.exploration.complete, cases, witness, remark)
+
+    def covered(self, cases: int, remark: str = "") -> CheckFinding:
+        """Return the finding of a check without counterexample of all pairs of states that are explored."""
+        return (
+            CheckFinding.proved(cases, None, remark) if self.exploration.closed else self.bounded(cases, None, remark)
         )
 
     @property

@@ -469,7 +469,7 @@ def test_the_page_has_charts_of_its_numbers() -> None:
         f">a: {one.value}<" in html.unescape(values) and f">{one.masked:.3f}<" in values for one in report.distortions
     )
     several = audited([many(LANGUAGES[0])[:50]] * 20, [f"prompt {i}" for i in range(20)]).to_html()
-    assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == plots.PANEL_ROWS
+    assert re.findall(r"<svg .*?</svg>", several, re.DOTALL)[0].count('class="mark"') == plots.ROWS
     fair = records(None, constant=True).to_html()
     assert fair.count("<svg") == 2 and "matplotlib" not in fair
 
