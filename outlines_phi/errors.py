@@ -4,7 +4,7 @@
     ├── EmptyLanguageError    nothing in the language can be written within the budget
     ├── GrammarError          a regular expression, schema or grammar that cannot be read
     ├── VocabularyError       tokenizer and model do not fit each other
-    ├── ModelError            the model gave no law: NaN logits, prompt longer than its context
+    ├── ModelError            the model gave no distribution: NaN logits, prompt longer than its context
     ├── UnsupportedError      a feature that is not offered; the message names the alternative
     ├── ValueReadError        a draw that the output type itself refuses as a value; carries the text
     ├── ConstraintError       a predicate that raised, or gave no answer; carries the text
@@ -35,10 +35,7 @@ class OutlinesPhiError(Exception):
 class EmptyLanguageError(OutlinesPhiError, ValueError):
     """No member of the language can be written within the budget.
 
-    Attributes
-    ----------
-    least_budget
-        The least ``max_new_tokens`` (end of sequence included) that would do; ``None`` when no budget would.
+    ``least_budget`` is the least ``max_new_tokens`` (end of sequence included) that would do; ``None`` when no budget would.
     """
 
     def __init__(self, message: str, *, least_budget: int | None = None) -> None:
@@ -49,14 +46,7 @@ class EmptyLanguageError(OutlinesPhiError, ValueError):
 class GrammarError(OutlinesPhiError, ValueError):
     """A regular expression, schema or grammar that cannot be read.
 
-    Parameters
-    ----------
-    message
-        What is wrong, without position.
-    source
-        The text at fault.
-    position
-        Offset into ``source``, in characters; ``None`` when it is not known.
+    ``source`` is the text at fault, and ``position`` an offset into it, in characters, where it is known.
     """
 
     def __init__(self, message: str, source: str = "", position: int | None = None) -> None:
@@ -69,7 +59,7 @@ class VocabularyError(OutlinesPhiError, ValueError):
 
 
 class ModelError(OutlinesPhiError, ValueError):
-    """The model cannot give a law for this input (NaN logits, prompt longer than the context)."""
+    """The model cannot give a distribution for this input (NaN logits, prompt longer than the context)."""
 
 
 class UnsupportedError(OutlinesPhiError, ValueError):
@@ -77,13 +67,7 @@ class UnsupportedError(OutlinesPhiError, ValueError):
 
 
 class ValueReadError(OutlinesPhiError, ValueError):
-    """A text that is in the format but that the output type itself refuses as a value.
-
-    Attributes
-    ----------
-    text
-        The text; the draw that has it is as good as any other.
-    """
+    """A text, ``.text``, that is in the format but that the output type itself refuses as a value; its draw is as good as any."""
 
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
@@ -93,10 +77,7 @@ class ValueReadError(OutlinesPhiError, ValueError):
 class ConstraintError(OutlinesPhiError, ValueError):
     """A predicate that was given as ``constraint=`` raised, or returned something else than ``True`` or ``False``.
 
-    Attributes
-    ----------
-    text
-        What it was asked about. An exception that it raised is the ``__cause__``.
+    ``text`` is what it was asked about. An exception that it raised is the ``__cause__``.
     """
 
     def __init__(self, message: str, *, text: str) -> None:
@@ -105,7 +86,7 @@ class ConstraintError(OutlinesPhiError, ValueError):
 
 
 class DraftError(OutlinesPhiError, ValueError):
-    """A drafter that was given as ``draft=`` raised, or proposed what is no draft: tokens that do not exist, laws that are none.
+    """A drafter that was given as ``draft=`` raised, or proposed what is no draft: unknown tokens, weights that are no distribution.
 
     An exception that it raised is the ``__cause__``.
     """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import astuple, replace
-from typing import Any
+from types import FunctionType, UnionType
+from typing import Any, get_origin
 
 from outlines.generator import SteerableGenerator
+from outlines.types.dsl import Term
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
@@ -26,7 +28,6 @@ from .choices import MEANT, refuse_misfits, refuse_unknown
 from .hosts.generation_config import FIELDS, TRUNCATION, said
 from .hosts.processor import MaskLogitsProcessor
 from .hosts.transformers import PhiTransformers, wrap
-from .mistakes import is_format
 from .options import COUNTED, CallOptions, Unset
 from .progress import Told, telling
 
@@ -85,7 +86,7 @@ def audit(
         No draw was completed.
     """
     rows = prompts if isinstance(prompts, list | tuple) else [prompts]
-    if is_format(prompts):
+    if isinstance(prompts, (type, Term, FunctionType, UnionType)) or get_origin(prompts) is not None:
         raise UnsupportedError(
             "Give model and type as a pair, then the prompts: outlines_phi.audit((model, T), prompts); "
             f"{prompts!r:.80} was given in the place of the prompts."

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 import sys
-from types import FunctionType, UnionType
-from typing import Any, get_args, get_origin, is_typeddict
+from typing import Any, get_args, is_typeddict
 
 from outlines.generator import SteerableGenerator
 from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
-from outlines.types.dsl import Term
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
@@ -164,11 +162,6 @@ def not_pickled(what: str) -> UnsupportedError:
         f"{what} is neither pickled nor copied: it holds a model, its trees and a thread. Build it in the other process, with "
         "outlines_phi.from_transformers(...) there; draws, guides, settings and StateValues can be pickled."
     )
-
-
-def is_format(given: Any) -> bool:
-    """Return whether something given as prompts is an output type."""
-    return isinstance(given, (type, Term, FunctionType, UnionType)) or get_origin(given) is not None
 
 
 def too_deep(what: str) -> UnsupportedError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, final
 
@@ -12,9 +11,7 @@ from transformers import GenerationConfig
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
-from ..lm.model import LanguageModel
-from ..lm.watch import WatchedModel
-from ..phi.constraint import Constraint, TextConstraint
+from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.dp_frozen import FrozenDPPhi
 from ..phi.estimator import Phi, ProposalPhi
@@ -24,7 +21,6 @@ from ..phi.state_values import StateValues
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi, LookaheadPhi
 from ..sampling.resolve import SamplerOptions
-from ..sampling.sampler import Request
 from ..sampling.smc import PIMH, SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
@@ -43,22 +39,9 @@ GONE = {"rollout": "learned", "lookahead1": "learned"}
 """Names of earlier versions, and what to give instead."""
 
 USED = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "max_new_tokens",
-    "seed",
-    "num_return_sequences",
-    "do_sample",
-    "tokenization",
-    "constraint",
-    "sampler",
-    "banned_phrases",
-    "draft",
-    "draft_length",
-    "progress",
+    *(field.name for field in fields(SamplingSettings)),
+    *("num_return_sequences", "do_sample", "tokenization", "constraint", "sampler"),
+    *("banned_phrases", "draft", "draft_length", "progress"),
 )
 """The keywords that a call under a correction takes."""
 
@@ -117,20 +100,6 @@ class CallOptions:
     ban: BannedPhrases | None = None
     weighted: bool = True
     progress: Told = None
-
-    def request(
-        self, lm: LanguageModel, table: Table, prompts: Sequence[tuple[int, ...]], constraint: Constraint | None
-    ) -> Request:
-        """Return what the call asks for, of a model that is watched; ``constraint`` is over token ids."""
-        return Request(
-            lm=WatchedModel(lm),
-            table=table,
-            prompts=prompts,
-            settings=self.settings,
-            n=self.n,
-            constraint=constraint,
-            weighted=self.weighted,
-        )
 
     @classmethod
     def read(

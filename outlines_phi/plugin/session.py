@@ -17,7 +17,7 @@ from ..fidelity.probabilities import Probabilities, probabilities
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..lm.model import LanguageModel
-from ..lm.watch import limited, turn
+from ..lm.watch import WatchedModel, limited, turn
 from ..phi.constraint import all_of
 from ..phi.estimator import Phi
 from ..phi.tree.store import TreeStore, afresh
@@ -193,4 +193,12 @@ class PhiModel(ABC):
             options.constraint and options.constraint.over(self.lm.vocabulary),
             self._canonical if options.tokenization == "canonical" else None,
         )
-        return options.request(self.lm, table, [self._prompt_ids(item) for item in inputs], constraint)
+        return Request(
+            lm=WatchedModel(self.lm),
+            table=table,
+            prompts=[self._prompt_ids(item) for item in inputs],
+            settings=options.settings,
+            n=options.n,
+            constraint=constraint,
+            weighted=options.weighted,
+        )

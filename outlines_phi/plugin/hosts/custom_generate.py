@@ -37,7 +37,7 @@ from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions
 from ..call import Ban, Call, Correction
 from ..drafts import Drafts
-from ..options import CallOptions, Unset, check_closed, dead_end, search_options
+from ..options import USED, CallOptions, Unset, check_closed, dead_end, search_options
 from ..progress import Told
 from .generation_config import DEFAULTS
 from .processor import TableLogitsProcessor
@@ -136,27 +136,11 @@ def custom_generate(
     EmptyLanguageError, BudgetError, ModelError
         As for every call with ``phi=``.
     """
+    given = {name: value for name, value in locals().items() if name in USED and name != "banned_phrases"}
     correction = Correction().replaced_by(phi, banned_phrases)
     config = GenerationConfig() if generation_config is None else generation_config
-    given = {
-        "seed": seed,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "do_sample": do_sample,
-        "num_beams": num_beams,
-        "num_return_sequences": num_return_sequences,
-        "tokenization": tokenization,
-        "constraint": constraint,
-        "sampler": sampler,
-        "draft": draft,
-        "draft_length": draft_length,
-        "progress": progress,
-        "max_new_tokens": config.max_new_tokens,
-        "max_length": length_of(max_length, config, model, input_ids.shape[1]),
-    }
+    given["max_new_tokens"] = config.max_new_tokens
+    given["max_length"] = length_of(max_length, config, model, input_ids.shape[1])
     keywords = said_beyond(config, model.generation_config) | {name: v for name, v in given.items() if v is not None}
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)

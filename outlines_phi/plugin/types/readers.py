@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any, Literal, final, get_args
 
 from outlines.processors import OutlinesLogitsProcessor
@@ -128,10 +129,8 @@ class Bracketed(Format):
     def read(self, text: str) -> Any:
         body = text[1:-1].encode()
         empty = not body and not (self.cells and self.cells[0][0].holds(""))
-        spans = [] if empty else self._spans(body)
-        return self.build(
-            [self.cells[i % len(self.cells)][0].read(body[a:b].decode()) for i, (a, b) in enumerate(spans)]
-        )
+        spans = zip(cycle(self.cells), [] if empty else self._spans(body))
+        return self.build([cell.read(body[a:b].decode()) for (cell, _), (a, b) in spans])
 
     def ends(self, text: bytes, begin: int) -> Iterator[int]:
         return ends(self.language, text, begin)

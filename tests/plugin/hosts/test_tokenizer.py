@@ -11,7 +11,7 @@ from outlines.backends.outlines_core import OutlinesCoreBackend
 
 from outlines_phi import PhiTransformers
 from outlines_phi.guides.index import END, TOKENS, is_byte_level
-from outlines_phi.plugin.hosts.tokenizer import ByteTokenizer
+from outlines_phi.plugin.hosts.transformers import ByteTokenizer
 
 TEXTS = ["plain", "é ☃ 🦊", " leading", "two\nlines", "\x00"]
 
