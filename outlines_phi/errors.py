@@ -86,7 +86,7 @@ class ConstraintError(OutlinesPhiError, ValueError):
 
 
 class DraftError(OutlinesPhiError, ValueError):
-    """A drafter that was given as ``draft=`` raised, or proposed what is no draft: unknown tokens, weights that are no distribution.
+    """A drafter that was given as ``draft=`` raised, or proposed no draft: unknown tokens, weights that are no distribution.
 
     An exception that it raised is the ``__cause__``.
     """

@@ -111,23 +111,6 @@ def level_of(ban: BannedPhrases | None) -> Phi | Unset:
     return Unset.UNSET if ban is None or ban.level is None else LEVELS[ban.level]
 
 
-class Corrected:
-    """What writes under a correction: the generators of both APIs."""
-
-    correction: Correction
-    output_type: Any
-
-    @property
-    def phi(self) -> Phi | None:
-        """The estimator; ``None`` for plain masking, in Outlines' own loop."""
-        return self.correction.estimator(free=self.output_type is None)
-
-    @property
-    def banned_phrases(self) -> BannedPhrases | None:
-        """What is not written; ``None`` where nothing is banned."""
-        return self.correction.ban
-
-
 def _described(phi: Phi | None) -> str:
     """Return what to call a correction in a message, with the option that levels differ in."""
     match phi:

@@ -11,6 +11,7 @@ from outlines.generator import SteerableGenerator
 from ..errors import BudgetError, InterruptedDraws, UnsupportedError
 from ..fidelity.audit_report import AuditReport
 from ..fidelity.probabilities import Probabilities
+from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..phi.constraint import Predicate, TextConstraint
 from ..phi.estimator import Phi
@@ -18,7 +19,7 @@ from ..sampling.draws import Draws
 from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking
 from .auditing import audit
-from .call import Ban, Call, Corrected, Correction
+from .call import Ban, Call, Correction
 from .choices import MEANT, refuse_unknown
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .hosts.generation_config import said
@@ -42,7 +43,7 @@ from .types.readers import ValueReader, reader
 
 
 @final
-class PhiGenerator(Asynchronous, Corrected, SteerableGenerator):
+class PhiGenerator(Asynchronous, SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called. Made by :func:`Generator`.
 
     Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``,
@@ -75,6 +76,16 @@ class PhiGenerator(Asynchronous, Corrected, SteerableGenerator):
 
     def __reduce__(self) -> Any:
         raise not_pickled("A generator")
+
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator; ``None`` for plain masking, in Outlines' own loop."""
+        return self.correction.estimator(free=self.output_type is None)
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.correction.ban
 
     def _processor(self, correction: Correction) -> Any:
         """Return what allows the output type without what is banned; ``None`` for free text without a ban."""

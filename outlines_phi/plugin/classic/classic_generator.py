@@ -13,14 +13,14 @@ import torch
 
 from ...automata.automaton import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
+from ...guides.phrases.banned import BannedPhrases
 from ...guides.regex import compile_regex
 from ...numerics.checks import check_counts
-from ...phi.constraint import TextConstraint
-from ..call import Ban, Corrected, Correction
+from ...phi.estimator import Phi
+from ..call import Ban
 from ..choices import MEANT, refuse_unknown
-from ..drafts import DraftOptions
+from ..generator import PhiGenerator
 from ..hosts.generation_config import END, said
-from ..hosts.transformers import PhiTransformers
 from ..options import USED, Unset
 from ..types.output_types import GrammarText, to_language
 from .samplers import ClassicSampler
@@ -54,24 +54,26 @@ _SEEDED = threading.Lock()
 
 @final
 @dataclass(eq=False)
-class ClassicGenerator(Corrected):
-    """What the functions of :mod:`outlines_phi.generate` return: ``output_type`` (``None`` for free text), written by ``sampler``.
+class ClassicGenerator:
+    """What the functions of :mod:`outlines_phi.generate` return: a generator, its sampler, and what makes values of texts."""
 
-    ``correction`` is the estimator and what must not be written, ``reader`` makes the value of a text, ``constraint`` are
-    predicates that texts have to satisfy beside the type, and ``draft`` is what proposes drafts.
-    """
-
-    model: PhiTransformers
-    output_type: Any
+    generator: PhiGenerator
     sampler: ClassicSampler
-    correction: Correction
     reader: Callable[[str], Any]
-    constraint: TextConstraint | None = None
-    draft: DraftOptions | None = None
+
+    @property
+    def phi(self) -> Phi | None:
+        """The estimator; ``None`` for plain masking, in Hugging Face's own loop."""
+        return self.generator.phi
+
+    @property
+    def banned_phrases(self) -> BannedPhrases | None:
+        """What is not written; ``None`` where nothing is banned."""
+        return self.generator.banned_phrases
 
     def banning(self, phrases: Ban | None) -> ClassicGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
-        return replace(self, correction=self.correction.replaced_by(banned_phrases=phrases))
+        return replace(self, generator=self.generator.banning(phrases))
 
     def __call__(
         self,
@@ -111,15 +113,14 @@ class ClassicGenerator(Corrected):
         ValueReadError
             The output type refuses a text, or it was cut short (``phi=None``).
         """
-        stops, correction, keywords = self._read_keywords(prompts, max_tokens, stop_at, settings)
-        generate = self.model.batch if isinstance(prompts, (list, tuple)) else self.model
-        if self._corrects(correction):
+        stops = _stops(stop_at)
+        keywords = self._keywords(prompts, max_tokens, stops, settings)
+        generate = self.generator.batch if isinstance(prompts, (list, tuple)) else self.generator
+        if keywords["phi"] is not None:
             with _named(max_tokens):
-                texts = generate(prompts, self.output_type, seed=seed, **keywords)
-            return self._read(texts, ())
-        with _seeded(seed, self.model.model.device):
-            texts = generate(prompts, self.output_type, **keywords)
-        return self._read(texts, stops)
+                return self._read(generate(prompts, seed=seed, **keywords), ())
+        with _seeded(seed, self.generator.model.model.device):
+            return self._read(generate(prompts, **keywords), stops)
 
     def stream(
         self,
@@ -137,44 +138,34 @@ class ClassicGenerator(Corrected):
             raise UnsupportedError(
                 f"Use multinomial(), or call the generator: a stream is one text, and {self.sampler.samples} samples were given."
             )
-        stops, correction, keywords = self._read_keywords(prompts, max_tokens, stop_at, settings)
-        if self._corrects(correction):
+        stops = _stops(stop_at)
+        keywords = self._keywords(prompts, max_tokens, stops, settings)
+        if keywords["phi"] is not None:
             with _named(max_tokens):
-                return self.model.stream(prompts, self.output_type, seed=seed, **keywords)
+                return self.generator.stream(prompts, seed=seed, **keywords)
         if seed is not None:
             raise UnsupportedError(
                 f"Call torch.manual_seed(seed) before a stream in Hugging Face's own loop, or stream a format with phi='exact'; "
                 f"seed={seed!r} was given."
             )
-        return _until(self.model.stream(prompts, self.output_type, **keywords), stops)
-
-    def _corrects(self, correction: Correction) -> bool:
-        # Free text is the model's own law already, under any phi, unless something is banned.
-        return correction.said is not None and (self.output_type is not None or correction.ban is not None)
-
-    def _read_keywords(
-        self, prompts: Any, max_tokens: Any, stop_at: Any, settings: dict[str, Any]
-    ) -> tuple[tuple[str, ...], Correction, dict[str, Any]]:
-        """Return the stops and the correction of a call, and the keywords of the model's own call."""
-        stops = _stops(stop_at)
-        correction = self.correction.replaced_by(banned_phrases=settings.pop("banned_phrases", Unset.UNSET))
-        return stops, correction, self._keywords(correction, prompts, max_tokens, stops, settings)
+        return _until(self.generator.stream(prompts, **keywords), stops)
 
     def _keywords(
-        self, correction: Correction, prompts: Any, max_tokens: Any, stops: tuple[str, ...], settings: dict[str, Any]
+        self, prompts: Any, max_tokens: Any, stops: tuple[str, ...], settings: dict[str, Any]
     ) -> dict[str, Any]:
+        """Return the keywords of the generator's own call; ``phi`` among them is ``None`` for Hugging Face's loop."""
+        own, free = self.generator.correction, self.generator.output_type is None
+        correction = own.replaced_by(banned_phrases=settings.get("banned_phrases", Unset.UNSET))
         particles = settings.get("sampler", getattr(self.sampler, "sampler", None))
-        phi = correction.estimator(particles, free=self.output_type is None)
-        own: dict[str, Any] = {"constraint": self.constraint, "draft": self.draft}
-        if correction.ban is not self.model.banned_phrases:  # whose level would stand beside phi
-            own["banned_phrases"] = correction.ban
+        phi = correction.estimator(particles, free=free)
         for name in sorted(settings.keys() & RESERVED.keys()):
             raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
         if max_tokens is not None:
             check_counts("a classic generator", max_tokens=max_tokens)
         if phi is not None:
-            keywords = {**self.sampler.under(phi), **own}
-            if self._corrects(correction):
+            keywords = self.sampler.under(phi)
+            # Free text is the model's own distribution already, under any phi, unless something is banned.
+            if correction.said is not None and (not free or correction.ban is not None):
                 refuse_unknown(
                     said(settings),
                     KNOWN,
@@ -188,27 +179,27 @@ class ClassicGenerator(Corrected):
                     f"greedy() was given with phi={phi.name!r} for free text, whose most probable member is not searched "
                     "for. Give a format, or phi=None for the most probable token at every step."
                 )
-        keywords = {**self.sampler.hosted(), **own, **settings, "phi": None}
+        keywords = {**self.sampler.hosted(), **settings, "phi": None}
         if stops:
-            keywords |= {"stop_strings": list(stops), "tokenizer": self.model.hf_tokenizer}
+            keywords |= {"stop_strings": list(stops), "tokenizer": self.generator.model.hf_tokenizer}
         return {**keywords, "max_new_tokens": self._room(prompts) if max_tokens is None else max_tokens}
 
     def _room(self, prompts: Any) -> int:
         """Return how many tokens fit after the longest prompt: 0.x stops at the end of the text or never."""
-        many = prompts if isinstance(prompts, (list, tuple)) else [prompts]
-        longest = max((len(self.model._prompt_ids(prompt)) for prompt in many), default=0)
-        return max(1, (self.model.lm.max_length or 2**30) - longest)
+        many, model = prompts if isinstance(prompts, (list, tuple)) else [prompts], self.generator.model
+        longest = max((len(model._prompt_ids(prompt)) for prompt in many), default=0)
+        return max(1, (model.lm.max_length or 2**30) - longest)
 
     def _check_stops(self, stops: tuple[str, ...]) -> None:
         """Refuse a stop that an output could go on after: cut there, it would leave the format."""
-        if stops and self.output_type is None:
+        if stops and self.generator.output_type is None:
             raise UnsupportedError(
                 "Write the end into a format, for instance generate.regex(model, r'[^\\n]*\\n') for a line, or make the generator "
                 f"with phi=None, whose loop takes stops. stop_at={stops[0]!r} was given for free text under a correction, which "
                 "counts whole texts."
             )
         for stop in stops:
-            language = to_language(self.output_type)
+            language = to_language(self.generator.output_type)
             if isinstance(language, GrammarText):
                 raise UnsupportedError(
                     f"Leave stop_at={stop!r} out, since the grammar says where a text ends, or use phi=None: with phi= a cut may "

@@ -21,12 +21,13 @@ from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
 from ...sampling.smc import PIMH, SMC
-from ..call import Ban, Call, Correction
+from ..call import Ban, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
+from ..generator import Generator, PhiGenerator
 from ..hosts.transformers import PhiTransformers
 from ..mistakes import no_model
-from ..options import Unset, resolve_constraint
+from ..options import Unset
 from ..types.output_types import to_json, to_language
 from ..types.readers import FixedTexts, Parsed, ValueReader, reader
 from .classic_generator import ClassicGenerator
@@ -158,7 +159,7 @@ def text(
     if correction.ban is None and isinstance(phi, Unset):
         correction = Correction(None)
     drafts = check_draft(model, correction.estimator(free=True), resolve_draft(draft, draft_length))
-    return ClassicGenerator(model, None, _sampler(sampler), correction, str, draft=drafts)
+    return ClassicGenerator(PhiGenerator(model, None, correction, draft=drafts), _sampler(sampler), str)
 
 
 def cfg(
@@ -187,26 +188,11 @@ def fsm(model: Any, fsm: Any, sampler: Samplers = DEFAULT_SAMPLER) -> NoReturn:
 
 
 def _generator(
-    model: Any,
-    output_type: Any,
-    sampler: Any,
-    read: Callable[[str], Any] | None = None,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    constraint: Predicate | TextConstraint | None = None,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    draft: Drafts | None = None,
-    draft_length: int | None = None,
-    **unknown: Any,
+    model: Any, output_type: Any, sampler: Any, read: Callable[[str], Any] | None = None, **options: Any
 ) -> ClassicGenerator:
-    refuse_unknown(unknown, list(Options.__annotations__), MEANT)
-    options = resolve_draft(draft, draft_length)
-    correction = model.correction.replaced_by(phi, banned_phrases)
-    # Finds what is wrong with the type and the phrases now, and keeps them compiled.
-    Call.of(correction, output_type, {}).table(model.compiled)
-    drafts = check_draft(model, correction.estimator(), options)
-    given = correction, read or reader(output_type), resolve_constraint(constraint), drafts
-    return ClassicGenerator(model, output_type, _sampler(sampler), *given)
+    refuse_unknown(options, list(Options.__annotations__), MEANT)
+    generator = Generator(model, output_type, **options)
+    return ClassicGenerator(generator, _sampler(sampler), read or generator.reader)
 
 
 def _refused(given: Any, what: str, expected: str) -> UnsupportedError:

@@ -152,8 +152,8 @@ def test_what_is_written_for_an_enum(model: PhiTransformers) -> None:
 def test_the_whitespace_pattern_is_used(model: PhiTransformers) -> None:
     for schema in (Answer, SCHEMA, Colour, switch):
         made = generate.json(model, schema, whitespace_pattern="\t{2}")
-        assert made.output_type.whitespace_pattern == "\t{2}"
-    tabs = model.table(generate.json(model, Answer, whitespace_pattern="\t{2}").output_type).guide
+        assert made.generator.output_type.whitespace_pattern == "\t{2}"
+    tabs = model.table(generate.json(model, Answer, whitespace_pattern="\t{2}").generator.output_type).guide
     assert tabs.machine.accepts(b'{\t\t"open"\t\t:\t\ttrue\t\t}') and not tabs.machine.accepts(b'{"open": true}')
     assert generate.json(model, Answer, whitespace_pattern="")(PROMPT, seed=1) in (
         Answer(open=True),
@@ -366,7 +366,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("regex, wrong", lambda m: generate.regex(m, "a("), GrammarError, "\\^"),
     ("regex, a type", lambda m: generate.regex(m, int), UnsupportedError, "generate.format takes other types"),
     ("format, a text", lambda m: generate.format(m, "a"), UnsupportedError, "expected a type or an Outlines term"),
-    ("format, None", lambda m: generate.format(m, None), UnsupportedError, "given without an output type"),
+    ("format, None", lambda m: generate.format(m, None), UnsupportedError, "output_type=None was given"),
     ("phi", lambda m: generate.choice(m, WORDS, phi="banana"), UnsupportedError, "phi='banana' was given"),
     ("phi of text", lambda m: generate.text(m, phi="banana"), UnsupportedError, "phi='banana' was given"),
     ("sampler", lambda m: generate.choice(m, WORDS, "greedy"), UnsupportedError, r"expected samplers\.multinomial\("),

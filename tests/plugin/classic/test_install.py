@@ -280,7 +280,7 @@ class TestClassic:
     def test_a_stock_model_is_wrapped_once_and_forgotten_with_it(self) -> None:
         own = outlines.from_transformers(*bundled.load())
         one, other = (outlines.generate.format(own, t) for t in (int, bool))
-        assert one.model is other.model is outlines.Generator(own, Literal["a"], phi="exact").model
+        assert one.generator.model is other.generator.model is outlines.Generator(own, Literal["a"], phi="exact").model
         kept = len(install_module._WRAPPED)
         del own
         gc.collect()
@@ -296,7 +296,7 @@ class TestClassic:
             outlines.generate.json(Answer, stock)
 
     def test_a_wrapped_model_is_used_as_it_is(self, model: PhiTransformers) -> None:
-        assert outlines.generate.format(model, int).model is model
+        assert outlines.generate.format(model, int).generator.model is model
 
 
 @pytest.mark.usefixtures("installed")
