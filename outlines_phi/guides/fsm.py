@@ -124,7 +124,7 @@ class FSMGuide(Guide):
         automaton: ByteAutomaton | None = None,
     ) -> FSMGuide | None:
         """Return the guide without moves into dead ends; ``None`` if its start is one."""
-        final, states = np.flatnonzero(accepting).astype(np.int32), len(accepting) + 1
+        final, states, trimmed = np.flatnonzero(accepting).astype(np.int32), len(accepting) + 1, False
         while True:
             # The end of sequence comes first among a state's classes, and stable sorting keeps the classes in order.
             state = np.concatenate([final, moves.source]) + 1
@@ -135,11 +135,13 @@ class FSMGuide(Guide):
             offsets = np.concatenate([[0], np.cumsum(np.bincount(state, minlength=states))])
             guide = cls(vocabulary, partition, offsets, classes[order], successors[order], start + 1, automaton)
             alive = guide.distances != UNREACHABLE
-            kept = alive[1:][moves.target]
-            if kept.all() or not alive[guide.start]:
-                return guide if alive[guide.start] else None
+            if not alive[guide.start]:
+                return None
+            if trimmed or alive[2:].all():
+                return guide
             # Without moves into dead ends, classes may coincide or be dead everywhere.
-            partition, moves = _classes(moves.where(kept), partition.class_of - FIRST, vocabulary)
+            partition, moves = _classes(moves.where(alive[1:][moves.target]), partition.class_of - FIRST, vocabulary)
+            trimmed = True
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
