@@ -52,7 +52,6 @@ class AllOf(Drafter):
         return sum(drafter.width for drafter in self.drafters)
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _AllOf([Proposer(drafter, run) for drafter in self.drafters])
 
 
@@ -98,7 +97,6 @@ class FirstOf(Drafter):
 
     @property
     def sampled(self) -> bool:
-        """See :attr:`Drafter.sampled`."""
         return any(drafter.sampled for drafter in self.drafters)
 
     @property
@@ -107,7 +105,6 @@ class FirstOf(Drafter):
         return 1 if self.sampled else max(drafter.width for drafter in self.drafters)
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _FirstOf([Proposer(drafter, run) for drafter in self.drafters], run.table, self.width)
 
 
@@ -181,10 +178,7 @@ def _law(part: Draft, other: Tensor) -> Tensor:
 def _checked(name: str, given: object) -> tuple[Drafter, ...]:
     """Return the drafters that a combination was given.
 
-    Raises
-    ------
-    UnsupportedError
-        There are none, or something else is among them.
+    Raises :class:`UnsupportedError`: there are none, or something else is among them.
     """
     if not isinstance(given, (tuple, list)) or not given:
         raise UnsupportedError(f"{name}({given!r}) was given; expected a tuple of at least one drafter.")

@@ -202,17 +202,9 @@ class Proposer:
     evaluate. A sampled one ends *with* such a token: its coupling decides what stands in its place. To leave it out would give
     the position to ``q_i`` whenever the drafter drew such a token, and the other tokens more than ``q_i`` in all.
 
-    Parameters
-    ----------
-    drafter, run
-        The drafter, and the call.
-
-    Raises
-    ------
-    DraftError
-        The drafter raised; its proposals are not one :class:`Draft` per site; tokens are outside the vocabulary; distributions
-        have another shape than ``[K, V]``, do not sum to one, exclude the token that was drawn, or were not announced by
-        :attr:`Drafter.sampled`. Errors of this package pass as they are.
+    Raises :class:`DraftError`: the drafter raised; its proposals are not one :class:`Draft` per site; tokens are outside the
+    vocabulary; distributions have another shape than ``[K, V]``, do not sum to one, exclude the token that was drawn, or were
+    not announced by :attr:`Drafter.sampled`. Errors of this package pass as they are.
     """
 
     def __init__(self, drafter: Drafter, run: DraftRun) -> None:

@@ -64,7 +64,6 @@ class ForcedDrafter(Drafter):
     name: ClassVar[str] = "forced"
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _encoded(run, "after")
 
 
@@ -81,7 +80,6 @@ class EndingDrafter(Drafter):
     name: ClassVar[str] = "ending"
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _encoded(run, "ending")
 
 

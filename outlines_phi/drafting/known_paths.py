@@ -37,7 +37,6 @@ class TreeDrafter(Drafter):
     name: ClassVar[str] = "tree"
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _FollowedPaths(run) if run.trees is None else _KnownPaths(run.trees)
 
 
@@ -58,18 +57,10 @@ class _KnownPaths(Drafting):
 @final
 @dataclass(eq=False, slots=True)
 class Visited:
-    """A prefix, and how often each way on was taken.
+    """A prefix, and how often each way on was taken."""
 
-    Attributes
-    ----------
-    visits
-        How often a text that was to be continued had come this way.
-    below
-        The texts that are one token longer.
-    """
-
-    visits: int = 0
-    below: dict[int, Visited] = field(default_factory=dict)
+    visits: int = 0  # How often a text that was to be continued had come this way
+    below: dict[int, Visited] = field(default_factory=dict)  # The texts that are one token longer
 
 
 @final

@@ -34,10 +34,7 @@ NONE: tuple[int, list[Draft]] = (0, [])
 def check_length(length: object) -> int:
     """Return ``length`` if it is the length of a draft.
 
-    Raises
-    ------
-    UnsupportedError
-        It is not a positive whole number.
+    Raises :class:`UnsupportedError`: it is not a positive whole number.
     """
     if not isinstance(length, int | np.integer) or not is_count(length, 1):
         raise UnsupportedError(
@@ -92,16 +89,13 @@ class AdaptedLength(Drafter):
 
     @property
     def sampled(self) -> bool:
-        """See :attr:`Drafter.sampled`."""
         return self.drafter.sampled
 
     @property
     def width(self) -> int:
-        """See :attr:`Drafter.width`."""
         return self.drafter.width
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _Adapted(Proposer(self.drafter, run), self.cost)
 
 

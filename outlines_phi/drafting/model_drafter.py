@@ -66,7 +66,6 @@ class ModelDrafter(Drafter):
 
     @property
     def sampled(self) -> bool:
-        """See :attr:`Drafter.sampled`."""
         return not self.greedy
 
     def begin(self, run: DraftRun) -> ModelDrafting:
@@ -105,10 +104,7 @@ class _Chain:
 class ModelDrafting(Drafting):
     """A smaller model at work in one call.
 
-    Attributes
-    ----------
-    trees
-        Its token trees, and what they have cost.
+    ``trees``: Its token trees, and what they have cost.
     """
 
     trust = Trust.DISTRIBUTIONS
@@ -221,10 +217,7 @@ class ModelDrafting(Drafting):
 def check_vocabularies(drafts: Vocabulary, target: Vocabulary) -> None:
     """Raise unless every token of ``target`` is that of the same id in ``drafts``; says which are not.
 
-    Raises
-    ------
-    VocabularyError
-        Tokens differ, or are missing.
+    Raises :class:`VocabularyError`: tokens differ, or are missing.
     """
     if drafts.fingerprint == target.fingerprint:
         return

@@ -52,7 +52,6 @@ class PromptLookupDrafter(Drafter):
         check_counts("PromptLookupDrafter", ngram=self.ngram)
 
     def begin(self, run: DraftRun) -> Drafting:
-        """See :meth:`Drafter.begin`."""
         return _PromptLookup(run, self.ngram)
 
 

@@ -30,30 +30,17 @@ class AncestralSampler(Sampler):
 
     With a draft, one model call writes several tokens. The distribution of the draws and their weights are those without a draft,
     whatever is drafted. Where drafts are deterministic the draws themselves are, seed for seed.
-
-    Attributes
-    ----------
-    phi
-        The estimator, ``h``.
-    observer
-        An object that is told of every step; ``None`` for none.
-    draft
-        The drafts of the walks; ``None`` for none.
     """
 
     phi: ProposalPhi
-    observer: Observer | None = None
-    draft: Prefetch | None = None
+    observer: Observer | None = None  # An object that is told of every step; `None` for none
+    draft: Prefetch | None = None  # The drafts of the walks; `None` for none
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 
-        Raises
-        ------
-        UnsupportedError
-            A draft beside a constraint, or beside an observer.
-        DraftError
-            The drafter raised, or proposed something that is no draft.
+        Raises :class:`UnsupportedError`: a draft beside a constraint, or beside an observer.
+        Raises :class:`DraftError`: the drafter raised, or proposed something that is no draft.
         """
         stepper = self._stepper(request)
         walks: list[Trajectory] = []

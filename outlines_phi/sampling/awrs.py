@@ -44,21 +44,11 @@ _LEAST = torch.finfo(torch.float64).min
 
 
 class AllowedDraw(NamedTuple):
-    """The token of a walk, with the estimate of the allowed mass.
+    """The token of a walk, with the estimate of the allowed mass."""
 
-    Attributes
-    ----------
-    token
-        The token drawn; -1 where none is allowed.
-    log_s
-        The log of the unbiased estimate of ``S``; ``-inf`` where no token is allowed.
-    tests
-        Tokens tested.
-    """
-
-    token: int
-    log_s: float
-    tests: int
+    token: int  # The token drawn; -1 where none is allowed
+    log_s: float  # The log of the unbiased estimate of `S`; `-inf` where no token is allowed
+    tests: int  # Tokens tested
 
 
 def draw_allowed(
@@ -66,18 +56,13 @@ def draw_allowed(
 ) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
-    Parameters
-    ----------
-    log_q
-        ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the question.
-    laws
-        ``[W]``: the row of each walk.
-    keys
-        ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key alone.
-    allows
-        Whether a distribution (by its row) allows a token; asked once for each pair.
-    further
-        Tests after the token that is drawn, at least 1.
+    ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the
+    question.
+    ``laws``: ``[W]``: the row of each walk.
+    ``keys``: ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key
+    alone.
+    ``allows``: Whether a distribution (by its row) allows a token; asked once for each pair.
+    ``further``: Tests after the token that is drawn, at least 1.
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
@@ -94,14 +79,9 @@ def draw_allowed(
 class Order:
     """The tokens of some walks in the order of a race, laid out piece by piece.
 
-    Parameters
-    ----------
-    log_q
-        ``[W, K]``: a row per walk.
-    tokens
-        ``[K]``: the id of each column.
-    keys
-        ``[W]`` int64.
+    ``log_q``: ``[W, K]``: a row per walk.
+    ``tokens``: ``[K]``: the id of each column.
+    ``keys``: ``[W]`` int64.
     """
 
     def __init__(self, log_q: Tensor, tokens: Tensor, keys: Tensor) -> None:
@@ -111,11 +91,8 @@ class Order:
     def next(self, size: int) -> Tensor:
         """Lay out the next ``size`` tokens of every walk.
 
-        Returns
-        -------
-        Tensor
-            ``[4, W, k]``: token, ``log q``, the log of the mass of all tokens after it, and of the sum of their squares.
-            ``log q`` is ``-inf`` beyond the end of an order.
+        Returns ``[4, W, k]``: token, ``log q``, the log of the mass of all tokens after it, and of the sum of their squares.
+        ``log q`` is ``-inf`` beyond the end of an order.
         """
         columns = self._places.topk(min(size, len(self._tokens))).indices
         log_q = self._waiting.gather(1, columns)
@@ -138,10 +115,7 @@ class Order:
 class MassEstimate:
     """The tests of one walk: the token drawn, and the estimate so far.
 
-    Parameters
-    ----------
-    further
-        Tests after the draw.
+    ``further``: Tests after the draw.
     """
 
     __slots__ = (
@@ -237,10 +211,7 @@ def _race(
 class _AskedTokens:
     """A cache of the answers about each distribution's tokens; walks on one distribution share it.
 
-    Attributes
-    ----------
-    empty
-        The distributions of which nothing is allowed.
+    ``empty``: The distributions of which nothing is allowed.
     """
 
     def __init__(self, allows: Callable[[int, int], bool]) -> None:

@@ -24,55 +24,29 @@ from .window_walks import NormalizerWalk, Stem, WindowAttempts, WindowTree
 @final
 @dataclass(eq=False)
 class Account:
-    """The account of a walk, kept when the walk itself is gone.
+    """The account of a walk, kept when the walk itself is gone."""
 
-    Attributes
-    ----------
-    trajectory
-        The draw; what it holds is committed, and only ever grows.
-    attempts, committed
-        Attempts at windows, and windows, so far.
-    rejected
-        How many attempts each phrase has cost, by its place in the list.
-    exhausted
-        Whether the effort of a window ran out; the draw is given up then.
-    turns
-        How often the text has waited for the model.
-    """
-
-    trajectory: Trajectory
+    trajectory: Trajectory  # The draw; what it holds is committed, and only ever grows
+    # Attempts at windows, and windows, so far
     attempts: int = 0
     committed: int = 0
+    # How many attempts each phrase has cost, by its place in the list
     rejected: Counter[int] = field(default_factory=Counter)
-    exhausted: bool = False
-    turns: int = 0
+    exhausted: bool = False  # Whether the effort of a window ran out; the draw is given up then
+    turns: int = 0  # How often the text has waited for the model
 
 
 @final
 class CommittingWalk:
     """One draw of a look-ahead in the making: what is committed, and the window under way.
 
-    Parameters
-    ----------
-    windows
-        Makes the windows' trees.
-    phi
-        The options.
-    trajectory
-        The draw, which may have been begun.
-    stem
-        Its text.
-    prompt
-        The token ids before that.
-    aside
-        A random stream for all that the draw itself does not depend on.
-
-    Attributes
-    ----------
-    account
-        The account of the walk.
-    limit
-        How many windows it may commit before it waits; no limit by default.
+    ``windows``: Makes the windows' trees.
+    ``trajectory``: The draw, which may have been begun.
+    ``stem``: Its text.
+    ``prompt``: The token ids before that.
+    ``aside``: A random stream for all that the draw itself does not depend on.
+    ``account``: The account of the walk.
+    ``limit``: How many windows it may commit before it waits; no limit by default.
     """
 
     def __init__(

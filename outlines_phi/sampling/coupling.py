@@ -28,20 +28,11 @@ AT_ONCE = 2**26
 @final
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Distributions ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each.
+    """Distributions ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each."""
 
-    Attributes
-    ----------
-    scores
-        ``[L, V]``: ``log p + log h``, or any other log of a distribution, normalised or not.
-    log_s
-        ``[L]`` float64: ``log S``, ``-inf`` where a row allows nothing.
-    masses
-        ``[L, V / BLOCK]`` float64: the mass of each block and of all before it; 0 where a row allows nothing.
-    """
-
-    scores: Tensor
-    log_s: Tensor
+    scores: Tensor  # `[L, V]`: `log p + log h`, or any other log of a distribution, normalised or not
+    log_s: Tensor  # `[L]` float64: `log S`, `-inf` where a row allows nothing
+    # `[L, V / BLOCK]` float64: the mass of each block and of all before it; 0 where a row allows nothing
     masses: Tensor
 
     @classmethod
@@ -117,60 +108,32 @@ def _sums(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 @final
 class Chains(NamedTuple):
-    """The drafts of ``B`` walks, ragged, of at most ``K`` tokens.
+    """The drafts of ``B`` walks, ragged, of at most ``K`` tokens."""
 
-    Attributes
-    ----------
-    laws
-        ``[B, K + 1]``: which of the distributions the token of each position has; -1 where there is no further token, after the end
-        of sequence. What stands beyond the position after a draft means nothing.
-    tokens
-        ``[B, K]``: the drafted tokens; what stands beyond a draft means nothing.
-    lengths
-        ``[B]``: how many tokens were drafted.
-    uniforms
-        ``[B, K + 1]`` float64 in [0, 1): one per position. Those of positions that are not reached are not used.
-    """
-
+    # `[B, K + 1]`: which of the distributions the token of each position has; -1 where there is no further token, after the end
+    # of sequence. What stands beyond the position after a draft means nothing.
     laws: Tensor
-    tokens: Tensor
-    lengths: Tensor
+    tokens: Tensor  # `[B, K]`: the drafted tokens; what stands beyond a draft means nothing
+    lengths: Tensor  # `[B]`: how many tokens were drafted
+    # `[B, K + 1]` float64 in [0, 1): one per position. Those of positions that are not reached are not used.
     uniforms: Tensor
 
 
 @final
 class Proposals(NamedTuple):
-    """The distributions that ``S`` of the drafts were drawn from.
+    """The distributions that ``S`` of the drafts were drawn from."""
 
-    Attributes
-    ----------
-    walks
-        ``[S]``: whose drafts.
-    rows
-        ``[S, K]``: which row of ``log_r`` each token was drawn from; what stands beyond a draft means nothing.
-    log_r
-        ``[R, V]`` log probabilities.
-    """
-
-    walks: Tensor
-    rows: Tensor
-    log_r: Tensor
+    walks: Tensor  # `[S]`: whose drafts
+    rows: Tensor  # `[S, K]`: which row of `log_r` each token was drawn from; what stands beyond a draft means nothing
+    log_r: Tensor  # `[R, V]` log probabilities
 
 
 @final
 class CouplingResult(NamedTuple):
-    """The outcome of some drafts.
+    """The outcome of some drafts."""
 
-    Attributes
-    ----------
-    accepted
-        ``[B]``: how many tokens of each are kept.
-    tokens
-        ``[B]``: the token after those, -1 where the draft has led to the end of sequence.
-    """
-
-    accepted: Tensor
-    tokens: Tensor
+    accepted: Tensor  # `[B]`: how many tokens of each are kept
+    tokens: Tensor  # `[B]`: the token after those, -1 where the draft has led to the end of sequence
 
 
 def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:

@@ -29,10 +29,7 @@ from .stepper import BaseStepper, Trajectory
 class Prefetch:
     """The drafts that a sampler evaluates ahead: a walk that draws one of them goes on without a model call.
 
-    Raises
-    ------
-    UnsupportedError
-        ``length`` is not a positive whole number.
+    Raises :class:`UnsupportedError`: ``length`` is not a positive whole number.
     """
 
     drafter: Drafter
@@ -216,7 +213,6 @@ class DraftedStepper(BaseStepper):
         return max(1, KEPT // (len(self._request.table.vocabulary) * (self._length * self._width + 1)))
 
     def launch(self, n: int) -> list[Trajectory]:
-        """See :meth:`BaseStepper.launch`."""
         walks = super().launch(n)
         for walk in walks:
             self._states[walk] = DraftState(self._request.stream(walk.row, Stream.DRAFT + walk.number))

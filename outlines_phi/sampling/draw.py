@@ -152,15 +152,9 @@ Item = TypeVar("Item", bound=ValuedText, covariant=True)
 
 
 class TextSequence(Sequence[Item]):
-    """A sequence of texts with their values, which knows more of them all together.
+    """A sequence of texts with their values, which knows more of them all together."""
 
-    Attributes
-    ----------
-    items
-        The texts, in order.
-    """
-
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # The texts, in order
 
     def __len__(self) -> int:
         return len(self.items)
@@ -186,10 +180,7 @@ class TextSequence(Sequence[Item]):
 def numbers_of(f: Callable[[Draw], float], draws: Sequence[Draw]) -> list[float]:
     """Return ``f`` of each draw; what ``f`` itself raises is its caller's.
 
-    Raises
-    ------
-    UnsupportedError
-        ``f`` is no function, or does not return a number.
+    Raises :class:`UnsupportedError`: ``f`` is no function, or does not return a number.
     """
     expected = "expected a function of a draw that returns a number, such as lambda draw: draw.text == 'yes'."
     if not callable(f):

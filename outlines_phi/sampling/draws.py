@@ -19,31 +19,22 @@ from .draw import Certificate, Draw, Guarantee, Population, TextSequence, number
 @final
 @dataclass(frozen=True, kw_only=True)
 class DrawCounts:
-    """The cost of a call.
+    """The cost of a call."""
 
-    Attributes
-    ----------
-    calls
-        Model calls, prompts included. Prompts of one batch share calls: each reports those of the whole batch.
-    prompt_tokens, tokens
-        Prompt tokens and generated tokens that the model evaluated, padding excluded, for the whole batch.
-    attempts, accepted
-        Attempts launched and finished in launch order up to the last draw, and those that gave a draw. Under ``sampler=`` they
-        are runs of particles; those of a chain are its proposals after the first run. Under a look-ahead they are attempts at
-        windows, and the windows that were committed.
-    drafted, followed
-        Under a draft: tokens that were drafted for the texts of this prompt, and those of them that were kept.
-    written, turns
-        Under a draft: tokens that these texts have, and the model calls that each took part in, added up.
-    """
-
+    # Model calls, prompts included. Prompts of one batch share calls: each reports those of the whole batch.
     calls: int = 0
+    # Prompt tokens and generated tokens that the model evaluated, padding excluded, for the whole batch
     prompt_tokens: int = 0
     tokens: int = 0
+    # Attempts launched and finished in launch order up to the last draw, and those that gave a draw. Under `sampler=` they are
+    # runs of particles; those of a chain are its proposals after the first run. Under a look-ahead they are attempts at
+    # windows, and the windows that were committed.
     attempts: int = 0
     accepted: int = 0
+    # Under a draft: tokens that were drafted for the texts of this prompt, and those of them that were kept
     drafted: int = 0
     followed: int = 0
+    # Under a draft: tokens that these texts have, and the model calls that each took part in, added up
     written: int = 0
     turns: int = 0
 

@@ -40,31 +40,20 @@ class LookaheadSampler(Sampler):
 
     All windows of all draws of all prompts advance together, in one model call per step; a text is evaluated once while a walk
     may come back to it. A draw depends on the seed, its prompt's number and its own, and on nothing else of the call.
-
-    Attributes
-    ----------
-    phi
-        The options.
-    draft
-        The drafts, evaluated ahead of the walks; ``None`` for none. Walks come to the same distributions by fewer calls, so the
-        draws of a seed are, token for token, those without a draft, as far as the model answers alike in calls of other sizes. The
-        noise of their weights may be another.
     """
 
     phi: LookaheadPhi
+    # The drafts, evaluated ahead of the walks; `None` for none. Walks come to the same distributions by fewer calls, so the
+    # draws of a seed are, token for token, those without a draft, as far as the model answers alike in calls of other sizes.
+    # The noise of their weights may be another.
     draft: Prefetch | None = None
 
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 
-        Raises
-        ------
-        BudgetError
-            The effort ran out in a window; carries what was drawn so far.
-        UnsupportedError
-            A guide that bans no phrases, or a constraint beside it.
-        DraftError
-            The drafter raised, or proposed what is no draft.
+        Raises :class:`BudgetError`: the effort ran out in a window; carries what was drawn so far.
+        Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
+        Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         run = Lookahead(self.phi, request, self.draft)
         for _ in run.steps():
@@ -83,19 +72,8 @@ class LookaheadSampler(Sampler):
 class Lookahead:
     """One call of a look-ahead.
 
-    Parameters
-    ----------
-    phi
-        The options.
-    request
-        The call.
-    draft
-        The drafts, evaluated ahead of the walks; ``None`` for none.
-
-    Raises
-    ------
-    UnsupportedError
-        A guide that bans no phrases, or a constraint beside it.
+    ``draft``: The drafts, evaluated ahead of the walks; ``None`` for none.
+    Raises :class:`UnsupportedError`: a guide that bans no phrases, or a constraint beside it.
     """
 
     def __init__(self, phi: LookaheadPhi, request: Request, draft: Prefetch | None = None) -> None:
@@ -113,10 +91,7 @@ class Lookahead:
     def steps(self) -> Iterator[Sequence[Trajectory]]:
         """Take all draws to their ends; yield the trajectories that have grown, or failed, after every model call.
 
-        Raises
-        ------
-        BudgetError
-            The effort ran out in a window of some draw; raised when the others have ended.
+        Raises :class:`BudgetError`: the effort ran out in a window of some draw; raised when the others have ended.
         """
         numbers = [(row, i) for row in range(len(self._request.prompts)) for i in range(self._request.n)]
         follow(lambda: self.progress(len(numbers), sum(one.trajectory.finished for one in self._accounts)))
@@ -190,10 +165,7 @@ class Lookahead:
     def refuse_exhausted(self, draws: Callable[[], list[Draws]]) -> None:
         """Raise where the effort of a window ran out.
 
-        Raises
-        ------
-        BudgetError
-            It did; carries ``draws()``, those that were completed.
+        Raises :class:`BudgetError`: it did; carries ``draws()``, those that were completed.
         """
         account = next((account for account in self._accounts if account.exhausted), None)
         if account is None:
@@ -264,20 +236,10 @@ class LookaheadSMCSampler(Sampler):
     distribution, and its weight the estimate of ``Psi(r)``, which has mean ``Psi(r)`` whatever the window is; so everything stays
     unbiased. A step is over when every particle that moves has committed a window and knows its weight.
 
-    Attributes
-    ----------
-    phi
-        The options of the look-ahead, with weights.
-    options
-        The options of the population.
-
-    Raises
-    ------
-    UnsupportedError
-        A look-ahead without weights.
+    Raises :class:`UnsupportedError`: a look-ahead without weights.
     """
 
-    phi: LookaheadPhi
+    phi: LookaheadPhi  # The options of the look-ahead, with weights
     options: SMC
 
     def __post_init__(self) -> None:
@@ -312,14 +274,7 @@ class LookaheadSMCSampler(Sampler):
 class Flock:
     """One population, and the walks of its particles.
 
-    Parameters
-    ----------
-    run
-        The look-ahead that all walks belong to.
-    options, request, row
-        The options, the call, and the number of the prompt.
-    walks
-        The walks, at the start.
+    ``walks``: The walks, at the start.
     """
 
     def __init__(

@@ -47,7 +47,6 @@ class ByEffectiveSize(Timing):
     threshold: float
 
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """See :meth:`Timing.due`."""
         return effective_size(scaled(_log_w(walks))) < self.threshold * len(walks)
 
 
@@ -58,12 +57,8 @@ class AtBoundaries(Timing):
     The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all of
     them, so that tokenizations of one text by different tokens keep step.
 
-    Parameters
-    ----------
-    boundaries
-        The bytes that are boundaries.
-    tokens
-        The bytes of each token.
+    ``boundaries``: The bytes that are boundaries.
+    ``tokens``: The bytes of each token.
     """
 
     def __init__(self, boundaries: frozenset[int], tokens: Sequence[bytes]) -> None:
@@ -74,15 +69,12 @@ class AtBoundaries(Timing):
         self._level = 1
 
     def moving(self, walks: Sequence[Trajectory]) -> list[Trajectory]:
-        """See :meth:`Timing.moving`."""
         return [walk for walk in _unfinished(walks) if self._passed(walk) < self._level]
 
     def due(self, walks: Sequence[Trajectory], moving: Sequence[Trajectory]) -> bool:
-        """See :meth:`Timing.due`."""
         return not moving
 
     def begin(self, walks: Sequence[Trajectory]) -> None:
-        """See :meth:`Timing.begin`."""
         self._level = 1 + min(map(self._passed, _unfinished(walks)), default=0)
 
     def _passed(self, walk: Trajectory) -> int:
@@ -100,25 +92,11 @@ class AtBoundaries(Timing):
 class Particles:
     """The particles of one run.
 
-    Parameters
-    ----------
-    walks
-        The particles, at the start.
-    timing, scheme
-        When they are resampled, and how.
-    rng
-        The random stream of the run; particles propose by their own.
-
-    Attributes
-    ----------
-    walks
-        The particles.
-    moving
-        Those that take the next step.
-    rng
-        As given.
-    resamplings
-        How often they were resampled.
+    ``walks``: The particles, at the start.
+    ``timing``, ``scheme``: When they are resampled, and how.
+    ``rng``: The random stream of the run; particles propose by their own.
+    ``moving``: Those that take the next step.
+    ``resamplings``: How often they were resampled.
     """
 
     def __init__(
@@ -177,12 +155,8 @@ def systematic(log_w: NDArray[np.float64], rng: np.random.Generator) -> Ancestor
 
     Equal weights copy every particle once.
 
-    Parameters
-    ----------
-    log_w
-        ``[N]`` log weights, at least one above ``-inf``; a particle of weight 0 is never an ancestor.
-    rng
-        Where the randomness comes from.
+    ``log_w``: ``[N]`` log weights, at least one above ``-inf``; a particle of weight 0 is never an ancestor.
+    ``rng``: Where the randomness comes from.
     """
     return at_quantiles(normalized(log_w), (np.arange(len(log_w)) + rng.random()) / len(log_w))
 

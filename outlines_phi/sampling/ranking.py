@@ -119,29 +119,17 @@ def rank(
 ) -> list[Ranking]:
     """Return the ``top`` most probable members after each prompt of ``request``, searched for in shared model calls.
 
-    Parameters
-    ----------
-    request
-        The call; its random streams are not used.
-    top
-        Members per prompt.
-    store
-        Where trees live between calls.
-    effort
-        Its ``tokens``, per prompt, and its ``seconds``: a search launches no attempts.
-    tolerance
-        Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one listed.
-    reader
-        The function that makes the values of texts.
-
-    Raises
-    ------
-    BudgetError
-        The effort ran out; its ``partial`` has the rankings so far, each with the bound of what is missing.
-    EmptyLanguageError
-        No member of the language has any probability.
-    UnsupportedError
-        ``top`` or ``tolerance`` is out of range.
+    ``request``: The call; its random streams are not used.
+    ``top``: Members per prompt.
+    ``store``: Where trees live between calls.
+    ``effort``: Its ``tokens``, per prompt, and its ``seconds``: a search launches no attempts.
+    ``tolerance``: Be content when no other member can have more than ``1 + tolerance`` times the probability of the last one
+    listed.
+    ``reader``: The function that makes the values of texts.
+    Raises :class:`BudgetError`: the effort ran out; its ``partial`` has the rankings so far, each with the bound of what is
+    missing.
+    Raises :class:`EmptyLanguageError`: no member of the language has any probability.
+    Raises :class:`UnsupportedError`: ``top`` or ``tolerance`` is out of range.
     """
     _check(top, tolerance, effort)
     law = *request.law, request.prompts, request.budgets, request.constraint

@@ -39,11 +39,8 @@ def sampler_for(
     which :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
     may tokenise texts with.
 
-    Raises
-    ------
-    UnsupportedError
-        ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter; ``length`` is not a positive whole
-        number.
+    Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
+    ``length`` is not a positive whole number.
     """
     phi = phi.keeping(store.values)
     draft = None if drafter is None else Prefetch(drafter, length, encode)

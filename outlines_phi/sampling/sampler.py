@@ -56,42 +56,23 @@ class Stream(IntEnum):
 class Request:
     """The checked arguments of a call.
 
-    Attributes
-    ----------
-    lm, table
-        The language model, and the compiled guide.
-    prompts
-        Token ids, one sequence per prompt.
-    settings
-        The sampling settings, which define ``p``; their seed keys the random streams.
-    n
-        Draws per prompt.
-    constraint
-        The constraint beside the table.
-    weighted
-        Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an
-        end that alone is allowed, which is taken to have some probability; ``log_p`` and ``log_w`` of such draws are ``nan``.
-    starts
-        The guide state in which the text of each prompt begins.
-
-    Raises
-    ------
-    UnsupportedError
-        ``n`` is not a positive number, or a prompt is empty.
-    ModelError
-        A prompt leaves no room in the model's context.
-    EmptyLanguageError
-        The language has no member after a prompt; or the shortest does not fit the budget: says the least that would do.
+    Raises :class:`UnsupportedError`: ``n`` is not a positive number, or a prompt is empty.
+    Raises :class:`ModelError`: a prompt leaves no room in the model's context.
+    Raises :class:`EmptyLanguageError`: the language has no member after a prompt; or the shortest does not fit the budget: says
+    the least that would do.
     """
 
+    # The language model, and the compiled guide
     lm: LanguageModel
     table: Table
-    prompts: Sequence[tuple[int, ...]]
-    settings: SamplingSettings
-    n: int = 1
-    constraint: Constraint | None = None
+    prompts: Sequence[tuple[int, ...]]  # Token ids, one sequence per prompt
+    settings: SamplingSettings  # The sampling settings, which define `p`; their seed keys the random streams
+    n: int = 1  # Draws per prompt
+    constraint: Constraint | None = None  # The constraint beside the table
+    # Whether the weights of the draws will be read. Where they are not, step estimators without a state do not ask about an end
+    # that alone is allowed, which is taken to have some probability; `log_p` and `log_w` of such draws are `nan`.
     weighted: bool = True
-    starts: tuple[int, ...] = field(init=False)
+    starts: tuple[int, ...] = field(init=False)  # The guide state in which the text of each prompt begins
     budgets: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -138,13 +138,6 @@ class SMCSampler(Sampler):
 
     All particles of all runs of all prompts advance in one model call per step, equal prefixes evaluated once, up to
     ``TOGETHER`` different prefixes; beyond it, whole runs take turns. An estimator that learns from walks makes rounds of them.
-
-    Attributes
-    ----------
-    phi
-        The estimator ``h``, which proposes.
-    options
-        The options.
     """
 
     phi: ProposalPhi
@@ -160,14 +153,9 @@ class SMCSampler(Sampler):
     ) -> tuple[list[list[FinishedRun]], ModelCounts]:
         """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
 
-        Parameters
-        ----------
-        request
-            The call.
-        n
-            How many.
-        independent
-            Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
+        ``n``: How many.
+        ``independent``: Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased
+        either way.
         """
         stepper, size = Stepper(request, self.phi), self.options.particles
         runs: list[Particles] = []
@@ -315,13 +303,6 @@ class PIMHSampler(Sampler):
     one that the chain has held, which leaves that distribution as it is. All draws of a prompt have the same weight, such that the
     mean over them and ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased
     for ``Phi``.
-
-    Attributes
-    ----------
-    phi
-        The estimator ``h``, which proposes.
-    options
-        The options.
     """
 
     phi: ProposalPhi

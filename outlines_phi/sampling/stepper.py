@@ -24,31 +24,18 @@ from .sampler import Request, Stream
 
 @dataclass(eq=False)
 class Trajectory:
-    """One draw in the making.
+    """One draw in the making."""
 
-    Attributes
-    ----------
-    row, number
-        Its prompt, and its number among those of the prompt.
-    rng
-        Its random stream.
-    node
-        The node it stands on, in the run's branches.
-    state, remaining
-        The guide state, and the tokens that may still be written.
-    tokens
-        The tokens that it has written.
-    log_p, log_w
-        ``log p(y)`` and ``log p(y) - log q(y)`` so far, in nats; ``log_w`` is ``-inf`` where it failed.
-    """
-
+    # Its prompt, and its number among those of the prompt
     row: int
     number: int
-    rng: np.random.Generator
-    node: int
+    rng: np.random.Generator  # Its random stream
+    node: int  # The node it stands on, in the run's branches
+    # The guide state, and the tokens that may still be written
     state: int
     remaining: int
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # The tokens that it has written
+    # `log p(y)` and `log p(y) - log q(y)` so far, in nats; `log_w` is `-inf` where it failed
     log_p: float = 0.0
     log_w: float = 0.0
 
@@ -67,21 +54,9 @@ class BaseStepper:
     """The walks of a call: their launch, the distributions of where they stand, and their accounts. Who takes them further inherits
     from it.
 
-    Parameters
-    ----------
-    request
-        The call.
-    phi
-        The estimator, ``h``.
-    weighted
-        Whether anybody will read the weights of the walks.
-
-    Attributes
-    ----------
-    branches
-        The prefixes of the run.
-    estimate
-        The estimator at work.
+    ``weighted``: Whether anybody will read the weights of the walks.
+    ``branches``: The prefixes of the run.
+    ``estimate``: The estimator at work.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, *, weighted: bool = True) -> None:
@@ -156,16 +131,11 @@ class Observer(Protocol):
     ) -> None:
         """Take note of one step of some trajectories.
 
-        Parameters
-        ----------
-        draws
-            Prompt and number of each trajectory.
-        laws
-            The row of ``log_p`` and ``scores`` that each stands on.
-        tokens
-            The token that each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends it.
-        log_p, scores
-            ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
+        ``draws``: Prompt and number of each trajectory.
+        ``laws``: The row of ``log_p`` and ``scores`` that each stands on.
+        ``tokens``: The token that each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends
+        it.
+        ``log_p``, ``scores``: ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
         """
 
 
@@ -176,21 +146,9 @@ class Stepper(BaseStepper):
     ``log_w`` of a walk grows by ``log S(y) - log h(yv)`` (theory.md, section 4.1). Where the request has a constraint, ``S`` is
     the mass of what it allows too, of which :mod:`~outlines_phi.sampling.awrs` has an unbiased estimate.
 
-    Parameters
-    ----------
-    request
-        The call.
-    phi
-        The estimator, ``h``.
-    observer
-        An object that is told of every step; ``None`` for none.
-    weighted
-        As of :class:`BaseStepper`; an observer is told of ends too.
-
-    Raises
-    ------
-    UnsupportedError
-        An observer of a request with a constraint, whose mass no step knows.
+    ``observer``: An object that is told of every step; ``None`` for none.
+    ``weighted``: As of :class:`BaseStepper`; an observer is told of ends too.
+    Raises :class:`UnsupportedError`: an observer of a request with a constraint, whose mass no step knows.
     """
 
     def __init__(
@@ -271,10 +229,8 @@ class Stepper(BaseStepper):
     ) -> tuple[Tensor, Tensor]:
         """Return a token per walk that ``constraint`` allows too, and the estimate of the log of the mass that both allow.
 
-        Raises
-        ------
-        EmptyLanguageError
-            The constraint allows no first token of a prompt: not one draw of any number would be completed.
+        Raises :class:`EmptyLanguageError`: the constraint allows no first token of a prompt: not one draw of any number would
+        be completed.
         """
         head = dict(zip(laws, walks, strict=True))
         table = self._request.table

@@ -41,18 +41,11 @@ class Stem:
     A stem holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
     it, and is freed by being forgotten.
 
-    Attributes
-    ----------
-    parent, token
-        The model's node of the text without its last token, and that token; -1 for a prompt.
-    handle
-        The model's node of the text; -1 before it is evaluated.
-    log_p
-        ``[V]``, the distribution of the next token; ``None`` before the text is evaluated.
-    children
-        The texts one token longer, by that token.
-    ahead
-        Where a drafter foresaw it and no walk has come to it since: who counts that.
+    ``parent``, ``token``: The model's node of the text without its last token, and that token; -1 for a prompt.
+    ``handle``: The model's node of the text; -1 before it is evaluated.
+    ``log_p``: ``[V]``, the distribution of the next token; ``None`` before the text is evaluated.
+    ``children``: The texts one token longer, by that token.
+    ``ahead``: Where a drafter foresaw it and no walk has come to it since: who counts that.
     """
 
     __slots__ = ("ahead", "children", "handle", "log_p", "parent", "token")
@@ -89,17 +82,8 @@ class Stem:
 class Stems:
     """The texts of a call, each evaluated once while it is held.
 
-    Parameters
-    ----------
-    request
-        The call.
-    draft
-        The drafts, evaluated ahead of walks; ``None`` for none.
-
-    Attributes
-    ----------
-    tallies
-        The counts of the drafts of each prompt.
+    ``draft``: The drafts, evaluated ahead of walks; ``None`` for none.
+    ``tallies``: The counts of the drafts of each prompt.
     """
 
     def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
@@ -124,11 +108,8 @@ class Stems:
     def evaluate(self, wanted: Mapping[Stem, Callable[[], Site]]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
-        Parameters
-        ----------
-        wanted
-            Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter or ``p``
-            depends on it.
+        ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
+        or ``p`` depends on it.
         """
         first = self._trees.next_node
         for i, stem in enumerate(wanted):
@@ -189,14 +170,8 @@ COARSENESS = 1 / 4
 class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
-    Parameters
-    ----------
-    tree
-        The bounds.
-    stem
-        The text that the window begins at.
-    written
-        How many tokens that text has, the prompt's not counted.
+    ``stem``: The text that the window begins at.
+    ``written``: How many tokens that text has, the prompt's not counted.
     """
 
     def __init__(self, tree: BoundsTree, stem: Stem, written: int) -> None:
@@ -242,25 +217,13 @@ class WindowAttempts(Attempts):
     They are those of :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts`. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
 
-    Parameters
-    ----------
-    tree
-        The window's bounds.
-    rng
-        The random stream of all attempts.
-    width
-        Attempts in flight at most.
-    effort
-        When to stop launching.
-    aside
-        A random stream for what the attempts do not depend on.
-    first
-        Where the first attempt stands already, at an unexpanded prefix; at the root by default.
-
-    Attributes
-    ----------
-    failed
-        The prefix whose dead tokens an attempt has failed for, by its number.
+    ``tree``: The window's bounds.
+    ``rng``: The random stream of all attempts.
+    ``width``: Attempts in flight at most.
+    ``effort``: When to stop launching.
+    ``aside``: A random stream for what the attempts do not depend on.
+    ``first``: Where the first attempt stands already, at an unexpanded prefix; at the root by default.
+    ``failed``: The prefix whose dead tokens an attempt has failed for, by its number.
     """
 
     def __init__(
@@ -326,19 +289,7 @@ class NormalizerWalk:
     or a failure would give. Where little is undecided the walk is launched with the probability ``c`` alone and what it takes
     from the upper bound counts ``1 / c`` times, ``c`` such that the estimate is never below ``(1 - COARSENESS) U``.
 
-    Parameters
-    ----------
-    ground
-        The window.
-    rng
-        The random stream.
-
-    Attributes
-    ----------
-    ground
-        As given.
-    tree
-        Its bounds.
+    ``tree``: Its bounds.
     """
 
     def __init__(self, ground: WindowTree, rng: np.random.Generator) -> None:

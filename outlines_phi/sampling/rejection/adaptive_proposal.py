@@ -38,16 +38,10 @@ def doubling(total: int) -> list[int]:
 class Candidate:
     """One draw in the making, with its log probability under all parts of the proposal.
 
-    Attributes
-    ----------
-    node
-        Where it stands; ``None`` once it has found no allowed token.
-    part
-        Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
-    log_q
-        ``[3]``: ``log q(y)`` under each part.
-    turns
-        How often it has waited for the model.
+    ``node``: Where it stands; ``None`` once it has found no allowed token.
+    ``part``: Which part of the proposal it follows: ``MASK``, ``STATE`` or ``TREE``.
+    ``log_q``: ``[3]``: ``log q(y)`` under each part.
+    ``turns``: How often it has waited for the model.
     """
 
     __slots__ = ("log_q", "node", "part", "rng", "turns")
@@ -73,18 +67,11 @@ class AdaptiveTrajectories:
     The values stand still during a round, so every trajectory's weight is that of the proposal it was drawn from:
     ``E[w f | the rounds before] = Phi mu*(f)``, whatever it learns for the next round. How many there are is fixed beforehand.
 
-    Parameters
-    ----------
-    tree
-        The bounds; every trajectory expands its path.
-    rounds
-        How many there are in each round.
-    stream
-        The random stream of each trajectory, by its number.
-    max_bytes
-        Memory that the tree may take, give or take one round.
-    others
-        Where other walks on the tree stand: a new round forgets nothing on the way there.
+    ``tree``: The bounds; every trajectory expands its path.
+    ``rounds``: How many there are in each round.
+    ``stream``: The random stream of each trajectory, by its number.
+    ``max_bytes``: Memory that the tree may take, give or take one round.
+    ``others``: Where other walks on the tree stand: a new round forgets nothing on the way there.
     """
 
     def __init__(

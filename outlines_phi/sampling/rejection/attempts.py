@@ -23,16 +23,10 @@ LEAST_HOPE = 1 / 4
 class Attempt:
     """One walk from the root.
 
-    Attributes
-    ----------
-    number
-        Its place in the launch order.
-    node
-        Where it stands.
-    bound
-        The upper bound that ``node`` had when the walk chose it.
-    turns
-        How often it has waited for the model.
+    ``number``: Its place in the launch order.
+    ``node``: Where it stands.
+    ``bound``: The upper bound that ``node`` had when the walk chose it.
+    ``turns``: How often it has waited for the model.
     """
 
     __slots__ = ("bound", "node", "number", "rng", "turns")
@@ -49,33 +43,17 @@ class Attempts(ABC):
     is under way holds up the later ones; first-to-finish would favour short texts. What was launched after the last one read
     is dropped as a whole, finished or not: dropping by outcome would favour short texts too.
 
-    Parameters
-    ----------
-    tree
-        The bounds, which may know anything from earlier calls.
-    wanted
-        Draws to make.
-    stream
-        The random stream of each attempt, by its number.
-    width
-        Attempts in flight at most.
-    effort
-        When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
-    max_bytes
-        Memory that the tree may take, give or take one call.
-
-    Attributes
-    ----------
-    read, accepted
-        Walks read so far, and the members that they found.
-    turns
-        How often the walks that found these have waited for the model, all together.
-    longest
-        The fewest tokens of a text that begins as the longest walk so far.
-    stopped
-        Whether nothing is launched any more, see :meth:`stop`.
-    others
-        Where other walks on the tree stand: nothing on the way there is forgotten.
+    ``tree``: The bounds, which may know anything from earlier calls.
+    ``wanted``: Draws to make.
+    ``stream``: The random stream of each attempt, by its number.
+    ``width``: Attempts in flight at most.
+    ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
+    ``max_bytes``: Memory that the tree may take, give or take one call.
+    ``read``, ``accepted``: Walks read so far, and the members that they found.
+    ``turns``: How often the walks that found these have waited for the model, all together.
+    ``longest``: The fewest tokens of a text that begins as the longest walk so far.
+    ``stopped``: Whether nothing is launched any more, see :meth:`stop`.
+    ``others``: Where other walks on the tree stand: nothing on the way there is forgotten.
     """
 
     def __init__(

@@ -44,18 +44,10 @@ class TwoStages:
     launched: the longer the candidates walk, the more attempts there would be, and those of the weighted draws would be the short
     ones.
 
-    Parameters
-    ----------
-    attempts
-        Those of the first stage; nothing else may have launched any.
-    wanted
-        Draws to make.
-    phi
-        The options.
-    stream
-        The random stream of each candidate, by its number.
-    max_bytes
-        Memory that the tree may take, give or take one round.
+    ``attempts``: Those of the first stage; nothing else may have launched any.
+    ``wanted``: Draws to make.
+    ``stream``: The random stream of each candidate, by its number.
+    ``max_bytes``: Memory that the tree may take, give or take one round.
     """
 
     def __init__(
@@ -148,33 +140,21 @@ class AutoSampler(Sampler):
     in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
     nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`:
     values stand still during a round of candidates, whatever is expanded meanwhile.
-
-    Attributes
-    ----------
-    phi
-        The options.
-    store
-        Where trees live between calls; a seeded call uses fresh ones.
-    draft
-        The drafts, evaluated ahead of the walks; ``None`` for none.
     """
 
     phi: AutoPhi
+    # Where trees live between calls; a seeded call uses fresh ones
     store: TreeStore = field(default_factory=TreeStore)
-    draft: Prefetch | None = None
+    draft: Prefetch | None = None  # The drafts, evaluated ahead of the walks; `None` for none
 
     @afresh
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 
-        Raises
-        ------
-        InterruptedDraws
-            Ctrl-C; carries the exact draws so far. Weighted ones are picked at the end, so there are none.
-        EmptyLanguageError
-            Truncation leaves no member of the language any probability.
-        DraftError
-            The drafter raised, or proposed what is no draft.
+        Raises :class:`InterruptedDraws`: ctrl-C; carries the exact draws so far. Weighted ones are picked at the end, so there
+        are none.
+        Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
+        Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
         with self.store.lend(*law, self.phi.frontier, request.starts) as trees:

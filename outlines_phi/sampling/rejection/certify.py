@@ -28,14 +28,8 @@ class ResidualAttempts:
     first of them expands anything. A constraint may still rule out what a walk has found while others go down, so a walk arrives
     with the gap it was chosen by and fails with probability ``1 - gap_now / gap``: the coin of rejection.
 
-    Parameters
-    ----------
-    tree
-        The bounds.
-    streams
-        One random stream per attempt.
-    width
-        Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
+    ``streams``: One random stream per attempt.
+    ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
     """
 
     def __init__(self, tree: BoundsTree, streams: list[np.random.Generator], *, width: int) -> None:
@@ -131,21 +125,13 @@ class Certification:
     *Looking many times.* None of this costs confidence: a wave is launched at bounds that stand still for it, and the evidence
     bounds the probability of being wrong at any time. A confidence of 1 makes no attempts.
 
-    Parameters
-    ----------
-    tree
-        The tree, in any state.
-    tolerance, confidence
-        The certificate that is asked for; ``tolerance`` is ``eps``.
-    stream
-        The random stream of each attempt, by its number.
-    max_tokens, max_attempts
-        Model tokens to spend here, and residual attempts to launch, at most; checked before a call or a wave begins, as is the
-        time of the call that is watched.
-    width
-        Attempts in flight at once.
-    max_bytes
-        Memory that the tree may take, give or take one call.
+    ``tree``: The tree, in any state.
+    ``tolerance``, ``confidence``: The certificate that is asked for; ``tolerance`` is ``eps``.
+    ``stream``: The random stream of each attempt, by its number.
+    ``max_tokens``, ``max_attempts``: Model tokens to spend here, and residual attempts to launch, at most; checked before a
+    call or a wave begins, as is the time of the call that is watched.
+    ``width``: Attempts in flight at once.
+    ``max_bytes``: Memory that the tree may take, give or take one call.
     """
 
     def __init__(

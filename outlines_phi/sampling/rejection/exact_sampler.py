@@ -32,35 +32,21 @@ class ExactSampler(Sampler):
     numbers of its own and throws a coin where bounds were refreshed on its way. The draws of a seed are others than without a
     draft: a tree that knows more throws other coins. A seed and a drafter name one result. What is enumerated, for a certificate or
     because the language is small, is the same with a draft.
-
-    Attributes
-    ----------
-    phi
-        The options.
-    store
-        Where trees live between calls; a seeded call uses fresh ones.
-    draft
-        The drafts, evaluated ahead of the attempts; ``None`` for none.
     """
 
     phi: ExactPhi
+    # Where trees live between calls; a seeded call uses fresh ones
     store: TreeStore = field(default_factory=TreeStore)
-    draft: Prefetch | None = None
+    draft: Prefetch | None = None  # The drafts, evaluated ahead of the attempts; `None` for none
 
     @afresh
     def sample(self, request: Request) -> list[Draws]:
         """See :meth:`Sampler.sample`.
 
-        Raises
-        ------
-        BudgetError
-            The effort ran out; carries what was drawn so far.
-        InterruptedDraws
-            Ctrl-C; carries what was drawn so far, too.
-        EmptyLanguageError
-            Truncation leaves no member of the language any probability.
-        DraftError
-            The drafter raised, or proposed what is no draft.
+        Raises :class:`BudgetError`: the effort ran out; carries what was drawn so far.
+        Raises :class:`InterruptedDraws`: ctrl-C; carries what was drawn so far, too.
+        Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
+        Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
         law = *request.law, request.prompts, request.budgets, request.constraint
         with limited(self.phi.effort.seconds), self.store.lend(*law, starts=request.starts) as trees:

@@ -27,27 +27,13 @@ from .attempts import Attempts
 @final
 @dataclass(frozen=True, eq=False)
 class TreeCall:
-    """A request with the trees of its prompts.
-
-    Attributes
-    ----------
-    request
-        The call.
-    trees
-        The tree of each prompt, in their order.
-    evaluator
-        Expands the nodes of all trees.
-    foresight
-        The drafts of the walks; ``None`` without a drafter.
-    max_bytes
-        Memory that each tree may take.
-    """
+    """A request with the trees of its prompts."""
 
     request: Request
-    trees: Sequence[BoundsTree]
-    evaluator: Evaluator
-    foresight: Foresight | None
-    max_bytes: int
+    trees: Sequence[BoundsTree]  # The tree of each prompt, in their order
+    evaluator: Evaluator  # Expands the nodes of all trees
+    foresight: Foresight | None  # The drafts of the walks; `None` without a drafter
+    max_bytes: int  # Memory that each tree may take
 
     @classmethod
     def begin(
