@@ -1,3 +1,4 @@
+from .combine import AdaptedLength as AdaptedLength
 from .combine import AllOf as AllOf
 from .combine import FirstOf as FirstOf
 from .drafter import Draft as Draft
@@ -5,9 +6,8 @@ from .drafter import Drafter as Drafter
 from .drafter import Drafting as Drafting
 from .drafter import DraftRun as DraftRun
 from .drafter import Site as Site
+from .earlier_texts import PromptLookupDrafter as PromptLookupDrafter
+from .earlier_texts import TreeDrafter as TreeDrafter
 from .forced import EndingDrafter as EndingDrafter
 from .forced import ForcedDrafter as ForcedDrafter
-from .known_paths import TreeDrafter as TreeDrafter
-from .length import AdaptedLength as AdaptedLength
 from .model_drafter import ModelDrafter as ModelDrafter
-from .prompt_lookup import PromptLookupDrafter as PromptLookupDrafter

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import accumulate
 from typing import ClassVar, final
 
 import numpy as np
@@ -13,6 +16,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..guides.table import Table
+from ..numerics.checks import check_amounts
 from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust, tree
 
 
@@ -186,3 +190,149 @@ def _checked(name: str, given: object) -> tuple[Drafter, ...]:
         if not isinstance(drafter, Drafter):
             raise UnsupportedError(f"{name} was given {drafter!r}; expected drafters, such as ForcedDrafter().")
     return tuple(given)
+
+
+FORGETTING = 0.95
+"""The weight of a tested token one test later: the last twenty or so make the rate."""
+
+HITS, TESTS = 3.0, 4.0
+"""Where the rate starts, as if so many of so many tokens had been accepted."""
+
+TRIED = 8
+"""Where a text has a multiple of so many tokens one is drafted all the same: what is not tried is never found to be better."""
+
+REMEMBERED = 4096
+"""Sites whose drafts wait for their outcome."""
+
+NONE: tuple[int, list[Draft]] = (0, [])
+"""No drafts, of no round."""
+
+
+@lru_cache(4096)
+def best_length(acceptance: float, cost: float, most: int) -> int:
+    """Return the ``k <= most`` that writes the most tokens in the time of a call: the maximum of ``E(k) / (1 + cost k)``.
+
+    ``E(k) = 1 + a + ... + a^k`` tokens are expected of a call with ``k`` drafts that are accepted with probability ``a`` each
+    (Leviathan et al., arXiv 2211.17192, equation 1), and such a call takes ``1 + cost k`` times as long as one without.
+    """
+    expected = list(accumulate(acceptance**k for k in range(most + 1)))
+    return max(range(most + 1), key=lambda k: expected[k] / (1 + cost * k))
+
+
+@final
+@dataclass(frozen=True)
+class AdaptedLength(Drafter):
+    """Another drafter's proposals, as long as its running acceptance makes worth while (:func:`best_length`), down to none.
+
+    So a text that cannot be guessed costs as good as no drafts. One token is tried now and then all the same.
+
+    The outcome of a draft is read from the texts that go on from its site in later rounds: the length depends on rounds that are
+    over, never on the random numbers of the one that it is for. Each prompt has a rate of its own. Of a tree the chain that went
+    furthest counts.
+
+    Attributes
+    ----------
+    drafter
+        The drafter.
+    cost
+        The time that one more token adds to a model call, in times of a call with one token.
+
+    Raises
+    ------
+    UnsupportedError
+        ``drafter`` is no drafter, or ``cost`` is negative or no number.
+    """
+
+    drafter: Drafter
+    cost: float = 0.05
+    name: ClassVar[str] = "adapted_length"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drafter, Drafter):
+            raise UnsupportedError(f"AdaptedLength({self.drafter!r}) was given; expected a drafter.")
+        check_amounts("AdaptedLength", cost=self.cost)
+
+    @property
+    def sampled(self) -> bool:
+        return self.drafter.sampled
+
+    @property
+    def width(self) -> int:
+        return self.drafter.width
+
+    def begin(self, run: DraftRun) -> Drafting:
+        return _Adapted(Proposer(self.drafter, run), self.cost)
+
+
+@final
+class Acceptance:
+    """The share of tested tokens that were accepted; old tests are forgotten little by little."""
+
+    def __init__(self) -> None:
+        self._hits, self._tests = HITS, TESTS
+
+    @property
+    def rate(self) -> float:
+        """The share."""
+        return self._hits / self._tests
+
+    def observe(self, accepted: int, rejected: int) -> None:
+        """Take note of a chain: tokens that were accepted, and one or none that was rejected."""
+        for hit in [1.0] * accepted + [0.0] * rejected:
+            self._hits = FORGETTING * self._hits + hit
+            self._tests = FORGETTING * self._tests + 1.0
+
+
+@final
+class _Adapted(Drafting):
+    trust = Trust.ALL
+
+    def __init__(self, proposer: Proposer, cost: float) -> None:
+        self._proposer, self._cost = proposer, cost
+        self._acceptance: dict[int, Acceptance] = defaultdict(Acceptance)
+        # Per site, the round of its last drafts, and these: several where they are drawn.
+        self._waiting: OrderedDict[tuple[int, tuple[int, ...]], tuple[int, list[Draft]]] = OrderedDict()
+        self._round = self._longest = 0
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        self._round += 1
+        for site in sites:
+            self._learn(site)
+        best = [self._best(site, length) for site, length in zip(sites, lengths, strict=True)]
+        drafts = self._proposer.propose(sites, best, streams)
+        for site, draft in zip(sites, drafts, strict=True):
+            self._remember(site, draft)
+        return drafts
+
+    def _best(self, site: Site, most: int) -> int:
+        tried = int(len(site.tokens) % TRIED == 0)
+        return max(best_length(self._acceptance[site.row].rate, self._cost, most), min(tried, most))
+
+    def _learn(self, site: Site) -> None:
+        """Compare the text with the drafts that were made on its way, each once."""
+        written = len(site.tokens)
+        for at in range(max(0, written - self._longest - 1), written):
+            _, drafts = self._waiting.get((site.row, site.tokens[:at]), NONE)
+            if drafts:
+                outcomes = [_outcome(chain, site.tokens[at:]) for chain in drafts.pop(0).chains]
+                accepted, rejected = max(outcomes, key=lambda outcome: (outcome[0], -outcome[1]))
+                self._acceptance[site.row].observe(accepted, rejected)
+
+    def _remember(self, site: Site, draft: Draft) -> None:
+        if draft.tokens:
+            key = site.row, site.tokens
+            if self._waiting.get(key, NONE)[0] < self._round:
+                self._waiting[key] = self._round, []
+            self._waiting[key][1].append(draft)
+            self._longest = max(self._longest, *map(len, draft.chains))
+        while len(self._waiting) > REMEMBERED:
+            self._waiting.popitem(last=False)
+
+
+def _outcome(chain: tuple[int, ...], taken: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many tokens of a chain were accepted, and whether one was rejected after them, given what was written."""
+    agrees = [drafted == token for drafted, token in zip(chain, taken, strict=False)]
+    accepted = agrees.index(False) if False in agrees else len(agrees)
+    return accepted, int(accepted < len(agrees))

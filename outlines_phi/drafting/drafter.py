@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DraftError, OutlinesPhiError
+from ..errors import DraftError, OutlinesPhiError, UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..numerics.checks import is_count
+from ..numerics.checks import is_count, shown
 from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 from ..vocabulary.vocabulary import Vocabulary
@@ -156,6 +156,19 @@ class Drafting(ABC):
         The draft of a site depends on the site, its stream and earlier rounds; each token, and whether there is one, on those
         before it. A draft never needs to be right: a bad one costs time and changes no distribution.
         """
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SiteDrafting(Drafting):
+    """A drafter at work that answers for each site alone, and draws nothing."""
+
+    draft: Callable[[Site, int], Draft]
+
+    def propose(
+        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
+    ) -> list[Draft]:
+        return list(map(self.draft, sites, lengths))
 
 
 class Drafter(ABC):
@@ -330,3 +343,15 @@ class Proposer:
 def _limit(site: Site, length: int) -> int:
     """Return the most tokens that are of use after ``site``."""
     return 0 if site.state in (DEAD, DONE) else min(length, site.remaining - 1)
+
+
+def check_length(length: object) -> int:
+    """Return ``length`` if it is the length of a draft.
+
+    Raises :class:`UnsupportedError`: it is not a positive whole number.
+    """
+    if not isinstance(length, int | np.integer) or not is_count(length, 1):
+        raise UnsupportedError(
+            f"A draft length of {shown(length)} was given; expected a whole number of at least 1. Leave draft= out for none."
+        )
+    return int(length)

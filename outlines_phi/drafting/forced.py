@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, final
@@ -15,7 +14,7 @@ from ..automata.automaton import DEAD, ByteAutomaton
 from ..guides.fsm import FSMGuide
 from ..guides.guide import DONE, UNREACHABLE, Guide
 from ..vocabulary.trie import Trie, fewest_tokens
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site, SiteDrafting
 
 BLANKS = b" \t\n\r"
 """Bytes that may be optional between the parts of a format."""
@@ -74,7 +73,7 @@ class EndingDrafter(Drafter):
 
     Where a value may go on as it began or end in one way, as a string of JSON by its closing quotation mark, that way is taken. So
     the end of a short value costs no call of its own. In long texts the guess is seldom right: it belongs behind drafters that know
-    more, inside an :class:`~outlines_phi.drafting.length.AdaptedLength`, which is where ``draft="forced"`` puts it.
+    more, inside an :class:`~outlines_phi.drafting.combine.AdaptedLength`, which is where ``draft="forced"`` puts it.
     """
 
     name: ClassVar[str] = "ending"
@@ -86,12 +85,15 @@ class EndingDrafter(Drafter):
 def _encoded(run: DraftRun, way: Way) -> Drafting:
     """Return the drafter at work for a table; what it finds out, and encodes, is kept with the table."""
     return run.table.keep(
-        ("forced", way, run.encode), run.table.start, lambda: _ForcedDrafting(run, way), lambda _: BYTES_KEPT
+        ("forced", way, run.encode),
+        run.table.start,
+        lambda: SiteDrafting(_ForcedText(run, way).draft),
+        lambda _: BYTES_KEPT,
     )
 
 
 @final
-class _ForcedDrafting(Drafting):
+class _ForcedText:
     """Proposes texts in the tokens that the tokenizer writes them in, after the last few tokens of what stands before.
 
     Tokens at the end of a text that the tokenizer would merge with most of what may follow are left out.
@@ -101,15 +103,10 @@ class _ForcedDrafting(Drafting):
         self._vocabulary, self._encode = run.vocabulary, run.encode
         self._texts = forced_texts(run.table.guide)
         self._propose = self._texts.after if way == "after" else self._texts.ending
-        self._draft, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
+        self._made, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
 
-    def propose(
-        self, sites: Sequence[Site], lengths: Sequence[int], streams: Sequence[np.random.Generator]
-    ) -> list[Draft]:
-        return [
-            Draft(self._draft(site.state, site.tokens[-CONTEXT:], self._habit(site), length))
-            for site, length in zip(sites, lengths, strict=True)
-        ]
+    def draft(self, site: Site, length: int) -> Draft:
+        return Draft(self._made(site.state, site.tokens[-CONTEXT:], self._habit(site), length))
 
     def _habit(self, site: Site) -> bytes:
         """Return the separators that the text, where it last had one, wrote a space after."""

@@ -10,13 +10,11 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from outlines.models.transformers import Transformers
 
-from ..drafting.combine import FirstOf
-from ..drafting.drafter import Drafter
+from ..drafting.combine import AdaptedLength, FirstOf
+from ..drafting.drafter import Drafter, check_length
+from ..drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from ..drafting.forced import EndingDrafter, ForcedDrafter
-from ..drafting.known_paths import TreeDrafter
-from ..drafting.length import AdaptedLength, check_length
 from ..drafting.model_drafter import ModelDrafter, check_vocabularies, rows_missing
-from ..drafting.prompt_lookup import PromptLookupDrafter
 from ..errors import UnsupportedError
 from ..lm.model import LanguageModel
 from ..lm.transformers.transformers_model import TransformersModel

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site
-from ..drafting.length import check_length
+from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..phi.branches import KEPT

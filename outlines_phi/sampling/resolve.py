@@ -36,7 +36,7 @@ def sampler_for(
     """Return the sampler of ``phi``: the one that was asked for, else rejection over kept trees or weighted ancestral draws.
 
     With a ``drafter``, several tokens per model call; its distribution does not change. Drafts have at most ``length`` tokens,
-    which :class:`~outlines_phi.drafting.length.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
+    which :class:`~outlines_phi.drafting.combine.AdaptedLength` makes fewer where few are accepted; ``encode`` is what the drafter
     may tokenise texts with.
 
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;

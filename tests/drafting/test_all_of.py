@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AllOf, FirstOf
+from outlines_phi.drafting.combine import HITS, TESTS, AdaptedLength, AllOf, FirstOf
 from outlines_phi.drafting.drafter import NOTHING, Draft, Proposer, Site, tree
 from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.length import HITS, TESTS, AdaptedLength
 from outlines_phi.errors import DraftError, UnsupportedError
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY

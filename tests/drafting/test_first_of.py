@@ -10,8 +10,8 @@ import torch
 
 from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.drafter import NOTHING, Draft, Site
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import DraftError, UnsupportedError
 from tests.drafting.runs import Scripted, propose, run_of, site_of, table_of
 from tests.languages import VOCABULARY

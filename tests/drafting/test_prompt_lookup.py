@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.vocabulary.vocabulary import Vocabulary

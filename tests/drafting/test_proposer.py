@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import FirstOf
+from outlines_phi.drafting.combine import AdaptedLength, FirstOf
 from outlines_phi.drafting.drafter import NOTHING, Draft, Drafter, DraftRun, Proposer, Site
-from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.errors import DraftError, ModelError
 from outlines_phi.guides.guide import DEAD, DONE

@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_phi.drafting import known_paths
+from outlines_phi.drafting import earlier_texts
 from outlines_phi.drafting.drafter import DraftRun, Proposer
-from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.resolve import sampler_for
@@ -53,7 +52,7 @@ def test_who_lags_behind_follows_who_is_ahead() -> None:
 @settings(max_examples=200, deadline=None)
 def test_the_way_that_was_taken_most_often(texts: list[tuple[int, ...]], start: list[int], length: int) -> None:
     """Against counting, for texts that are all different: a site that several walks share is asked about once."""
-    known = known_paths.History()
+    known = earlier_texts.History()
     for text in texts:
         known.take_note(text)
     found = known.after(start, length)
@@ -87,17 +86,17 @@ def test_later_calls_without_a_seed_know_what_was_written() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_paths, "PLACES", 3)
-    monkeypatch.setattr(known_paths, "PROMPTS", 2)
-    kept = known_paths.PromptHistories()
-    first = kept.written((1,))
+    monkeypatch.setattr(earlier_texts, "PLACES", 3)
+    monkeypatch.setattr(earlier_texts, "PROMPTS", 2)
+    kept, _ = earlier_texts.histories()
+    first = kept.of((1,), earlier_texts.History)
     first.take_note((A, B))
     first.take_note((C, A, B))
     assert first.after((), 9) in {(A, B), (C,)} and first.after((C,), 9) == ()
-    kept.written((2,))
-    assert kept.written((1,)) is first
-    kept.written((3,))
-    assert kept.written((1,)) is first and len(kept._written) == 2
+    kept.of((2,), earlier_texts.History)
+    assert kept.of((1,), earlier_texts.History) is first
+    kept.of((3,), earlier_texts.History)
+    assert (1,) in kept and len(kept) == 2
 
 
 def test_walks_take_fewer_turns_and_write_the_same() -> None:

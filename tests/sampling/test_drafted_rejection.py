@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from outlines_phi.drafting.combine import FirstOf
-from outlines_phi.drafting.known_paths import TreeDrafter
+from outlines_phi.drafting.earlier_texts import TreeDrafter
 from outlines_phi.errors import BudgetError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.tree.store import TreeStore

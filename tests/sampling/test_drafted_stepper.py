@@ -15,13 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from outlines_phi.drafting.combine import AllOf, FirstOf
+from outlines_phi.drafting.combine import AdaptedLength, AllOf, FirstOf
 from outlines_phi.drafting.drafter import Drafter, DraftRun, Site
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.reference import enumerate_language

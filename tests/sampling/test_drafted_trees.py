@@ -13,10 +13,10 @@ import torch
 from pydantic import BaseModel, Field
 
 import outlines_phi
+from outlines_phi.drafting.combine import AdaptedLength
 from outlines_phi.drafting.drafter import Draft, Drafter, Site
+from outlines_phi.drafting.earlier_texts import TreeDrafter
 from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.errors import DraftError, UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel

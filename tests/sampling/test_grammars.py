@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from outlines_phi.drafting.combine import AllOf, FirstOf
+from outlines_phi.drafting.combine import AdaptedLength, AllOf, FirstOf
 from outlines_phi.drafting.drafter import Drafter
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter
-from outlines_phi.drafting.known_paths import TreeDrafter
-from outlines_phi.drafting.length import AdaptedLength
 from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.grammar.notation.reader import read_grammar
 from outlines_phi.lm.table_model import TableModel

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.drafting.drafter import Drafter
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter, TreeDrafter
 from outlines_phi.drafting.forced import ForcedDrafter
-from outlines_phi.drafting.known_paths import TreeDrafter
 from outlines_phi.drafting.model_drafter import ModelDrafter
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
 from outlines_phi.fidelity.bias import measure
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.fidelity.findings import log_weights

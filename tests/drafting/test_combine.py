@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.drafting.drafter import Draft, Proposer, Site
-from outlines_phi.drafting.length import HITS, TESTS, TRIED, Acceptance, AdaptedLength, best_length, check_length
-from outlines_phi.drafting.prompt_lookup import PromptLookupDrafter
+from outlines_phi.drafting.combine import HITS, TESTS, TRIED, Acceptance, AdaptedLength, best_length
+from outlines_phi.drafting.drafter import Draft, Proposer, Site, check_length
+from outlines_phi.drafting.earlier_texts import PromptLookupDrafter
 from outlines_phi.errors import UnsupportedError
 from tests.drafting.runs import Scripted, run_of, site_of, table_of
 from tests.languages import VOCABULARY
