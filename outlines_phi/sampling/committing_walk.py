@@ -18,7 +18,7 @@ from ..phi.tree.tree import Node
 from ..phi.tree.window import Windows
 from .phi_options import LookaheadPhi
 from .stepper import Trajectory
-from .window_walks import NormalizerWalk, Stem, WindowAttempts, WindowTree
+from .window_walks import EvaluatedText, NormalizerWalk, WindowAttempts, WindowTree
 
 
 @final
@@ -42,9 +42,9 @@ class CommittingWalk:
 
     ``windows``: Makes the windows' trees.
     ``trajectory``: The draw, which may have been begun.
-    ``stem``: Its text.
+    ``text``: Its text.
     ``prompt``: The token ids before that.
-    ``aside``: A random stream for all that the draw itself does not depend on.
+    ``diagnostics``: A random stream for all that the draw itself does not depend on.
     ``account``: The account of the walk.
     ``limit``: How many windows it may commit before it waits; no limit by default.
     """
@@ -54,15 +54,15 @@ class CommittingWalk:
         windows: Windows,
         phi: LookaheadPhi,
         trajectory: Trajectory,
-        stem: Stem,
+        text: EvaluatedText,
         prompt: tuple[int, ...],
-        aside: np.random.Generator,
+        diagnostics: np.random.Generator,
     ) -> None:
         self.account = Account(trajectory)
         self.limit = math.inf
-        self._windows, self._phi, self._prompt, self._aside = windows, phi, prompt, aside
-        self._weighings: list[NormalizerWalk] = []
-        self._begin(stem, ())
+        self._windows, self._phi, self._prompt, self._diagnostics = windows, phi, prompt, diagnostics
+        self._normalizers: list[NormalizerWalk] = []
+        self._begin(text, ())
 
     @property
     def trajectory(self) -> Trajectory:
@@ -70,59 +70,64 @@ class CommittingWalk:
         return self.account.trajectory
 
     @property
-    def stem(self) -> Stem:
+    def text(self) -> EvaluatedText:
         """The text that the window under way begins at."""
-        return self._ground.stem
+        return self._tree.text
 
     @property
     def under_way(self) -> bool:
         """Whether the walk waits for a distribution."""
-        return bool(self._weighings) or self._writing
+        return bool(self._normalizers) or self._writing
 
     @property
     def _writing(self) -> bool:
         account = self.account
         return not (account.trajectory.finished or account.exhausted) and account.committed < self.limit
 
-    def held(self) -> Iterator[Stem]:
+    def held(self) -> Iterator[EvaluatedText]:
         """Yield the texts that the walk may come back to."""
-        for weighing in self._weighings:
-            yield from weighing.ground.stem.walk()
-        yield from self._ground.stem.walk()
+        for normalizer in self._normalizers:
+            yield from normalizer.window.text.walk()
+        yield from self._tree.text.walk()
 
-    def advance(self) -> dict[Stem, Callable[[], Site]]:
+    def advance(self) -> dict[EvaluatedText, Callable[[], Site]]:
         """Go on as far as known distributions lead, and commit the windows that end; return the texts whose distributions are
         wanted next.
 
         With each comes what tells where it stands.
         """
         waiting = []
-        for weighing in list(self._weighings):
-            if nodes := weighing.ground.grow(weighing):
-                waiting += [(weighing.ground, node) for node in nodes]
+        for normalizer in list(self._normalizers):
+            if nodes := normalizer.window.grow(normalizer):
+                waiting += [(normalizer.window, node) for node in nodes]
             else:
-                self._weighings.remove(weighing)
-                self.trajectory.log_w += math.log(weighing.estimate)
+                self._normalizers.remove(normalizer)
+                self.trajectory.log_w += math.log(normalizer.estimate)
         while self._writing:
-            if nodes := self._ground.grow(self._window):
-                waiting += [(self._ground, node) for node in nodes]
+            if nodes := self._tree.grow(self._window):
+                waiting += [(self._tree, node) for node in nodes]
                 self.account.turns += 1
                 break
             self._settle()
-        return {ground.stem_of(node): partial(self._site, ground, node) for ground, node in waiting}
+        return {tree.text_of(node): partial(self._site, tree, node) for tree, node in waiting}
 
-    def _site(self, ground: WindowTree, node: Node) -> Site:
+    def _site(self, tree: WindowTree, node: Node) -> Site:
         walk = self.trajectory
-        written = (*walk.tokens[: ground.written], *node.tokens())
+        written = (*walk.tokens[: tree.written], *node.tokens())
         return Site(walk.row, self._prompt, written, node.state, node.remaining)
 
-    def _begin(self, stem: Stem, queue: Sequence[int]) -> None:
-        """Begin a window at ``stem``; its first attempt has drawn ``queue`` already."""
+    def _begin(self, text: EvaluatedText, queue: Sequence[int]) -> None:
+        """Begin a window at ``text``; its first attempt has drawn ``queue`` already."""
         walk = self.trajectory
-        self._ground = WindowTree(self._windows.tree(walk.state, walk.remaining), stem, len(walk.tokens))
-        first = self._ground.plant(queue) if queue else None
+        self._tree = WindowTree(self._windows.tree(walk.state, walk.remaining), text, len(walk.tokens))
+        first = self._tree.plant(queue) if queue else None
         self._window = WindowAttempts(
-            self._ground.tree, walk.rng, width=self._phi.width, effort=self._phi.effort, aside=self._aside, first=first
+            self._tree.tree,
+            walk.rng,
+            width=self._phi.width,
+            effort=self._phi.effort,
+            diagnostics=self._diagnostics,
+            first=first,
         )
 
     def _settle(self) -> None:
@@ -140,20 +145,20 @@ class CommittingWalk:
     def _commit(self, end: Node) -> None:
         """Commit what is final of the accepted window, and begin the next one with the rest."""
         self.account.committed += 1
-        ground, walk, path = self._ground, self.trajectory, end.path()
+        tree, walk, path = self._tree, self.trajectory, end.path()
         states = self._states([node.token for node in path])
         lengths = self._windows.lengths([node.token for node in path])
         pending = 0 if states[-1] == DONE else self._windows.guide.pending(states[-1])
         kept = len(path) if states[-1] == DONE else self._windows.ending.released(lengths, pending)
         if self._phi.weights:
-            self._weighings.append(NormalizerWalk(ground, self._aside))
+            self._normalizers.append(NormalizerWalk(tree, self._diagnostics))
         last = path[kept - 1]
-        stem = ground.stem_of(last)
-        walk.node, walk.state, walk.log_p = stem.parent, states[kept - 1], walk.log_p + last.log_p
+        text = tree.text_of(last)
+        walk.node, walk.state, walk.log_p = text.parent, states[kept - 1], walk.log_p + last.log_p
         walk.tokens += [node.token for node in path[:kept]]
         walk.remaining -= kept
         if not walk.finished:
-            self._begin(stem, [node.token for node in path[kept:]])
+            self._begin(text, [node.token for node in path[kept:]])
 
     def _states(self, tokens: Sequence[int]) -> list[int]:
         """Return the guide state after each of ``tokens``, which a window's tree does not tell where it ends."""
@@ -169,11 +174,11 @@ class CommittingWalk:
         An attempt fails where its next token would be a dead one: one is drawn in proportion to ``p``, and the phrase that it
         completes is counted.
         """
-        log_p, windows = self._ground.stem_of(node).log_p, self._windows
+        log_p, windows = self._tree.text_of(node).log_p, self._windows
         if log_p is None:
             return
         dead = np.exp(log_p, dtype=np.float64)
         dead[windows.table.moves(node.state, node.remaining).tokens] = 0.0
         if dead.any():
-            phrase = windows.phrase_at(node.state, draw(dead, self._aside))
+            phrase = windows.phrase_at(node.state, draw(dead, self._diagnostics))
             self.account.rejected.update([] if phrase is None else [phrase])

@@ -24,7 +24,7 @@ from .phi_options import LookaheadPhi
 from .sampler import Request, Sampler, Stream
 from .smc import SMC, finished, picks
 from .stepper import Trajectory
-from .window_walks import Stem, Stems
+from .window_walks import EvaluatedText, EvaluatedTexts
 
 WALK_BYTES = 160
 """Measured footprint of a walk for every token of the vocabulary: the distributions of a window under way."""
@@ -84,9 +84,9 @@ class Lookahead:
             )
         self._phi, self._request, self._draft = phi, request, draft
         self._windows = Windows(request.table, phi.ending)
-        self._stems = Stems(request, draft)
+        self._texts = EvaluatedTexts(request, draft)
         self._accounts: list[Account] = []
-        self._asides: dict[tuple[int, int], np.random.Generator] = {}
+        self._diagnostics: dict[tuple[int, int], np.random.Generator] = {}
 
     def steps(self) -> Iterator[Sequence[Trajectory]]:
         """Take all draws to their ends; yield the trajectories that have grown, or failed, after every model call.
@@ -110,9 +110,9 @@ class Lookahead:
     def launch(self, numbers: Sequence[tuple[int, int]]) -> list[CommittingWalk]:
         """Return walks at the start, by the number of their prompt and their own; those of one prompt share what they evaluate."""
         request = self._request
-        roots = {row: self._stems.root(row) for row, _ in numbers}
+        roots = {row: self._texts.root(row) for row, _ in numbers}
         for row, i in numbers:
-            self._asides[row, i] = request.stream(row, Stream.NORMALIZER + i)
+            self._diagnostics[row, i] = request.stream(row, Stream.NORMALIZER + i)
         return [
             self.resume(
                 Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row]), roots[row]
@@ -120,10 +120,10 @@ class Lookahead:
             for row, i in numbers
         ]
 
-    def resume(self, trajectory: Trajectory, stem: Stem) -> CommittingWalk:
-        """Return a walk that goes on with ``trajectory``, whose text is ``stem``, in the place of the walk with its number."""
-        row, aside = trajectory.row, self._asides[trajectory.row, trajectory.number]
-        walk = CommittingWalk(self._windows, self._phi, trajectory, stem, self._request.prompts[row], aside)
+    def resume(self, trajectory: Trajectory, text: EvaluatedText) -> CommittingWalk:
+        """Return a walk that goes on with ``trajectory``, whose text is ``text``, in the place of the walk with its number."""
+        row, diagnostics = trajectory.row, self._diagnostics[trajectory.row, trajectory.number]
+        walk = CommittingWalk(self._windows, self._phi, trajectory, text, self._request.prompts[row], diagnostics)
         self._accounts.append(walk.account)
         return walk
 
@@ -134,7 +134,7 @@ class Lookahead:
         Texts that none of the walks ``kept`` needs are given back now and then.
         """
         before = [len(walk.trajectory.tokens) for walk in walks]
-        wanted = {stem: ids for walk in walks for stem, ids in walk.advance().items()}
+        wanted = {text: ids for walk in walks for text, ids in walk.advance().items()}
         grown = [
             walk.trajectory
             for walk, length in zip(walks, before, strict=True)
@@ -143,14 +143,14 @@ class Lookahead:
         if grown:
             yield grown
         if wanted:
-            self._stems.evaluate(wanted)
+            self._texts.evaluate(wanted)
         size = sum(len(walk.trajectory.tokens) for walk in kept)
-        self._stems.tidy(lambda: (stem for walk in kept for stem in walk.held()), size)
+        self._texts.tidy(lambda: (text for walk in kept for text in walk.held()), size)
 
     @property
     def counts(self) -> ModelCounts:
         """The cost of the model calls so far."""
-        return self._stems.counts
+        return self._texts.counts
 
     def progress(self, wanted: int, draws: int) -> Progress:
         """Return how far the call has come, with so many of the ``wanted`` draws."""
@@ -210,7 +210,7 @@ class Lookahead:
             return {}
         written = sum(len(account.trajectory.tokens) for account in self._of(row))
         turns = sum(account.turns for account in self._of(row))
-        return {**vars(self._stems.tallies[row]), "written": written, "turns": turns}
+        return {**vars(self._texts.tallies[row]), "written": written, "turns": turns}
 
     def _draw(self, walk: Trajectory) -> Draw:
         return Draw.of(
@@ -253,25 +253,27 @@ class LookaheadSMCSampler(Sampler):
         """See :meth:`Sampler.sample`: the draws of a prompt are picks from one run each."""
         run, size = Lookahead(self.phi, request), self.options.particles
         numbers = [(row, i) for row in range(len(request.prompts)) for i in range(request.n)]
-        flocks: list[Flock] = []
-        follow(lambda: run.progress(len(numbers), sum(flock.particles.finished for flock in flocks)))
+        populations: list[LookaheadPopulation] = []
+        follow(lambda: run.progress(len(numbers), sum(population.particles.finished for population in populations)))
         at_once = side_by_side(len(request.table.vocabulary), walks=size)
         for first in range(0, len(numbers), at_once):
             together = [
-                Flock(run, self.options, request, row, run.launch([(row, i * size + k) for k in range(size)]))
+                LookaheadPopulation(
+                    run, self.options, request, row, run.launch([(row, i * size + k) for k in range(size)])
+                )
                 for row, i in numbers[first : first + at_once]
             ]
             _advance(run, together)
-            flocks += together
+            populations += together
         run.refuse_exhausted(lambda: [])
         return [
             replace(picks(request, row, found, run.counts), rejections=run.rejections(row))
-            for row, found in enumerate(finished(request, [flock.particles for flock in flocks]))
+            for row, found in enumerate(finished(request, [population.particles for population in populations]))
         ]
 
 
 @final
-class Flock:
+class LookaheadPopulation:
     """One population, and the walks of its particles.
 
     ``walks``: The walks, at the start.
@@ -317,9 +319,9 @@ class Flock:
 
     def _replace(self) -> None:
         """Give every unfinished particle a walk of its own that goes on where its ancestor stood."""
-        stems = {(walk.stem.parent, walk.stem.token): walk.stem for walk in self.walks if not walk.trajectory.finished}
+        texts = {(walk.text.parent, walk.text.token): walk.text for walk in self.walks if not walk.trajectory.finished}
         self._walks = {
-            particle: self._run.resume(particle, stems[particle.node, particle.tokens[-1]])
+            particle: self._run.resume(particle, texts[particle.node, particle.tokens[-1]])
             for particle in self.particles.walks
             if not particle.finished
         }
@@ -327,8 +329,8 @@ class Flock:
             walk.limit = 0
 
 
-def _advance(run: Lookahead, flocks: Sequence[Flock]) -> None:
+def _advance(run: Lookahead, populations: Sequence[LookaheadPopulation]) -> None:
     """Take every population to its end, in shared model calls."""
-    while walks := [walk for flock in flocks for walk in flock.turn()]:
-        for _ in run.step(walks, [walk for flock in flocks for walk in flock.walks]):
+    while walks := [walk for population in populations for walk in population.turn()]:
+        for _ in run.step(walks, [walk for population in populations for walk in population.walks]):
             pass

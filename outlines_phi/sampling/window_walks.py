@@ -35,10 +35,10 @@ class DraftTally:
 
 
 @final
-class Stem:
+class EvaluatedText:
     """A prompt and what was written after it, with its distribution once that is known.
 
-    A stem holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
+    A text holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
     it, and is freed by being forgotten.
 
     ``parent``, ``token``: The model's node of the text without its last token, and that token; -1 for a prompt.
@@ -52,10 +52,10 @@ class Stem:
 
     def __init__(self, parent: int, token: int, handle: int = -1, log_p: NDArray[np.floating] | None = None) -> None:
         self.parent, self.token, self.handle, self.log_p = parent, token, handle, log_p
-        self.children: dict[int, Stem] = {}
+        self.children: dict[int, EvaluatedText] = {}
         self.ahead: DraftTally | None = None
 
-    def child(self, token: int) -> Stem:
+    def child(self, token: int) -> EvaluatedText:
         """Return the text that is ``token`` longer, which a walk has come to."""
         child = self.foreseen(token)
         if child.ahead is not None:
@@ -63,23 +63,23 @@ class Stem:
             child.ahead = None
         return child
 
-    def foreseen(self, token: int) -> Stem:
+    def foreseen(self, token: int) -> EvaluatedText:
         """Return the text that is ``token`` longer, which a walk may come to."""
         if token not in self.children:
-            self.children[token] = Stem(self.handle, token)
+            self.children[token] = EvaluatedText(self.handle, token)
         return self.children[token]
 
-    def walk(self) -> Iterator[Stem]:
+    def walk(self) -> Iterator[EvaluatedText]:
         """Yield this text and all longer ones that it holds."""
         stack = [self]
         while stack:
-            stem = stack.pop()
-            yield stem
-            stack.extend(stem.children.values())
+            text = stack.pop()
+            yield text
+            stack.extend(text.children.values())
 
 
 @final
-class Stems:
+class EvaluatedTexts:
     """The texts of a call, each evaluated once while it is held.
 
     ``draft``: The drafts, evaluated ahead of walks; ``None`` for none.
@@ -99,38 +99,40 @@ class Stems:
         """The cost of the model calls so far."""
         return self._trees.counts
 
-    def root(self, row: int) -> Stem:
+    def root(self, row: int) -> EvaluatedText:
         """Return the prompt ``row``, which holds nothing longer; all prompts are evaluated in one call, the first time."""
         if not self._roots:
             self._roots = self._laws(self._trees.roots().logits, self._request.prompts)
-        return Stem(-1, -1, row, self._roots[row])
+        return EvaluatedText(-1, -1, row, self._roots[row])
 
-    def evaluate(self, wanted: Mapping[Stem, Callable[[], Site]]) -> None:
+    def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]]) -> None:
         """Give every wanted text its distribution, in one model call, and those that a drafter foresees after it theirs.
 
         ``wanted``: Texts one token longer than evaluated ones, and what tells where each stands; asked only where the drafter
         or ``p`` depends on it.
         """
         first = self._trees.next_node
-        for i, stem in enumerate(wanted):
-            stem.handle = first + i  # beforehand, for those below
+        for i, text in enumerate(wanted):
+            text.handle = first + i  # beforehand, for those below
         ahead = self._ahead(wanted, first + len(wanted))
-        stems = [*wanted, *ahead]
-        evaluation = self._trees.extend([stem.parent for stem in stems], [stem.token for stem in stems])
+        texts = [*wanted, *ahead]
+        evaluation = self._trees.extend([text.parent for text in texts], [text.token for text in texts])
         laws = self._laws(evaluation.logits, self._contexts(wanted, ahead))
-        for stem, log_p in zip(stems, laws, strict=True):
-            stem.log_p = log_p
+        for text, log_p in zip(texts, laws, strict=True):
+            text.log_p = log_p
 
-    def _ahead(self, wanted: Mapping[Stem, Callable[[], Site]], first: int) -> dict[Stem, Sequence[int]]:
+    def _ahead(
+        self, wanted: Mapping[EvaluatedText, Callable[[], Site]], first: int
+    ) -> dict[EvaluatedText, Sequence[int]]:
         """Return what is foreseen after ``wanted`` texts, with their token ids; ``first`` is the handle of the first of them."""
         if self._drafts is None:
             return {}
-        ahead: dict[Stem, Sequence[int]] = {}
+        ahead: dict[EvaluatedText, Sequence[int]] = {}
         sites = [site() for site in wanted.values()]
-        for stem, site, chains in zip(wanted, sites, self._drafts.chains(sites), strict=True):
+        for text, site, chains in zip(wanted, sites, self._drafts.chains(sites), strict=True):
             tally, before = self.tallies[site.row], len(ahead)
             for chain in chains:
-                at = stem
+                at = text
                 for length, token in enumerate(chain, 1):
                     # New, as all that is below a text without a distribution, or of an earlier chain.
                     at = at.foreseen(token)
@@ -141,16 +143,16 @@ class Stems:
         return ahead
 
     def _contexts(
-        self, wanted: Mapping[Stem, Callable[[], Site]], ahead: Mapping[Stem, Sequence[int]]
+        self, wanted: Mapping[EvaluatedText, Callable[[], Site]], ahead: Mapping[EvaluatedText, Sequence[int]]
     ) -> Iterator[Sequence[int]]:
         for site in wanted.values():
             yield (*(at := site()).prompt, *at.tokens)
         yield from ahead.values()
 
-    def tidy(self, held: Callable[[], Iterable[Stem]], size: int) -> None:
+    def tidy(self, held: Callable[[], Iterable[EvaluatedText]], size: int) -> None:
         """Give back what no walk needs where it may outweigh the rest: ``held`` texts and all above them, about ``size`` nodes."""
         if self._trees.next_node - self._compacted > max(WASTE, size):
-            self._trees.compact([stem.parent if stem.log_p is None else stem.handle for stem in held()])
+            self._trees.compact([text.parent if text.log_p is None else text.handle for text in held()])
             self._compacted = self._trees.next_node
 
     def _laws(self, logits: Tensor, contexts: Iterable[Sequence[int]]) -> list[NDArray[np.floating]]:
@@ -170,26 +172,26 @@ COARSENESS = 1 / 4
 class WindowTree:
     """The token tree of a window over the texts that the model has evaluated.
 
-    ``stem``: The text that the window begins at.
+    ``text``: The text that the window begins at.
     ``written``: How many tokens that text has, the prompt's not counted.
     """
 
-    def __init__(self, tree: BoundsTree, stem: Stem, written: int) -> None:
-        self.tree, self.stem, self.written = tree, stem, written
-        self._stems = {tree.root: stem}
+    def __init__(self, tree: BoundsTree, text: EvaluatedText, written: int) -> None:
+        self.tree, self.text, self.written = tree, text, written
+        self._texts = {tree.root: text}
 
-    def stem_of(self, node: Node) -> Stem:
+    def text_of(self, node: Node) -> EvaluatedText:
         """Return the text of ``node``."""
-        if node not in self._stems:
+        if node not in self._texts:
             assert node.parent is not None
-            self._stems[node] = self.stem_of(node.parent).child(node.token)
-        return self._stems[node]
+            self._texts[node] = self.text_of(node.parent).child(node.token)
+        return self._texts[node]
 
     def plant(self, tokens: Sequence[int]) -> Node:
         """Return the prefix ``tokens`` of the window, whose distributions are known but for the last."""
         node = self.tree.root
         for token in tokens:
-            log_p = self.stem_of(node).log_p
+            log_p = self.text_of(node).log_p
             assert log_p is not None
             self.tree.expand(node, log_p)
             assert node.distribution is not None
@@ -200,10 +202,10 @@ class WindowTree:
     def grow(self, walks: TreeWalks) -> list[Node]:
         """Take ``walks`` as far as they go without the model; return the nodes that they wait for, none when they have ended."""
         while nodes := walks.advance():
-            if unknown := [node for node in nodes if self.stem_of(node).log_p is None]:
+            if unknown := [node for node in nodes if self.text_of(node).log_p is None]:
                 return unknown
             for node in nodes:
-                log_p = self.stem_of(node).log_p
+                log_p = self.text_of(node).log_p
                 if node.distribution is None and log_p is not None:
                     self.tree.expand(node, log_p)
             self.tree.propagate(nodes)
@@ -221,7 +223,7 @@ class WindowAttempts(Attempts):
     ``rng``: The random stream of all attempts.
     ``width``: Attempts in flight at most.
     ``effort``: When to stop launching.
-    ``aside``: A random stream for what the attempts do not depend on.
+    ``diagnostics``: A random stream for what the attempts do not depend on.
     ``first``: Where the first attempt stands already, at an unexpanded prefix; at the root by default.
     ``failed``: The prefix whose dead tokens an attempt has failed for, by its number.
     """
@@ -233,11 +235,11 @@ class WindowAttempts(Attempts):
         *,
         width: int,
         effort: Effort,
-        aside: np.random.Generator,
+        diagnostics: np.random.Generator,
         first: Node | None = None,
     ) -> None:
         super().__init__(tree, 1, lambda number: rng, width=1, effort=effort, max_bytes=WINDOW_BYTES)
-        self._most, self._aside = width, aside
+        self._most, self._diagnostics = width, diagnostics
         self.failed: dict[int, Node] = {}
         if first is not None:
             attempt = Attempt(0, tree.root, rng)
@@ -249,7 +251,7 @@ class WindowAttempts(Attempts):
         if arrived is None:
             return self._wait(attempt)
         if not arrived:
-            self.failed[attempt.number] = lost_at(attempt.node, attempt.bound, self._aside)
+            self.failed[attempt.number] = lost_at(attempt.node, attempt.bound, self._diagnostics)
             self._width = min(self._most, len(self.failed))
         self._finish(attempt, success=arrived)
 
@@ -292,10 +294,10 @@ class NormalizerWalk:
     ``tree``: Its bounds.
     """
 
-    def __init__(self, ground: WindowTree, rng: np.random.Generator) -> None:
-        self.ground, self.tree = ground, ground.tree
+    def __init__(self, window: WindowTree, rng: np.random.Generator) -> None:
+        self.window, self.tree = window, window.tree
         self._rng = rng
-        root = ground.tree.root
+        root = window.tree.root
         self._lower, self._gap = root.lower, root.gap
         self._chance = min(1.0, root.gap / (COARSENESS * root.upper))
         self._node: Node | None = root if rng.random() < self._chance else None

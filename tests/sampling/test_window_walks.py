@@ -19,7 +19,7 @@ from outlines_phi.sampling import window_walks as windows
 from outlines_phi.sampling.lookahead import LookaheadSampler
 from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.sampler import Request
-from outlines_phi.sampling.window_walks import WASTE, NormalizerWalk, Stem, WindowAttempts, WindowTree
+from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, NormalizerWalk, WindowAttempts, WindowTree
 from outlines_phi.settings import SamplingSettings
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
@@ -31,13 +31,13 @@ def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned
     handle = 1
     while nodes := ground.grow(walks):
         for node in nodes:
-            stem = ground.stem_of(node)
-            stem.handle, stem.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
+            text = ground.text_of(node)
+            text.handle, text.log_p, handle = handle, np.log(case.p(node.tokens())), handle + 1
 
 
 def ground(case: Banned) -> WindowTree:
     tree = Windows(case.table, Renewal(16)).tree(case.table.start, case.budget)
-    return WindowTree(tree, Stem(-1, -1, 0, np.log(case.p(()))), 0)
+    return WindowTree(tree, EvaluatedText(-1, -1, 0, np.log(case.p(()))), 0)
 
 
 @cases
@@ -49,7 +49,7 @@ def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, m
     rng = np.random.default_rng(0)
     for _ in range(3000):
         here = ground(case)
-        attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), aside=rng)
+        attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), diagnostics=rng)
         run(here, attempts, case)
         assert attempts.satisfied
         weighing = NormalizerWalk(here, rng)
@@ -65,8 +65,8 @@ def test_a_walk_is_rare_where_little_is_undecided() -> None:
     rng, launched = np.random.default_rng(0), []
     log_p = np.log([0.9, 0.0495, 0.001, 0.0005, 0.0, 0.049], where=[True] * 4 + [False, True], out=np.full(6, -np.inf))
     for _ in range(2000):
-        here = WindowTree(Windows(case.table, Renewal(16)).tree(2, 3), Stem(-1, -1, 0, log_p), 0)
-        here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), aside=rng))
+        here = WindowTree(Windows(case.table, Renewal(16)).tree(2, 3), EvaluatedText(-1, -1, 0, log_p), 0)
+        here.grow(WindowAttempts(here.tree, rng, width=1, effort=Effort(), diagnostics=rng))
         launched.append(bool(here.grow(NormalizerWalk(here, rng))))
     assert here.tree.root.gap == pytest.approx(0.0015)
     assert abs(np.mean(launched) - 0.006) < 4 * math.sqrt(0.006 / 2000)
@@ -78,15 +78,15 @@ def test_as_many_attempts_go_at_once_as_have_failed() -> None:
     p = np.array([0, 0.25, 0.25, 0.25, 0.25, 1e-6])
     tree = Windows(Table(SlowGuide(VOCABULARY, phrases)), Renewal(16)).tree(2, 5)
     with np.errstate(divide="ignore"):
-        here = WindowTree(tree, Stem(-1, -1, 0, np.log(p / p.sum())), 0)
+        here = WindowTree(tree, EvaluatedText(-1, -1, 0, np.log(p / p.sum())), 0)
     attempts, flight = (
-        WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort(), aside=np.random.default_rng(1)),
+        WindowAttempts(tree, np.random.default_rng(0), width=3, effort=Effort(), diagnostics=np.random.default_rng(1)),
         [],
     )
     while waiting := here.grow(attempts):
         flight.append((len(attempts.failed), len(waiting)))
         for node in waiting:
-            here.stem_of(node).handle, here.stem_of(node).log_p = 1, here.stem.log_p
+            here.text_of(node).handle, here.text_of(node).log_p = 1, here.text.log_p
     assert all(count <= max(1, min(3, failed)) for failed, count in flight)
     assert max(count for _, count in flight) == 3
 
@@ -139,7 +139,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     settings = SamplingSettings(max_new_tokens=10_000, seed=0)
     request = Request(lm=model, table=table, prompts=[(1,)], settings=settings)
     gc.collect()
-    before = alive(Stem), alive(BoundsTree)
+    before = alive(EvaluatedText), alive(BoundsTree)
     checked = 0
     for (walk,) in LookaheadSampler(phi).steps(request):
         written = len(walk.tokens)
@@ -147,7 +147,7 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             checked = written // 1000
             kept = int(model.latest.forest.alive[: model.latest.next_node].sum())
             assert kept <= 2 * written + 2 * WASTE
-            assert alive(Stem) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
+            assert alive(EvaluatedText) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 10 and written == 10_000 and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
