@@ -67,8 +67,8 @@ class Draft:
     tokens
         The chain; empty for none.
     log_r
-        ``[K, V]``: the distribution that each token was drawn from, in single precision at least; ``None`` where a site always gets
-        the same draft.
+        ``[K, V]``: the distribution that each token was drawn from, in single precision at least; ``None`` where a site always
+        gets the same draft.
     others
         Chains that may follow in its place, where there are no distributions.
     """

@@ -166,10 +166,10 @@ class PromptLookupDrafter(Drafter):
     """Proposes what followed the last tokens where they stood before (Saxena, "Prompt Lookup Decoding", 2023).
 
     Of the places in prompt and text where the last ``ngram`` tokens stood before, the latest after which the guide allows the
-    token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of its
-    prompt is written so, several tokens in a call. What agrees has to have a word in it, or two digits: anything may follow a
-    ``": "``, or the first digit of a number. Blanks that tokens begin with do not count: a word has one within a sentence, and none
-    where it begins a value, after a quotation mark. Of a phrase that is found so only words are proposed.
+    token that followed there; if there is none, the same for ever fewer tokens, down to one. An output that takes values out of
+    its prompt is written so, several tokens in a call. What agrees has to have a word in it, or two digits: anything may follow
+    a ``": "``, or the first digit of a number. Blanks that tokens begin with do not count: a word has one within a sentence,
+    and none where it begins a value, after a quotation mark. Of a phrase that is found so only words are proposed.
 
     Attributes
     ----------

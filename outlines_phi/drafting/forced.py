@@ -55,8 +55,8 @@ Way = Literal["after", "ending"]
 class ForcedDrafter(Drafter):
     """Proposes the text that the guide forces: while there is one way on in bytes, but for blanks, it is followed.
 
-    The guide allows many tokenizations of that text; the probable one is the tokenizer's own, of the text together with
-    the last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
+    The guide allows many tokenizations of that text; the probable one is the tokenizer's own, of the text together with the
+    last few tokens. Tokens at its end that the tokenizer would merge with most of what may follow are left out: of a word whose
     rest is free, the forced beginning is not what will be written. Optional blanks are written as the text has done so far.
     """
 
@@ -71,9 +71,9 @@ class ForcedDrafter(Drafter):
 class EndingDrafter(Drafter):
     """Proposes that the value that is being written ends here, and the text that is forced after it.
 
-    Where a value may go on as it began or end in one way, as a string of JSON by its closing quotation mark, that way is taken. So
-    the end of a short value costs no call of its own. In long texts the guess is seldom right: it belongs behind drafters that know
-    more, inside an :class:`~outlines_phi.drafting.combine.AdaptedLength`, which is where ``draft="forced"`` puts it.
+    Where a value may go on as it began or end in one way, as a string of JSON by its closing quotation mark, that way is taken.
+    So the end of a short value costs no call of its own. In long texts the guess is seldom right: it belongs behind drafters
+    that know more, inside an :class:`~outlines_phi.drafting.combine.AdaptedLength`, which is where ``draft="forced"`` puts it.
     """
 
     name: ClassVar[str] = "ending"

@@ -32,8 +32,8 @@ SHOWN = 5
 class ModelDrafter(Drafter):
     """Draws ``d_i ~ r_i``, the distribution of a smaller model: under the settings of the call, masked by the guide.
 
-    ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it has
-    read before. Where truncation leaves no token that the guide allows, a chain ends.
+    ``K`` calls of the small model for ``K`` tokens, for all sites together; its token trees are its own, and go on from what it
+    has read before. Where truncation leaves no token that the guide allows, a chain ends.
 
     Attributes
     ----------

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import final
+from typing import TypeVar, final
 
 from ..errors import UnsupportedError
+from ..phi.branches import Branches
 from ..phi.estimator import ProposalPhi
 from .drafted_stepper import DraftedStepper, Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
 from .sampler import Request, Sampler
 from .stepper import Observer, Stepper, Trajectory
+
+Group = TypeVar("Group")
 
 TOGETHER = 512
 """Prefixes that grow at a time: a tree's attention costs as the square of its nodes."""
@@ -84,20 +87,36 @@ def grow(stepper: Stepper | DraftedStepper, walks: Sequence[Trajectory]) -> Iter
     Yields them all, then those that have grown after every model call.
     """
     together = min(TOGETHER, stepper.room) if isinstance(stepper, DraftedStepper) else TOGETHER
+
+    def advance(group: Sequence[Trajectory]) -> list[list[Trajectory]]:
+        stepper.advance(group)
+        return _groups(group, together)
+
     stepper.first(walks)
     yield walks
-    groups = _groups(walks, together)
+    yield from depth_first(stepper.branches, _groups(walks, together), advance, lambda group: group)
+
+
+def depth_first(
+    branches: Branches,
+    groups: list[Group],
+    advance: Callable[[Group], list[Group]],
+    walks_of: Callable[[Group], Iterable[Trajectory]],
+) -> Iterator[Group]:
+    """Take groups of walks to their ends, those that began last first, and yield each group after its model call.
+
+    ``advance`` returns the groups that one becomes; ``walks_of`` those whose prefixes it needs.
+    """
     while groups:
         group = groups.pop()
-        stepper.advance(group)
+        below = advance(group)
         yield group
-        below = _groups(group, together)
         groups += below
-        needed = {walk.node: len(walk.tokens) for waiting in groups for walk in waiting}
+        needed = {walk.node: len(walk.tokens) for waiting in groups for walk in walks_of(waiting)}
         if below:
-            stepper.branches.tidy(needed)
+            branches.tidy(needed)
         elif groups:
-            stepper.branches.compact(needed)
+            branches.compact(needed)
 
 
 def _groups(walks: Sequence[Trajectory], together: int) -> list[list[Trajectory]]:

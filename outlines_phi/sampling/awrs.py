@@ -1,24 +1,17 @@
 """Adaptive weighted rejection: one token that a predicate allows, and an unbiased estimate of the mass that it allows.
 
-The next token of a walk has the distribution ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few tokens
-are tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
+The next token of a walk has the distribution ``q(v) 1[v allowed] / S`` with ``S = sum_v q(v) 1[v allowed]``, and only a few
+tokens are tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
 
-*Order.* All tokens take part in a race: ``log q(v)`` plus a Gumbel number of its own puts ``v`` at its place, which is sampling
-without replacement. Tokens are tested in that order, and the first one that is allowed is drawn.
+Tokens are tested in the order of a race, ``log q(v)`` plus a Gumbel number of its own, which is sampling without replacement;
+the first allowed one is drawn. With ``A_i`` the allowed mass among the first ``i`` and ``U_i`` the mass of the others, ``E_i =
+A_i + U_i 1[token i + 1 is allowed]`` has mean ``S`` (theory.md, section 4.5). The estimate is the average of ``m`` further
+ones, weighted in inverse proportion to variances of order ``U_i^2``; ``U_{i+k}`` is foreseen as ``U_i (1 - c)^k`` with ``c =
+sum q^2 / U_i^2``, the expected share of the next token.
 
-*Estimate.* Let ``A_i`` be the mass found allowed in the first ``i`` tokens of the order, and ``U_i`` the mass of the tokens after
-them. What comes next has probability ``q / U_i``, so that
-
-``E_i = A_i + U_i 1[token i + 1 is allowed]``, ``E[E_i | the first i tokens] = S``
-
-for every ``i``, also given the token that was drawn. ``m`` further tests after the draw give ``m`` such numbers, whose errors are
-uncorrelated (they are differences of a martingale). Their average with weights that are fixed before each test is unbiased; with
-weights in inverse proportion to the variances, of order ``U_i^2``, it is the best of these. ``U_{i+k}`` is foreseen as
-``U_i (1 - c)^k`` with ``c = sum q^2 / U_i^2``, the expected share of the next token.
-
-For ``m = 1`` this is the recursive estimate of the paper. Its other one, by an imagined sample with replacement, needs fewer tests
-where one token holds most of the mass, but its relative variance grows without bound as ``S`` falls. Here every mass is a sum over
-untested tokens in log space, never 1 minus something: a mass of 1e-12 is as exact as any, and an estimate is never 0.
+For ``m = 1`` this is the recursive estimate of the paper. Its other one, by an imagined sample with replacement, needs fewer
+tests where one token holds most of the mass, but its relative variance grows without bound as ``S`` falls. Masses are sums in
+log space, never 1 minus something: one of 1e-12 is as exact as any.
 """
 
 from __future__ import annotations

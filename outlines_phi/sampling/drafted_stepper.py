@@ -196,8 +196,8 @@ class DraftedStepper(BaseStepper):
     ``q_h`` of all positions, in one call of the estimator; :func:`~outlines_phi.sampling.coupling.verify` then tells
     how far each walk goes. Of a tree a walk goes the way that it draws: its random numbers are the same along all chains.
 
-    The distribution of a position depends on the text before it and on what was known before the round: an estimator learns between
-    rounds of walks, and only from where walks have been.
+    The distribution of a position depends on the text before it and on what was known before the round: an estimator learns
+    between rounds of walks, and only from where walks have been.
     """
 
     def __init__(self, request: Request, phi: ProposalPhi, draft: Prefetch) -> None:

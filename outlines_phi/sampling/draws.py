@@ -70,8 +70,8 @@ class Draws(TextSequence[Draw]):
     failures
         Trajectories that found no allowed token (truncation can do this). They are draws of weight 0 and count in every mean.
     log_z_bounds
-        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified and confident
-        draws, those of the certificate; these hold at its confidence.
+        ``(lower, upper)`` bounds of ``log Phi(prompt)``, in nats: those that the draws ended with, or, for certified and
+        confident draws, those of the certificate; these hold at its confidence.
     normalizers
         Unbiased estimates of ``Phi(prompt)``, one per residual attempt.
     certificate
@@ -80,10 +80,11 @@ class Draws(TextSequence[Draw]):
     populations
         The population that each draw was picked from, under ``sampler=``; states that a chain has held share one.
     rejections
-        Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its name;
-        phrases that cost none are left out. In free text these are all that failed, ``counts.attempts - counts.accepted``, as far
-        as the model writes no special tokens; beside an output type some come upon what the type itself rules out, or upon a dead
-        end. Other samplers count attempts alone: a mask has none that fails, and exact draws keep no distributions of dead tokens.
+        Under a look-ahead, with weights or without: how many of the failed attempts would have completed which phrase, by its
+        name; phrases that cost none are left out. In free text these are all that failed, ``counts.attempts -
+        counts.accepted``, as far as the model writes no special tokens; beside an output type some come upon what the type
+        itself rules out, or upon a dead end. Other samplers count attempts alone: a mask has none that fails, and exact draws
+        keep no distributions of dead tokens.
     """
 
     items: tuple[Draw, ...]

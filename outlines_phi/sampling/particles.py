@@ -54,8 +54,8 @@ class ByEffectiveSize(Timing):
 class AtBoundaries(Timing):
     """When every particle is finished or has written a given number of boundaries, for which the faster ones wait.
 
-    The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all of
-    them, so that tokenizations of one text by different tokens keep step.
+    The number is one more than the slowest has after the last resampling. A token that writes several boundaries counts for all
+    of them, so that tokenizations of one text by different tokens keep step.
 
     ``boundaries``: The bytes that are boundaries.
     ``tokens``: The bytes of each token.

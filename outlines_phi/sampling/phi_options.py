@@ -25,10 +25,10 @@ class Effort:
     tokens
         Model tokens per requested draw, prompts excluded, counted for each prompt alone when an attempt is launched.
     seconds
-        Seconds of the whole call, from when it is its turn at the model; ``None`` for no limit. Read between model calls, before an
-        attempt is launched or more is expanded. Every draw that is there then is as good as any other. *How many* there are, and
-        in a seeded call whether they are all there, depends on the machine: to use such a set as if it were complete costs at most
-        the probability that the time runs out, in total variation.
+        Seconds of the whole call, from when it is its turn at the model; ``None`` for no limit. Read between model calls,
+        before an attempt is launched or more is expanded. Every draw that is there then is as good as any other. *How many*
+        there are, and in a seeded call whether they are all there, depends on the machine: to use such a set as if it were
+        complete costs at most the probability that the time runs out, in total variation.
     """
 
     attempts: int = 5_000
@@ -158,12 +158,12 @@ WINDOW_EFFORT = Effort(attempts=2_000, tokens=2_000)
 class LookaheadPhi(Phi):
     """Draws of a text without banned phrases that takes back what led to one (theory.md, section 6).
 
-    The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is when no
-    end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with ``Psi(r) =
-    Pr_p(no phrase before the end of the window | r)``, by adaptive rejection, and then committed as a whole. So each window has the
-    model's distribution, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which is not the
-    distribution of the model under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer to it than
-    masking, as a rule. Where nothing ever waits, every token costs one model token.
+    The text is written in *windows*. A window begins at the committed text ``r`` and ends as soon as nothing waits, that is
+    when no end of the text may begin a phrase, or with the text. It is drawn from ``p(x | r) 1[no phrase] / Psi(r)`` with
+    ``Psi(r) = Pr_p(no phrase before the end of the window | r)``, by adaptive rejection, and then committed as a whole. So each
+    window has the model's distribution, conditioned; the whole text has ``q(y) = p(y) 1[no phrase] / prod_j Psi(r_j)``, which
+    is not the distribution of the model under the condition that no phrase occurs anywhere (``phi="exact"``), but comes closer
+    to it than masking, as a rule. Where nothing ever waits, every token costs one model token.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from ..lm.model import ModelCounts
 from ..numerics.checks import check_counts, check_fits, check_kind, is_count, is_number
 from ..numerics.weights import log_mean
 from ..phi.estimator import ProposalPhi
-from .ancestral import TOGETHER, grow
+from .ancestral import TOGETHER, depth_first, grow
 from .draw import Draw, Guarantee, Population
 from .draws import DrawCounts, Draws
 from .particles import SCHEMES, AtBoundaries, ByEffectiveSize, Particles, Scheme, Timing
@@ -128,13 +128,7 @@ class SMC:
 class SMCSampler(Sampler):
     """Runs populations of particles that follow ``q_h``, and picks one particle of each by weight.
 
-    *Weights.* A particle's weight is multiplied by ``p(v|y) / q_h(v|y)`` at every step; resampling gives each the mean weight. So
-    the mean weight at the end is ``Z_hat = prod over epochs (1/N) sum_i prod_(t in epoch) w_t^i``, the last epoch included.
-
-    *Unbiased.* ``M = sum_i w_i Phi(y_i) / N`` begins at ``Phi(prompt)``. A step leaves its expectation as it is, because
-    ``sum_v q_h(v|y) (p(v|y) / q_h(v|y)) Phi(yv) = Phi(y)``; so does resampling, because ``E[copies of i] = N W_i``; and whether
-    a particle waits or all are resampled is decided by what has happened so far. At the end ``Phi`` is 1 and ``M = Z_hat``, so
-    ``E[Z_hat] = Phi``; with ``mu*(f) Phi`` of what follows in the place of ``Phi``, ``E[sum_i w_i f(y_i) / N] = Phi mu*(f)``.
+    The mean weight at the end, ``Z_hat``, is unbiased for ``Phi``, whenever particles are resampled (theory.md, Statement 8.1).
 
     All particles of all runs of all prompts advance in one model call per step, equal prefixes evaluated once, up to
     ``TOGETHER`` different prefixes; beyond it, whole runs take turns. An estimator that learns from walks makes rounds of them.
@@ -153,9 +147,7 @@ class SMCSampler(Sampler):
     ) -> tuple[list[list[FinishedRun]], ModelCounts]:
         """Return ``n`` finished runs of every prompt, each with the rest of its random stream, and what they cost together.
 
-        ``n``: How many.
-        ``independent``: Whether an estimator that learns may learn nothing from one run for the next. Evidence is unbiased
-        either way.
+        ``independent``: an estimator that learns may learn nothing from one run for the next. Evidence is unbiased either way.
         """
         stepper, size = Stepper(request, self.phi), self.options.particles
         runs: list[Particles] = []
@@ -191,23 +183,22 @@ class SMCSampler(Sampler):
 
 def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:
     """Take every run to its end, step by step."""
-    stepper.first([walk for run in runs for walk in run.walks])
-    for run in runs:
-        run.settle()
-    groups = _groups(runs)
-    while groups:
-        group = groups.pop()
+
+    def advance(group: Sequence[Particles]) -> list[list[Particles]]:
         stepper.advance([walk for run in group for walk in run.moving])
+        return settled(group)
+
+    def settled(group: Sequence[Particles]) -> list[list[Particles]]:
         for run in group:
             run.settle()
-        below = _groups(group)
-        groups += below
-        waiting = [walk for other in groups for run in other for walk in run.walks if not walk.finished]
-        needed = {walk.node: len(walk.tokens) for walk in waiting}
-        if below:
-            stepper.branches.tidy(needed)
-        else:
-            stepper.branches.compact(needed)
+        return _groups(group)
+
+    def unfinished(group: Sequence[Particles]) -> list[Trajectory]:
+        return [walk for run in group for walk in run.walks if not walk.finished]
+
+    stepper.first([walk for run in runs for walk in run.walks])
+    for _ in depth_first(stepper.branches, settled(runs), advance, unfinished):
+        pass
 
 
 def _groups(runs: Sequence[Particles]) -> list[list[Particles]]:
@@ -268,9 +259,10 @@ def picks(request: Request, row: int, runs: Sequence[FinishedRun], counts: Model
 class PIMH:
     """A chain over runs of sequential Monte Carlo, ``sampler=PIMH(smc=SMC(particles=50))``: draws that need no weight.
 
-    Each step proposes a whole run and moves to it with probability ``min(1, Z_hat' / Z_hat)``; ``n`` draws are ``n`` states after
-    ``burn_in`` of them. The distribution of a state converges to ``mu*``, at a rate that is not known beforehand, and states depend
-    on one another: the guarantee is ``APPROXIMATE``. ``draws.counts.acceptance`` and ``draws.ess`` say how well the chain moves.
+    Each step proposes a whole run and moves to it with probability ``min(1, Z_hat' / Z_hat)``; ``n`` draws are ``n`` states
+    after ``burn_in`` of them. The distribution of a state converges to ``mu*``, at a rate that is not known beforehand, and
+    states depend on one another: the guarantee is ``APPROXIMATE``. ``draws.counts.acceptance`` and ``draws.ess`` say how well
+    the chain moves.
 
     Attributes
     ----------
@@ -298,11 +290,9 @@ class PIMH:
 class PIMHSampler(Sampler):
     """Draws the states of one chain per prompt; all its runs are made first, together, since none depends on another.
 
-    The chain's stationary distribution on runs is proportional to ``Z_hat`` times the distribution of a run. Under it a particle
-    that is picked by weight has the distribution ``mu*``, because ``E[Z_hat f(pick)] = Phi mu*(f)``. Every state picks anew, also
-    one that the chain has held, which leaves that distribution as it is. All draws of a prompt have the same weight, such that the
-    mean over them and ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased
-    for ``Phi``.
+    A particle picked by weight from a stationary run has the distribution ``mu*`` (theory.md, Statement 8.3). Every state picks
+    anew, also one that the chain has held. All draws of a prompt have the same weight, such that the mean over them and
+    ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased for ``Phi``.
     """
 
     phi: ProposalPhi

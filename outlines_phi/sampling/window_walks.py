@@ -1,4 +1,4 @@
-"""Evaluated texts that walks may stand on, return to, and share."""
+"""One window of a look-ahead: the texts it is drawn over, attempts at it, and its normaliser (theory.md, section 6.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
 from .drafted_stepper import Prefetch
 from .phi_options import Effort
-from .rejection.attempts import Attempt, Attempts, descend
+from .rejection.attempts import Attempt, Attempts, descend, unweighted
 from .sampler import Request
 
 WASTE = 512
@@ -38,7 +38,7 @@ class DraftTally:
 class EvaluatedText:
     """A prompt and what was written after it, with its distribution once that is known.
 
-    A text holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
+    It holds those one token longer that were asked for, and none that is shorter: it lives as long as a walk may come back to
     it, and is freed by being forgotten.
 
     ``parent``, ``token``: The model's node of the text without its last token, and that token; -1 for a prompt.
@@ -216,7 +216,7 @@ class WindowTree:
 class WindowAttempts(Attempts):
     """Attempts at one window, by thinning: the one that is accepted has the distribution ``p(x | r) 1[no phrase] / Psi(r)``.
 
-    They are those of :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts`. As many go at once as have failed: the
+    They walk as :class:`~outlines_phi.sampling.rejection.attempts.RejectionAttempts` do. As many go at once as have failed: the
     first attempt mostly succeeds, and others beside it would cost model tokens.
 
     ``tree``: The window's bounds.
@@ -285,11 +285,11 @@ def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
 class NormalizerWalk:
     """An unbiased estimate of ``Psi(r)`` of a window, from one walk that is launched after the accepted attempt.
 
-    As a residual attempt (:class:`~outlines_phi.sampling.rejection.certify.ResidualAttempts`) it goes down in proportion to
-    ``p (U - Lo)`` to a prefix that was unexpanded at the launch. From there on it is drawn by ``p`` of the live tokens, and the
-    product ``s`` of their masses stands for its success: ``Lo + (U - Lo) s`` has mean ``Psi``, with less noise than a success
-    or a failure would give. Where little is undecided the walk is launched with the probability ``c`` alone and what it takes
-    from the upper bound counts ``1 / c`` times, ``c`` such that the estimate is never below ``(1 - COARSENESS) U``.
+    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.certify.ResidualAttempts`). Below what was
+    expanded at its launch it is drawn by ``p`` of the live tokens, and the product ``s`` of their masses stands for its
+    success: ``Lo + (U - Lo) s`` has mean ``Psi`` (theory.md, section 6.3). Where little is undecided the walk is launched with
+    the probability ``c`` alone and what it takes from the upper bound counts ``1 / c`` times, ``c`` such that the estimate is
+    never below ``(1 - COARSENESS) U``.
 
     ``tree``: Its bounds.
     """
@@ -314,7 +314,7 @@ class NormalizerWalk:
                 continue
             live = node.live
             self._success *= live
-            node = self.tree.choose(node, _one, self._rng) if live > 0 else None
+            node = self.tree.choose(node, unweighted, self._rng) if live > 0 else None
         self._node = node if node is not None and node.state != DONE else None
         return [] if self._node is None else [self._node]
 
@@ -323,7 +323,3 @@ class NormalizerWalk:
         """``Psi_hat``."""
         missed = (1 - self._success) / self._chance if self._success < 1 else 0.0
         return self._lower + self._gap * (1 - missed)
-
-
-def _one(node: Node) -> float:
-    return 1.0

@@ -18,8 +18,8 @@ MASK, STATE, TREE = 0, 1, 2
 SHARES = (0.1, 0.4, 0.5)
 """Shares of the trajectories that follow the mask, the usual values of guide states, and the values of prefixes.
 
-No weight exceeds that of masking by more than ten times, nor that of values by state by more than two and a half: what was found of
-some prefixes says little of all others, where each context has a Phi of its own.
+No weight exceeds that of masking by more than ten times, nor that of values by state by more than two and a half: what was
+found of some prefixes says little of all others, where each context has a Phi of its own.
 """
 
 ROUND = 16
@@ -62,10 +62,9 @@ class Candidate:
 
 @final
 class AdaptiveTrajectories:
-    """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`. They come in rounds.
+    """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`.
 
-    The values stand still during a round, so every trajectory's weight is that of the proposal it was drawn from:
-    ``E[w f | the rounds before] = Phi mu*(f)``, whatever it learns for the next round. How many there are is fixed beforehand.
+    They come in rounds, during which values stand still (theory.md, Statement 5.9). How many there are is fixed beforehand.
 
     ``tree``: The bounds; every trajectory expands its path.
     ``rounds``: How many there are in each round.

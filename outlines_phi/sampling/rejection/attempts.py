@@ -179,9 +179,9 @@ class Attempts(ABC):
 class RejectionAttempts(Attempts):
     """Walks that return each member with probability ``p(y) / U_launch(root)``: i.i.d. ``mu*``.
 
-    An attempt arrives at ``y`` with the bound ``u`` of the moment it was chosen. With probability ``1 - U_now(y) / u`` it fails;
-    else it draws ``v ~ p(v|y) U_now(yv) / U_now(y)`` and carries ``U_now(yv)`` on. That holds whatever other attempts expand
-    meanwhile, so they may share and tighten one tree and run as one batch.
+    An attempt arrives at ``y`` with the bound ``u`` of the moment it was chosen. With probability ``1 - U_now(y) / u``, the
+    coin of thinning, it fails; else it draws ``v ~ p(v|y) U_now(yv) / U_now(y)`` and carries ``U_now(yv)`` on (theory.md,
+    section 5.3).
     """
 
     def _evict(self) -> None:
@@ -216,14 +216,17 @@ def _upper(node: Node) -> float:
     return node.upper
 
 
+def unweighted(node: Node) -> float:
+    """Weigh every child alike: a choice by ``p`` alone."""
+    return 1.0
+
+
 @final
 class CertifiedAttempts(Attempts):
     """The ``U``-walk, completed by plain masking below the tree, under bounds frozen at the start.
 
-    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8), because both are
-    proportional to ``p`` on the members that the tree holds whole. A walk fails where truncation leaves it no token, or the
-    constraint rules out what it has written. What it expands serves later calls; it walks by the frozen bounds, kept beside the
-    tree's own.
+    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, Statement 5.6). A walk fails where
+    truncation leaves it no token, or the constraint rules out what it has written.
     """
 
     def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:
@@ -255,10 +258,9 @@ class CertifiedAttempts(Attempts):
 class ConfidentAttempts(Attempts):
     """Draws of the members that the tree holds whole, in proportion to ``p``.
 
-    Their distribution ``mu_Lo`` is that of the walk by the lower bounds, ``p(v|y) Lo(yv) / Lo(y)``, and its total variation to
-    ``mu*`` is ``1 - Lo / Phi``. No walk fails, and none needs the model, but where the distribution of a prefix was dropped. The
-    members are those of the start. At its limit free text ends with any token: those ends have no nodes, and are held by the prefix
-    before them.
+    Their total variation to ``mu*`` is ``1 - Lo / Phi`` (theory.md, Statement 5.7). No walk fails, and none needs the model, but
+    where the distribution of a prefix was dropped. At its limit free text ends with any token: those ends have no nodes, and are
+    held by the prefix before them.
     """
 
     def __init__(self, tree: BoundsTree, *arguments: Any, **options: Any) -> None:

@@ -32,22 +32,16 @@ TRIAL = 8
 class TwoStages:
     """The walks of one prompt: attempts for as many model calls as weighted draws would take, then candidates for what is missing.
 
-    Until an attempt has succeeded, that is as many as a single weighted draw would take: where none does, many draws wait no longer
-    than one. Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What that is, is
-    learned from the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal, which are used
-    for nothing else. It is looked at before every launch. Where it is used up the second stage begins for good, in the same calls
-    as the attempts that are still under way. If these draw what was missing, the candidates are dropped, all of them.
+    Until an attempt has succeeded, that is as many as a single weighted draw would take: where none does, many draws wait no
+    longer than one. Weighted draws alone would come in rounds, each as many calls long as its longest walk has tokens. What
+    that is, is learned from the walks so far: attempts, and, from half of it on, some trial walks of the candidates' proposal,
+    which are used for nothing else. It is looked at before every launch. Where it is used up the second stage begins for good,
+    in the same calls as the attempts that are still under way. If these draw what was missing, the candidates are dropped, all
+    of them.
 
-    Candidates and attempts may walk side by side because neither can tell the other apart. By the coin, an attempt succeeds with
-    the probability that it had when the candidates began, whatever these expand; and the candidates keep the values of their
-    round, whatever it expands. So that a draw is weighted says nothing of its candidates. It would if attempts were still
-    launched: the longer the candidates walk, the more attempts there would be, and those of the weighted draws would be the short
-    ones.
-
-    ``attempts``: Those of the first stage; nothing else may have launched any.
-    ``wanted``: Draws to make.
-    ``stream``: The random stream of each candidate, by its number.
-    ``max_bytes``: Memory that the tree may take, give or take one round.
+    Candidates and attempts may walk side by side because neither can tell the other apart (theory.md, section 5.10). It would not
+    hold if attempts were still launched: the longer the candidates walk, the more attempts there would be, and those of the
+    weighted draws would be the short ones.
     """
 
     def __init__(
@@ -136,10 +130,11 @@ class AutoSampler(Sampler):
     """Draws ``mu*`` by adaptive rejection while the effort lasts; the draws that are then missing are weighted.
 
     The draws that were accepted are kept: whether a further attempt is launched is decided before its text is known, so each of
-    them has the distribution ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive proposal
-    in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree per prompt, and
-    nothing is evaluated twice. A draft serves both, see :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`:
-    values stand still during a round of candidates, whatever is expanded meanwhile.
+    them has the distribution ``mu*`` given those before it. A missing draw is picked from ``k`` candidates of the adaptive
+    proposal in proportion to their weights and has their mean weight: ``E[w f(y)] = Phi mu*(f)``. Both stages share one tree
+    per prompt, and nothing is evaluated twice. A draft serves both, see
+    :class:`~outlines_phi.sampling.rejection.exact_sampler.ExactSampler`: values stand still during a round of candidates,
+    whatever is expanded meanwhile.
     """
 
     phi: AutoPhi

@@ -16,6 +16,7 @@ from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.tree import BoundsTree, Node
 from ..draw import Certificate
 from ..sampler import Stream
+from .attempts import unweighted
 
 
 @final
@@ -23,10 +24,10 @@ class ResidualAttempts:
     """Unbiased estimator of the normaliser within the bounds of a tree, by walks that are launched after the draws.
 
     Each walk goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch and on from there
-    by ``p`` alone, failing outside the language. It succeeds with probability ``(Phi - Lo) / (U - Lo)``, so
-    ``Z_hat = Lo + (U - Lo) 1[success]`` has mean ``Phi`` and lies within the bounds. All walks reach their prefix before the
-    first of them expands anything. A constraint may still rule out what a walk has found while others go down, so a walk arrives
-    with the gap it was chosen by and fails with probability ``1 - gap_now / gap``: the coin of rejection.
+    by ``p`` alone, failing outside the language; ``Z_hat = Lo + (U - Lo) 1[success]`` (theory.md, section 5.7). All walks reach
+    their prefix before the first of them expands anything. A constraint may still rule out what a walk has found while others
+    go down, so a walk arrives with the gap it was chosen by and fails with probability ``1 - gap_now / gap``: the coin of
+    rejection.
 
     ``streams``: One random stream per attempt.
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
@@ -86,12 +87,8 @@ class ResidualAttempts:
             self.tree.visit(node)
             if rng.random() >= node.live:
                 return None
-            node = self.tree.choose(node, _one, rng)
+            node = self.tree.choose(node, unweighted, rng)
         return node if node.state != DEAD else None
-
-
-def _one(node: Node) -> float:
-    return 1.0
 
 
 RESERVE = 1 / 4
@@ -108,12 +105,9 @@ Steps: TypeAlias = Generator[list[Node], None, T]
 class Certification:
     """Grows one tree until it certifies a total variation to ``mu*``, for certain or at a confidence.
 
-    *For certain*: enumerated until ``U - Lo <= eps Lo``, the tree gives draws within ``(U - Lo) / U`` of ``mu*``. *At a
-    confidence*: the members that the tree holds whole have the probability ``Lo`` together; drawn in proportion to ``p``, the
-    distribution ``mu_Lo``, they are at a total variation of ``1 - Lo / Phi`` to ``mu*``. Residual attempts give an upper limit
-    ``phi`` of Phi (:class:`Evidence`), so ``1 - Lo / phi`` is certified, which with ``R = U - Lo`` and ``theta = (phi - Lo) / R``
-    is ``R theta / (Lo + R theta)``. ``Lo`` is that of the end: what is found after the limit was known makes the certificate
-    better.
+    Enumerated until ``U - Lo <= eps Lo``, the tree gives draws within ``(U - Lo) / U`` of ``mu*`` for certain. Else residual
+    attempts give an upper limit ``phi`` of Phi (:class:`Evidence`), and the members that the tree holds whole are within
+    ``1 - Lo / phi`` at the confidence (theory.md, section 5.8). A confidence of 1 makes no attempts.
 
     *How the tokens are divided.* If none of what is undecided is valid, about ``log(2 / (1 - confidence)) R / (eps Lo)`` attempts
     suffice, and enumeration makes ``R / Lo`` smaller. Attempts begin as soon as the number that would suffice, if all of them
@@ -122,12 +116,7 @@ class Certification:
     can say what is certified. An attempt is taken to cost what those before it did, the first ones as much as the shortest text.
     A wave has at most as many attempts as there were before it (or as may be in flight), and is always finished.
 
-    *Looking many times.* None of this costs confidence: a wave is launched at bounds that stand still for it, and the evidence
-    bounds the probability of being wrong at any time. A confidence of 1 makes no attempts.
-
-    ``tree``: The tree, in any state.
     ``tolerance``, ``confidence``: The certificate that is asked for; ``tolerance`` is ``eps``.
-    ``stream``: The random stream of each attempt, by its number.
     ``max_tokens``, ``max_attempts``: Model tokens to spend here, and residual attempts to launch, at most; checked before a
     call or a wave begins, as is the time of the call that is watched.
     ``width``: Attempts in flight at once.

@@ -28,10 +28,10 @@ from .tree_call import TreeCall, log, logs
 class ExactSampler(Sampler):
     """Draws ``mu*`` by adaptive rejection, or within a certified distance of it.
 
-    A draft has nodes expanded that no attempt has come to. The distribution stays what it is, because an attempt draws by random
-    numbers of its own and throws a coin where bounds were refreshed on its way. The draws of a seed are others than without a
-    draft: a tree that knows more throws other coins. A seed and a drafter name one result. What is enumerated, for a certificate or
-    because the language is small, is the same with a draft.
+    A draft has nodes expanded that no attempt has come to. The distribution stays what it is, because an attempt draws by
+    random numbers of its own and throws a coin where bounds were refreshed on its way. The draws of a seed are others than
+    without a draft: a tree that knows more throws other coins. A seed and a drafter name one result. What is enumerated, for a
+    certificate or because the language is small, is the same with a draft.
     """
 
     phi: ExactPhi
