@@ -128,7 +128,7 @@ class SMC:
 class SMCSampler(Sampler):
     """Runs populations of particles that follow ``q_h``, and picks one particle of each by weight.
 
-    The mean weight at the end, ``Z_hat``, is unbiased for ``Phi``, whenever particles are resampled (theory.md, Statement 8.1).
+    The mean weight at the end, ``Z_hat``, is unbiased for ``Phi``, whenever particles are resampled (theory.md, section 8.1).
 
     All particles of all runs of all prompts advance in one model call per step, equal prefixes evaluated once, up to
     ``TOGETHER`` different prefixes; beyond it, whole runs take turns. An estimator that learns from walks makes rounds of them.
@@ -290,7 +290,7 @@ class PIMH:
 class PIMHSampler(Sampler):
     """Draws the states of one chain per prompt; all its runs are made first, together, since none depends on another.
 
-    A particle picked by weight from a stationary run has the distribution ``mu*`` (theory.md, Statement 8.3). Every state picks
+    A particle picked by weight from a stationary run has the distribution ``mu*`` (theory.md, section 8.2). Every state picks
     anew, also one that the chain has held. All draws of a prompt have the same weight, such that the mean over them and
     ``failures`` (states whose run died, before the first that did not) is the mean of all ``Z_hat``: unbiased for ``Phi``.
     """

@@ -64,7 +64,7 @@ class Candidate:
 class AdaptiveTrajectories:
     """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`.
 
-    They come in rounds, during which values stand still (theory.md, Statement 5.9). How many there are is fixed beforehand.
+    They come in rounds, during which values stand still (theory.md, section 5.9). How many there are is fixed beforehand.
 
     ``tree``: The bounds; every trajectory expands its path.
     ``rounds``: How many there are in each round.

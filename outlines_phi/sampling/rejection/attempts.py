@@ -225,7 +225,7 @@ def unweighted(node: Node) -> float:
 class CertifiedAttempts(Attempts):
     """The ``U``-walk, completed by plain masking below the tree, under bounds frozen at the start.
 
-    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, Statement 5.6). A walk fails where
+    Its distribution is within ``(U - Lo) / U`` of ``mu*`` in total variation (theory.md, section 5.8). A walk fails where
     truncation leaves it no token, or the constraint rules out what it has written.
     """
 
@@ -258,7 +258,7 @@ class CertifiedAttempts(Attempts):
 class ConfidentAttempts(Attempts):
     """Draws of the members that the tree holds whole, in proportion to ``p``.
 
-    Their total variation to ``mu*`` is ``1 - Lo / Phi`` (theory.md, Statement 5.7). No walk fails, and none needs the model, but
+    Their total variation to ``mu*`` is ``1 - Lo / Phi`` (theory.md, section 5.8). No walk fails, and none needs the model, but
     where the distribution of a prefix was dropped. At its limit free text ends with any token: those ends have no nodes, and are
     held by the prefix before them.
     """
