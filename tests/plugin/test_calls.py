@@ -46,6 +46,12 @@ class Pet(BaseModel):
     tame: bool
 
 
+class Tame(BaseModel):
+    """Of few texts, so that what is counted is compiling and not drawing."""
+
+    tame: bool
+
+
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each stage of compilation has run."""
@@ -66,7 +72,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class TestCompilation:
-    @pytest.mark.parametrize("output_type", [ANSWER, Pet, bool], ids=["choice", "pydantic", "bool"])
+    @pytest.mark.parametrize("output_type", [ANSWER, Tame, bool], ids=["choice", "pydantic", "bool"])
     def test_every_road_shares_one(self, output_type: Any, fresh: PhiTransformers, work: Counter[str]) -> None:
         options = {"max_new_tokens": 30}
         for _ in range(2):
@@ -80,7 +86,7 @@ class TestCompilation:
             generator(PROMPT, **options)
             generator.sample_batch([PROMPT, "no"], 3, **options)
             outlines_phi.generate.format(fresh, output_type)(PROMPT, max_tokens=30)
-        regular = output_type is not Pet
+        regular = output_type is not Tame
         assert (work["compile_regex"], work["lift"], work["guide"]) == (regular, regular, not regular)
         for _ in range(2):  # what Outlines has compiled itself is lifted as it is, once for all generators of a type
             stock = outlines.Generator(fresh, output_type)

@@ -90,41 +90,63 @@ def outcomes(results: list[Draws]) -> list[tuple[int, ...]]:
 
 def test_the_tests_have_power() -> None:
     assert power(DRAWS, 0.02) >= 0.99 and power(DRAWS, 0.02, cells=5) >= 0.99
-    together, alone = len(OF_EVERY_KIND), ALPHA / len(OF_EVERY_KIND)
-    assert power(POOLED, 0.02, samples=together) >= 0.99
-    assert power(POOLED, 0.02) < 0.6 and power(POOLED, 0.042, alpha=alone) >= 0.98
+    one, both, alone = len(OF_EVERY_KIND), 2 * len(OF_EVERY_KIND), ALPHA / len(EXACT)
+    assert power(POOLED, 0.02, samples=len(EXACT) * both) >= 0.99
+    assert power(POOLED, 0.02, samples=one) < 0.6
+    assert power(POOLED, 0.03, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
+    assert power(POOLED, 0.04, samples=one, alpha=alone / 2) >= 0.98  # of one of its roads
 
 
-@pytest.mark.parametrize("n", [POOLED, pytest.param(DRAWS, marks=pytest.mark.full)])
-@roads(*EXACT)
-def test_exact_samplers_draw_the_conditioned_law(name: str, n: int, road: str) -> None:
-    """One tree serves all draws: i.i.d. mu*, by chi-square over all languages and by TV beside its noise floor."""
+def exact_draws(name: str, n: int, seed: int) -> list[tuple[list[tuple[int, ...]], dict[tuple[int, ...], float]]]:
+    """Return ``n`` draws of each language beside its mu*, none of them far off it."""
     samples = []
     for language in OF_EVERY_KIND:
         mu = language.reference().mu
-        drawn = outcomes(EXACT[name]().sample(language.request(n, seed=7)))
+        drawn = outcomes(EXACT[name]().sample(language.request(n, seed=seed)))
         assert len(drawn) == n
         distance, floor = total_variation(frequencies(drawn), mu), noise_floor(mu, n)
         print(f"{language}, {name}: TV {distance:.4f}, floor {floor:.4f}, p {p_value(drawn, mu):.4f}")
-        assert distance < 3 * floor, language
-        assert n < DRAWS or p_value(drawn, mu) > ALPHA, language
+        assert distance < 3 * floor, (name, language)
         samples.append((drawn, mu))
+    return samples
+
+
+def test_exact_samplers_draw_the_conditioned_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tree serves all draws: i.i.d. mu*, by chi-square over all samplers and languages and by TV beside its noise floor.
+
+    The statistics of each road, of each sampler on both, and of all samplers are added.
+    """
+    everything = []
+    for i, name in enumerate(EXACT):
+        whole = exact_draws(name, POOLED, seed=100 + 2 * i)
+        with monkeypatch.context() as patch:
+            patch.setattr(exact, "FINITE_PREFIXES", 0)
+            grown = exact_draws(name, POOLED, seed=101 + 2 * i)
+        for samples, level in ((whole, ALPHA / 2), (grown, ALPHA / 2), (whole + grown, ALPHA)):
+            assert pooled_p_value(samples) > level / len(EXACT), name
+        everything += whole + grown
+    assert pooled_p_value(everything) > ALPHA
+
+
+@pytest.mark.full
+@roads(*EXACT)
+def test_each_exact_sampler_draws_the_conditioned_law_of_each_language(name: str, road: str) -> None:
+    samples = exact_draws(name, DRAWS, seed=7)
+    assert all(p_value(drawn, mu) > ALPHA for drawn, mu in samples)
     assert pooled_p_value(samples) > ALPHA
 
 
 def test_the_same_test_fails_for_plain_masking() -> None:
-    """Power control: masking is told from mu* in each language alone, and in all together where it is one draw in 25."""
-    mixed = []
+    """Power control: masking is told from mu* in each language alone, and in all together where it is one draw in 12."""
+    mixed, few = [], POOLED // 12
     for language in OF_EVERY_KIND:
         reference = language.reference()
         drawn = outcomes(AncestralSampler(LocalPhi()).sample(language.request(POOLED, seed=7)))
         assert p_value(drawn, reference.mask) > ALPHA, language
         assert p_value(drawn, reference.mu) < ALPHA, language
-        drawn[POOLED // 25 :] = outcomes(ExactSampler(ExactPhi()).sample(language.request(POOLED, seed=7)))[
-            POOLED // 25 :
-        ]
+        drawn[few:] = outcomes(ExactSampler(ExactPhi()).sample(language.request(POOLED, seed=7)))[few:]
         mixed.append((drawn, reference.mu))
-    assert pooled_p_value(mixed) < ALPHA
+    assert pooled_p_value(mixed) < ALPHA / 2 / len(EXACT)
 
 
 @pytest.mark.parametrize("n", [None, pytest.param(DRAWS, marks=pytest.mark.full)])
@@ -217,13 +239,13 @@ def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
 
 def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
     """Failed trajectories have weight 0; leaving them out would bias the mean upwards."""
-    language = LANGUAGES[0]
+    language, n = LANGUAGES[0], 6_500
     options = {"top_k": 6}
     phi = math.exp(language.reference(**options).log_phi)
-    draws = AncestralSampler(LocalPhi()).sample(language.request(POOLED, seed=4, **options))[0]
-    assert draws.failures > 0 and len(draws) + draws.failures == POOLED
+    draws = AncestralSampler(LocalPhi()).sample(language.request(n, seed=4, **options))[0]
+    assert draws.failures > 0 and len(draws) + draws.failures == n
     w = np.exp(draws.log_w)
-    error = w.std() / math.sqrt(POOLED)
+    error = w.std() / math.sqrt(n)
     assert abs(w.mean() - phi) < 4 * error
     assert w.sum() / len(draws) - phi > 4 * error
 
