@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from outlines_phi.errors import EmptyLanguageError, OutlinesPhiError, SchemaWarning
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.vocabulary.trie import Trie
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 

@@ -44,7 +44,7 @@ RANKS = {
 SPEAK_OUTLINES = {"plugin", "suite", "cli"}
 """The only layers that may import outlines."""
 
-MAX_LINES = 400
+MIN_LINES, MAX_LINES = 25, 400
 MAX_MODULES = 16
 
 
@@ -123,9 +123,24 @@ def test_a_circle_is_found() -> None:
         TopologicalSorter(arrows({("a", "one"): hidden, ("b", "two"): "from ..a.one import One"})).prepare()
 
 
-def test_no_file_is_too_long() -> None:
-    lines = {parts: len(path.read_text(encoding="utf-8").splitlines()) for parts, path in MODULES.items()}
-    assert {parts: count for parts, count in lines.items() if count > MAX_LINES} == {}
+def test_no_file_is_too_long_or_too_short() -> None:
+    lines = {
+        parts: len(path.read_text(encoding="utf-8").splitlines())
+        for parts, path in MODULES.items()
+        if parts[-1] != "__init__"
+    }
+    assert {parts: count for parts, count in lines.items() if not MIN_LINES <= count <= MAX_LINES} == {}
+
+
+def test_no_name_is_that_of_two_files_or_two_classes() -> None:
+    files = Counter(parts[-1] for parts in MODULES if parts[-1] != "__init__")
+    classes = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in (files + classes).items() if count > 1] == []
 
 
 def test_no_folder_is_too_full() -> None:

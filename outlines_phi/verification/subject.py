@@ -19,7 +19,7 @@ from ..guides.grammar.lexing.lexer import START, Lexer
 from ..guides.grammar.lexing.spanner import Spanner
 from ..guides.grammar.parsing.parser import Parser
 from ..guides.guide import Guide
-from ..guides.json_schema.guide import JSONGuide
+from ..guides.json_schema.json_guide import JSONGuide
 from ..guides.regex import compile_regex
 from ..vocabulary.classes import Partition
 from ..vocabulary.vocabulary import Vocabulary

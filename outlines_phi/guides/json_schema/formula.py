@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 from weakref import WeakValueDictionary
 
-from .numbers.sets import NumberSet
-from .strings.sets import StringSet
+from .numbers.number_set import NumberSet
+from .strings.string_set import StringSet
 from .values import KINDS, identity, kind_of
 
 
@@ -145,7 +145,7 @@ class Required(Formula):
 
 
 @final
-class Member(Formula):
+class Property(Formula):
     """If an object has a member of this name, its value is as ``value`` says."""
 
     __slots__ = ("name", "value")
@@ -155,7 +155,7 @@ class Member(Formula):
 
 
 @final
-class Members(Formula):
+class Properties(Formula):
     """The values of all members of an object whose names are in ``names`` and not among ``but`` are as ``value`` says."""
 
     __slots__ = ("but", "names", "value")
@@ -185,7 +185,7 @@ class Size(Formula):
 
 
 @final
-class Reference(Formula):
+class Referred(Formula):
     """What another part of the document says of the same value; the key is that part's name in :class:`Schema`."""
 
     __slots__ = ("key",)
@@ -296,7 +296,7 @@ def equal_to(values: Iterable[Any]) -> Formula:
                 members = [
                     formula
                     for name, item in value.items()
-                    for formula in (Required(name), Member(name, equal_to([item])))
+                    for formula in (Required(name), Property(name, equal_to([item])))
                 ]
                 others.append(both(kind(["object"]), Size(len(value), len(value)), *members))
             case literal:
@@ -319,7 +319,7 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
             return formula.truth
         case Kind():
             return kind_of(value) in formula.kinds
-        case Reference():
+        case Referred():
             return true(definitions[formula.key], value)
         case Not():
             return not true(formula.formula, value)
@@ -348,9 +348,9 @@ def holds(formula: Formula, value: Any, definitions: Mapping[str, Formula]) -> b
             return len(set(map(identity, value))) == len(value)
         case Required(), "object":
             return formula.name in value
-        case Member(), "object":
+        case Property(), "object":
             return formula.name not in value or true(formula.value, value[formula.name])
-        case Members(), "object":
+        case Properties(), "object":
             return all(
                 true(formula.value, item)
                 for name, item in value.items()

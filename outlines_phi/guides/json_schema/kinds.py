@@ -20,14 +20,14 @@ from .formula import (
     Items,
     Kind,
     Length,
-    Member,
-    Members,
     Names,
     Not,
     Numeric,
     Or,
     Plain,
-    Reference,
+    Properties,
+    Property,
+    Referred,
     Required,
     Size,
     Textual,
@@ -38,9 +38,9 @@ from .formula import (
 )
 from .limits import SchemaLimit
 from .names import refuse_large
-from .numbers.sets import NumberSet
+from .numbers.number_set import NumberSet
 from .shapes import ArrayShape, Counted, ObjectShape, Some
-from .strings.sets import StringSet
+from .strings.string_set import StringSet
 
 MOST_SHAPES = 512
 """Alternatives of one array or object."""
@@ -93,7 +93,7 @@ class Kinds:
                     joined = all if isinstance(formula, And) else any
                     self._may_be[key] = joined(self.may_be(kind, part) for part in formula.formulas)
                 return self._may_be[key]
-            case Reference() | Not(formula=Reference()):
+            case Referred() | Not(formula=Referred()):
                 return self.may_be(kind, self._meant(formula))
         return not isinstance(formula, Not) or formula.formula.asked_of == kind
 
@@ -154,7 +154,7 @@ class Kinds:
                 for part in formula.formulas:
                     inside = inside | self._set(part, kind, every, none)
                 return inside
-            case Reference() | Not(formula=Reference()):
+            case Referred() | Not(formula=Referred()):
                 return self._set(self._meant(formula), kind, every, none)
         return every if self.may_be("number" if kind == PLAIN_NUMBER else kind, formula) else none
 
@@ -237,7 +237,7 @@ class Kinds:
                         shape for part in formula.formulas for shape in self._shapes(part, kind, free, of_atom)
                     )
                 )
-            case Reference() | Not(formula=Reference()):
+            case Referred() | Not(formula=Referred()):
                 return self._shapes(self._meant(formula), kind, free, of_atom)
         shapes = of_atom(formula)
         if shapes is None:
@@ -319,9 +319,9 @@ class Kinds:
         match formula:
             case Required():
                 return (ObjectShape(required=frozenset([formula.name])),)
-            case Member():
+            case Property():
                 return (ObjectShape(members=((formula.name, formula.value),)),)
-            case Members():
+            case Properties():
                 return (ObjectShape(every=(Some(formula.but, formula.names, formula.value),)),)
             case Names():
                 return (ObjectShape(every=(Some(frozenset(), ~self.strings(formula.name), FALSE),)),)
@@ -329,11 +329,11 @@ class Kinds:
                 return (ObjectShape(least=formula.least, most=formula.most),)
             case Not(formula=Required() as required):
                 return (ObjectShape(absent=frozenset([required.name])),)
-            case Not(formula=Member() as member):
+            case Not(formula=Property() as member):
                 return (
                     ObjectShape(members=((member.name, negated(member.value)),), required=frozenset([member.name])),
                 )
-            case Not(formula=Members() as members):
+            case Not(formula=Properties() as members):
                 return (ObjectShape(some=(Some(members.but, members.names, negated(members.value)),)),)
             case Not(formula=Names() as names):
                 return (ObjectShape(some=(Some(frozenset(), ~self.strings(names.name), TRUE),)),)
@@ -349,7 +349,7 @@ class Kinds:
         except SchemaLimit as limit:
             asked = set(parts_of(formula))
             for part in parts_of(formula):
-                if isinstance(part, Not) and isinstance(part.formula, Reference):
+                if isinstance(part, Not) and isinstance(part.formula, Referred):
                     asked.add(self._definitions[part.formula.key])
             found = [known for known in self._pointers if known in asked or asked.issuperset(parts_of(known))]
             if not found:
@@ -358,16 +358,16 @@ class Kinds:
 
     def meant(self, formula: Formula) -> Formula:
         """Return what is said where a reference is made."""
-        while isinstance(formula, Reference):
+        while isinstance(formula, Referred):
             formula = self._definitions[formula.key]
         return formula
 
     def _meant(self, formula: Formula) -> Formula:
         """Return what a reference, or its negation, stands for."""
         if isinstance(formula, Not):
-            assert isinstance(formula.formula, Reference)
+            assert isinstance(formula.formula, Referred)
             return negated(self._definitions[formula.formula.key])
-        assert isinstance(formula, Reference)
+        assert isinstance(formula, Referred)
         return self._definitions[formula.key]
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from .limits import SchemaLimit
 from .shapes import ObjectShape
-from .strings.sets import StringSet
+from .strings.string_set import StringSet
 
 MOST_NAMES = 10_000
 """Members that an object may have to have."""

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple, TypeAlias, final
 
 from .formula import FALSE, TRUE, Formula, both, negated
-from .strings.sets import StringSet
+from .strings.string_set import StringSet
 
 
 class Counted(NamedTuple):

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from .forest import Forest, Tokens
 from .machine.scalars import Spelled, Walked
 from .machine.states import WHITE
 from .strings.composed import Composed
+from .token_forest import TokenForest, Tokens
 
 Begun = tuple[tuple[ByteAutomaton | Composed, int], ...]
 """Automata of spellings that are walked side by side, and the state of each. Characters are counted by the last, which accepts all
@@ -45,7 +45,7 @@ class Split:
         The tokens that stay in the string, and where others close it.
     """
 
-    def __init__(self, forest: Forest, begun: Begun, node: int, *, counted: bool) -> None:
+    def __init__(self, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> None:
         self._forest, self._begun, self._counted = forest, begun, counted
         self.stays: list[Stay] = []
         self.exits: list[Exit] = []
@@ -53,7 +53,7 @@ class Split:
         self._rests: dict[tuple[int, ...], int] = {}
 
     @classmethod
-    def of(cls, forest: Forest, begun: Begun, node: int, *, counted: bool) -> Split:
+    def of(cls, forest: TokenForest, begun: Begun, node: int, *, counted: bool) -> Split:
         """Return the split, made once for a vocabulary; characters are told apart by their count where ``counted``."""
         return forest.keep(
             (begun, node, counted),
@@ -125,12 +125,12 @@ class Run(NamedTuple):
     behind: int | None
 
 
-def run_of(forest: Forest, blanks: ByteAutomaton, state: int, node: int) -> Run:
+def run_of(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
     """Return what tokens do in blanks, made once for a vocabulary."""
     return forest.keep((blanks, state, node), lambda: _run(forest, blanks, state, node), lambda run: 1000)
 
 
-def _run(forest: Forest, blanks: ByteAutomaton, state: int, node: int) -> Run:
+def _run(forest: TokenForest, blanks: ByteAutomaton, state: int, node: int) -> Run:
     trie = forest.trie
     nodes = forest.nodes(node)
     at = np.full(len(nodes), state)

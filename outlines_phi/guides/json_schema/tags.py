@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
-from .formula import And, Formula, Kind, Member, Or, Required
+from .formula import And, Formula, Kind, Or, Property, Required
 from .kinds import LITERALS, Kinds
 
 Tags: TypeAlias = Mapping[str | None, frozenset[Hashable]]
@@ -24,7 +24,7 @@ def tags_of(kinds: Kinds, formula: Formula) -> Tags:
     found: dict[str | None, frozenset[Hashable]] = {}
     required = {part.name for part in parts if isinstance(part, Required)}
     for part in parts:
-        if isinstance(part, Member) and part.name in required:
+        if isinstance(part, Property) and part.name in required:
             values = _scalars(kinds, kinds.meant(part.value))
             if values is not None:
                 found[part.name] = found.get(part.name, values) & values

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple, final
 
-from .forest import Forest
 from .machine.listed import Listed
 from .machine.machine import LIKELY, Machine
 from .machine.objects import Key
@@ -14,6 +13,7 @@ from .machine.scalars import Text
 from .machine.sizes import NEVER
 from .machine.stack import Configuration
 from .machine.states import State
+from .token_forest import TokenForest
 
 LONGEST = 1_000
 """How many bytes of a completion are tiled."""
@@ -49,7 +49,7 @@ class Tiling:
         The tokens.
     """
 
-    def __init__(self, machine: Machine, forest: Forest) -> None:
+    def __init__(self, machine: Machine, forest: TokenForest) -> None:
         self._machine, self._forest = machine, forest
         self._single = forest.single_bytes
         self._bytes = [byte for byte in LIKELY if byte in self._single]

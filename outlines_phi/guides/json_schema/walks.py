@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...automata.automaton import DEAD, ByteAutomaton
-from .forest import Forest, Tokens
 from .machine.between import Between
 from .machine.listed import Listed
 from .machine.machine import Machine
 from .machine.objects import Key
-from .machine.scalars import Counted, Spelled, Text, Walked
+from .machine.scalars import OfLength, Spelled, Text, Walked
 from .machine.stack import Configuration, Stack
-from .machine.states import Edge, Pending, State
+from .machine.states import ByteEdge, Pending, State
 from .machine.value import Blank
 from .splits import Split, run_of
 from .strings.composed import Composed
+from .token_forest import TokenForest, Tokens
 
 MOST_WALKS = 50_000
 """Walks of one guide that are kept."""
@@ -72,7 +72,7 @@ class Walks:
         The tokens.
     """
 
-    def __init__(self, machine: Machine, forest: Forest) -> None:
+    def __init__(self, machine: Machine, forest: TokenForest) -> None:
         self._machine, self._forest = machine, forest
         self._walks: dict[tuple[State, int], Walk] = {}
 
@@ -124,7 +124,7 @@ class Walks:
             if child is not None and (edge := state.edge(byte)) is not None:
                 self._follow(walk, edge, child)
 
-    def _follow(self, walk: Walk, edge: Edge, node: int) -> None:
+    def _follow(self, walk: Walk, edge: ByteEdge, node: int) -> None:
         """Go on behind an edge that was read at a node."""
         if edge.target is None:
             walk.pops.append(Pop(node, edge.outcome, closed=True))
@@ -167,7 +167,7 @@ class Walks:
         nodes = self._forest.nodes(node)
         at = np.zeros(len(nodes), dtype=np.int64)
         stays: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-        begun: list[tuple[Edge, NDArray[np.int64]]] = []
+        begun: list[tuple[ByteEdge, NDArray[np.int64]]] = []
         while len(nodes):
             children, per_node = trie.below(nodes)
             ways, place = np.unique(np.repeat(at, per_node) * 256 + trie.byte[children], return_inverse=True)
@@ -206,12 +206,12 @@ class Walks:
         spelled = state.spelled
         along, taken = Walk([], [], []), list[int]()
         self._along(along, state, node, taken)
-        loose = [one for one in spelled if isinstance(one, Counted) or (isinstance(one, Listed) and one.words.without)]
+        loose = [one for one in spelled if isinstance(one, OfLength) or (isinstance(one, Listed) and one.words.without)]
         # The automaton of all strings comes last.
         sets: list[Spelled] = [*(one for one in spelled if isinstance(one, Walked)), *loose]
         begun = dict[tuple[ByteAutomaton | Composed, int], None](((one.automaton, one.state), None) for one in sets)
         if begun:
-            counted = any(isinstance(one, Counted) and one.counts for one in loose)
+            counted = any(isinstance(one, OfLength) and one.counts for one in loose)
             self._many(walk, state, node, Split.of(self._forest, tuple(begun), node, counted=counted), taken)
         walk.ends.extend(along.ends)
         walk.pops.extend(along.pops)

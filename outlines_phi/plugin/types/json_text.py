@@ -26,7 +26,7 @@ from outlines.types.dsl import (
 )
 
 from ...errors import GrammarError, UnsupportedError
-from ...guides.json_schema.guide import JSONGuide
+from ...guides.json_schema.json_guide import JSONGuide
 from ...guides.json_schema.machine.machine import Machine
 from ...guides.json_schema.reading.schema import Schema
 from ...guides.json_schema.reading.template import Template

@@ -6,7 +6,7 @@ import json
 import random
 
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.vocabulary.vocabulary import Vocabulary

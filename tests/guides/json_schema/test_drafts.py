@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from outlines_phi.errors import SchemaWarning, UnsupportedError
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS
 from outlines_phi.guides.json_schema.reading.schema import Schema

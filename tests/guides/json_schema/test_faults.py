@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 

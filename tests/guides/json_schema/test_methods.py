@@ -27,7 +27,7 @@ from outlines_phi.fidelity.probabilities import frozen
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.fidelity.traces import tree_bounds
 from outlines_phi.guides.guide import DEAD
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.phrases.ban_language import banned
 from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.table import Table

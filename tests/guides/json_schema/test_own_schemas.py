@@ -16,7 +16,7 @@ from jsonschema.exceptions import FormatError
 import outlines_phi
 from outlines_phi.errors import SchemaWarning
 from outlines_phi.guides.guide import DONE
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.strings.formats import format_strings
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.vocabulary.trie import fewest_tokens
 

@@ -13,7 +13,7 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.table import Table

@@ -11,9 +11,9 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.forest import Forest
 from outlines_phi.guides.json_schema.formula import equal_to
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
+from outlines_phi.guides.json_schema.token_forest import TokenForest
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 PIECES = [
@@ -145,15 +145,15 @@ def test_guides_share_what_tokens_do_in_a_string() -> None:
             state = guide.advance(state, WHOLE.tokens.index(bytes([byte])))
         return guide.row(state).partition
 
-    forest = Forest.of(WHOLE)
-    assert forest is Forest.of(Vocabulary(WHOLE.tokens, (0,), np.ones(len(WHOLE), dtype=bool)))
+    forest = TokenForest.of(WHOLE)
+    assert forest is TokenForest.of(Vocabulary(WHOLE.tokens, (0,), np.ones(len(WHOLE), dtype=bool)))
     assert partition(first, b'{"k":"') is partition(first, b'{"k":"abc')
     again = JSONGuide.of({"type": "array", "items": {"type": "string", "minLength": 0}}, WHOLE)
     assert partition(other, b'["') is partition(again, b'["x')
 
 
 def test_nodes_are_taken_together() -> None:
-    forest = Forest(WHOLE)
+    forest = TokenForest(WHOLE)
     quotes = [node for node in range(1, len(forest.trie)) if forest.trie.byte[node] == ord('"')]
     joined = forest.joined(np.array(quotes))
     assert forest.joined(np.array(quotes)) == joined and forest.joined(np.array(quotes[:1])) == quotes[0]

@@ -12,7 +12,7 @@ from .maker import Maker
 from .objects import Object, by_goal
 from .seen import NOTHING, Seen, value_of
 from .sizes import NEVER
-from .states import BEGINNINGS, BLANK, WHITE, Edge, Pending, State
+from .states import BEGINNINGS, BLANK, WHITE, ByteEdge, Pending, State
 
 
 @final
@@ -88,11 +88,11 @@ class Array(State):
 
         return Pending(sizes, then)
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         if byte == self.close:
             for place, goal in enumerate(self._goals):
                 if any(shape.closed for shape in goal):
-                    return Edge(None, place)
+                    return ByteEdge(None, place)
             return None
         if byte in WHITE:
             return self._machine.blanks_in(self, self._begun).edge(byte)
@@ -100,7 +100,9 @@ class Array(State):
             return None
         value, after = self._item
         if self._begun:
-            return Edge(self._machine.blank(value, self._machine.blanks.within), after=after) if byte == 0x2C else None
+            return (
+                ByteEdge(self._machine.blank(value, self._machine.blanks.within), after=after) if byte == 0x2C else None
+            )
         edge = value.edge(byte)
         return None if edge is None else edge._replace(after=after)
 
@@ -133,5 +135,5 @@ class Close(State):
         closing = self._around.edge(self._around.close)
         return [1 if closing is not None and closing.outcome == i else NEVER for i in range(len(self._around.sizes))]
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         return self._around.edge(byte) if byte == self._around.close else None

@@ -12,7 +12,7 @@ from ..formula import Formula
 from ..reading.template import END, Template
 from .maker import BeforeValue, Maker
 from .sizes import NEVER
-from .states import Edge, State
+from .states import ByteEdge, State
 
 Position: TypeAlias = tuple[int, int]
 """A piece of the template, and a state of its automaton; 0 before a value, and at the end."""
@@ -52,10 +52,10 @@ class Between(State):
         """Whether the text may end here."""
         return (END, 0) in self.positions
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         after = self.after(byte)
         if after is not None:
-            return Edge(after)
+            return ByteEdge(after)
         if self.values is None:
             return None
         value, follow = self.values

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 from ....automata.automaton import DEAD, ByteAutomaton
 from ..strings.quoting import BACKSLASH, NOT_RAW, QUOTE, RAW_ASCII, SHORT, free, spelled_size, spellings
-from ..strings.sets import StringSet
+from ..strings.string_set import StringSet
 from .sizes import NEVER
 
 PLAIN = frozenset(map(ord, RAW_ASCII))

@@ -11,12 +11,12 @@ from ..names import told_apart
 from ..shapes import ObjectShape
 from ..strings.quoting import QUOTE
 from ..strings.quoting import members as names_of
-from ..strings.sets import StringSet
+from ..strings.string_set import StringSet
 from .listed import Listed
 from .maker import Maker
 from .scalars import Spelled, begun
 from .sizes import NEVER
-from .states import BLANK, WHITE, Edge, State
+from .states import BLANK, WHITE, ByteEdge, State
 
 _NOWHERE = frozenset[str]()
 
@@ -158,17 +158,19 @@ class Object(State):
         names = self._names
         return self._machine.key(self, b"", names) if names else None
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         machine, members = self._machine, self._members
         if byte == self.close:
             for place, goal in enumerate(members.goals):
                 if any(shape.closed for shape in goal):
-                    return Edge(None, place)
+                    return ByteEdge(None, place)
             return None
         if byte in WHITE:
             return machine.blanks_in(self, members.begun).edge(byte)
         if byte == (0x2C if members.begun else QUOTE) and self._key is not None:
-            return Edge(machine.blank(machine.quote(self._key), machine.blanks.within) if members.begun else self._key)
+            return ByteEdge(
+                machine.blank(machine.quote(self._key), machine.blanks.within) if members.begun else self._key
+            )
         return None
 
 
@@ -193,8 +195,8 @@ class Quote(State):
     def sizes(self) -> Sequence[int]:
         return [1 + size for size in self._key.sizes]
 
-    def _edge(self, byte: int) -> Edge | None:
-        return Edge(self._key) if byte == QUOTE else None
+    def _edge(self, byte: int) -> ByteEdge | None:
+        return ByteEdge(self._key) if byte == QUOTE else None
 
 
 @final
@@ -228,7 +230,7 @@ class Key(State):
         """How far each of the sets is spelled."""
         return tuple(named.spelled for named in self.names)
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         names = tuple(
             Named(member, after) for member, spelled in self.names if (after := spelled.after(byte)) is not None
         )
@@ -239,7 +241,7 @@ class Key(State):
                 if text:
                     member = json.loads(b'"' + text)
                 return self._ended(spelled.word if member is None and isinstance(spelled, Listed) else member or "")
-        return Edge(self._machine.key(self._members, text, names)) if names else None
+        return ByteEdge(self._machine.key(self._members, text, names)) if names else None
 
     @property
     def counts(self) -> bool:
@@ -251,7 +253,7 @@ class Key(State):
         """Whether it is begun and counted, and none of the names that are told apart begins like it."""
         return bool(self.text) and not any(isinstance(one, Listed) and one.beside for one in self.spelled)
 
-    def closed(self, place: int, text: bytes = b"") -> Edge:
+    def closed(self, place: int, text: bytes = b"") -> ByteEdge:
         """Return where the closing quote of a name in one of the sets leads, behind ``text``, which counts where names do."""
         if self.counts:
             assert self.text is not None
@@ -264,9 +266,9 @@ class Key(State):
         names = tuple(Named(named.member, now) for named, now in pairs if now is not None)
         return self._machine.key(self._members, None if self.counts else b"", names) if names else None
 
-    def _ended(self, name: str) -> Edge:
+    def _ended(self, name: str) -> ByteEdge:
         """Return where the closing quote of a name leads."""
-        return Edge(self._machine.colon(self._members, name))
+        return ByteEdge(self._machine.colon(self._members, name))
 
 
 @final
@@ -291,11 +293,11 @@ class Colon(State):
         assert found is not None
         return found
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         if byte != 0x3A:
             return None
         value, after = self._found
-        return Edge(self._machine.blank(value, self._machine.blanks.behind), after=after)
+        return ByteEdge(self._machine.blank(value, self._machine.blanks.behind), after=after)
 
 
 def by_goal(held: Sequence[tuple[int, Any]], goals: int) -> tuple[tuple[Any, ...], ...]:

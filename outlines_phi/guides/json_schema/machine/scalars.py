@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeAlias, final
 from ....automata.automaton import DEAD, ByteAutomaton
 from ..strings.composed import Composed
 from ..strings.quoting import free
-from ..strings.sets import Interval, StringSet
+from ..strings.string_set import Interval, StringSet
 from .listed import Listed, Words
 from .maker import Maker
 from .sizes import NEVER
-from .states import Edge, State
+from .states import ByteEdge, State
 
 
 @final
@@ -29,11 +29,15 @@ class Literal(State):
     def sizes(self) -> Sequence[int]:
         return [len(self._rest) if i == self._outcome else NEVER for i in range(self._outcomes)]
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         if byte != self._rest[0]:
             return None
         rest = self._rest[1:]
-        return Edge(self._machine.literal(rest, self._outcome, self._outcomes)) if rest else Edge(None, self._outcome)
+        return (
+            ByteEdge(self._machine.literal(rest, self._outcome, self._outcomes))
+            if rest
+            else ByteEdge(None, self._outcome)
+        )
 
 
 @final
@@ -58,13 +62,13 @@ class Number(State):
         pairs = zip(self._automata, self._at, strict=True)
         return [min(NEVER, int(automaton.distances[at])) if at != DEAD else NEVER for automaton, at in pairs]
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         pairs = zip(self._automata, self._at, strict=True)
         at = tuple(automaton.step(at, byte) for automaton, at in pairs)
-        return Edge(self._machine.number(self._automata, at)) if any(at) else None
+        return ByteEdge(self._machine.number(self._automata, at)) if any(at) else None
 
 
-class Counted(NamedTuple):
+class OfLength(NamedTuple):
     """How far a string is spelled of which the length alone matters.
 
     Attributes
@@ -82,17 +86,17 @@ class Counted(NamedTuple):
     state: int
     written: int = 0
 
-    def after(self, byte: int) -> Counted | None:
+    def after(self, byte: int) -> OfLength | None:
         """Return where a byte leads; ``None`` where no member begins so."""
         state = self.automaton.step(self.state, byte)
         return None if state == DEAD else self.moved(state, int(state == self.automaton.start))
 
-    def moved(self, state: int, characters: int) -> Counted | None:
+    def moved(self, state: int, characters: int) -> OfLength | None:
         """Return where bytes lead that complete so many characters; ``None`` where no member begins so."""
         # Beyond the last bound characters need not be counted, so free strings have one state.
         low, high = self.lengths[-1]
         count = min(self.written + characters, low if high is None else high + 1)
-        found = Counted(self.lengths, self.automaton, state, count)
+        found = OfLength(self.lengths, self.automaton, state, count)
         return found if found.size < NEVER else None
 
     def closes(self, characters: int) -> bool:
@@ -144,7 +148,7 @@ class Walked(NamedTuple):
         return self.automaton.size(self.state) == 0
 
 
-Spelled: TypeAlias = Counted | Listed | Walked
+Spelled: TypeAlias = OfLength | Listed | Walked
 """How far a string is spelled as a member of a set."""
 
 
@@ -154,7 +158,7 @@ def begun(strings: StringSet, *, ascii: bool) -> Spelled:
         return Words.of(strings, ascii=ascii).begun()
     if strings.lengths is not None:
         automaton = free(ascii=ascii)
-        return Counted(strings.lengths, automaton, automaton.start)
+        return OfLength(strings.lengths, automaton, automaton.start)
     composed = Composed.of(strings, ascii=ascii)
     return Walked(composed, composed.start)
 
@@ -171,18 +175,18 @@ class Text(State):
     def sizes(self) -> Sequence[int]:
         return [NEVER if one is None else one.size for one in self.spelled]
 
-    def closed(self, place: int) -> Edge:
+    def closed(self, place: int) -> ByteEdge:
         """Return where the closing quote of a member of one of the sets leads."""
-        return Edge(None, place)
+        return ByteEdge(None, place)
 
     def later(self, spelled: tuple[Spelled | None, ...]) -> State | None:
         """Return the state in which the sets are spelled further, those that are not ``None``."""
         return self._machine.text(spelled) if any(spelled) else None
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         spelled = tuple(None if one is None else one.after(byte) for one in self.spelled)
         for place, one in enumerate(spelled):
             if one is not None and one.ended:
                 return self.closed(place)
         later = self.later(spelled)
-        return None if later is None else Edge(later)
+        return None if later is None else ByteEdge(later)

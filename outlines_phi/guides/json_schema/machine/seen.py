@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, final
 
 from ....errors import UnsupportedError
-from ..formula import TRUE, Formula, Items, Length, Member, Required, Size, both, either, equal_to, kind, negated
-from ..numbers.sets import MAX_DIGITS
+from ..formula import TRUE, Formula, Items, Length, Property, Required, Size, both, either, equal_to, kind, negated
+from ..numbers.number_set import MAX_DIGITS
 from ..values import KINDS, identity, kind_of
 
 
@@ -88,11 +88,11 @@ class Seen:
                 name = names[place]
                 having = _by_value((each[name], each) for each in left if name in each)
                 other = Seen(frozenset(having), self.names).unlike
-                yield both(*asked, Required(name), Member(name, other))
+                yield both(*asked, Required(name), Property(name, other))
                 lacking = [each for each in left if name not in each]
                 waiting.append((place + 1, (*asked, negated(Required(name))), lacking))
                 for item, members in having.items():
-                    equal = Member(name, equal_to([_value(item)]))
+                    equal = Property(name, equal_to([_value(item)]))
                     waiting.append((place + 1, (*asked, Required(name), equal), members))
 
 

@@ -13,7 +13,7 @@ from ..kinds import Kinds
 from ..shapes import ArrayShape, ObjectShape, Some
 from ..strings.composed import Composed
 from ..strings.quoting import members, spelled_size
-from ..strings.sets import StringSet
+from ..strings.string_set import StringSet
 from ..values import identity
 from .seen import NOTHING, Seen, value_of
 

@@ -13,7 +13,7 @@ BEGINNINGS = b'"[{tfn-0123456789'
 """The bytes that values begin with."""
 
 
-class Edge(NamedTuple):
+class ByteEdge(NamedTuple):
     """Where a byte leads: to a state, or out of the value with an outcome; ``after`` is put on the stack before."""
 
     target: State | None
@@ -31,9 +31,9 @@ class State(ABC):
     """Whether the value may be completed."""
 
     def __init__(self) -> None:
-        self._edges: dict[int, Edge | None] = {}
+        self._edges: dict[int, ByteEdge | None] = {}
 
-    def edge(self, byte: int) -> Edge | None:
+    def edge(self, byte: int) -> ByteEdge | None:
         """Return where a byte leads; ``None`` where it is not allowed."""
         if byte not in self._edges:
             self._edges[byte] = self._edge(byte)
@@ -50,7 +50,7 @@ class State(ABC):
         """The least number of bytes to the end of the value, with each outcome."""
 
     @abstractmethod
-    def _edge(self, byte: int) -> Edge | None: ...
+    def _edge(self, byte: int) -> ByteEdge | None: ...
 
 
 @final
@@ -71,5 +71,5 @@ class Pending(State):
         super().__init__()
         self.sizes, self.then = sizes, then
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         raise AssertionError("the value is known before a byte is read")

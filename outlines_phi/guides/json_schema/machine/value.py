@@ -12,7 +12,7 @@ from .maker import BeforeValue, Maker
 from .objects import Members
 from .scalars import begun
 from .sizes import LITERALS, NEVER
-from .states import BEGINNINGS, WHITE, Edge, State
+from .states import BEGINNINGS, WHITE, ByteEdge, State
 
 NUMBERS = b"-0123456789"
 """The bytes that numbers begin with."""
@@ -30,10 +30,10 @@ class Blank(State):
     def sizes(self) -> Sequence[int]:
         return [int(self.blanks.distances[self.at]) + size for size in self.core.sizes]
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         target = int(self.blanks.targets[self.at, self.blanks.byte_class[byte]])
         if target != DEAD and self.core.is_possible:
-            return Edge(self._machine.blank(self.core, self.blanks, target))
+            return ByteEdge(self._machine.blank(self.core, self.blanks, target))
         # Blanks come once: what comes after them may begin with none.
         return self.core.edge(byte) if self.blanks.accepting[self.at] and byte not in WHITE else None
 
@@ -50,27 +50,27 @@ class Value(BeforeValue):
     def sizes(self) -> Sequence[int]:
         return [self._machine.sizes.of(goal) for goal in self._goals]
 
-    def _edge(self, byte: int) -> Edge | None:
+    def _edge(self, byte: int) -> ByteEdge | None:
         machine, kinds = self._machine, self._machine.kinds
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
                 spelled = tuple(None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets)
-                return Edge(machine.text(spelled)) if any(spelled) else None
+                return ByteEdge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
                     tuple(shape for shape in kinds.arrays(goal) if machine.sizes.of_array(shape, begun=False) < NEVER)
                     for goal in self._goals
                 )
-                return Edge(machine.array(goals, begun=False)) if any(goals) else None
+                return ByteEdge(machine.array(goals, begun=False)) if any(goals) else None
             case 0x7B:
                 members = Members.of(machine, [kinds.objects(goal) for goal in self._goals])
-                return Edge(machine.object(members)) if any(members.goals) else None
+                return ByteEdge(machine.object(members)) if any(members.goals) else None
             case 0x74 | 0x66 | 0x6E:
                 kind = {0x74: "true", 0x66: "false", 0x6E: "null"}[byte]
                 for place, goal in enumerate(self._goals):
                     if kinds.may_be(kind, goal):
-                        return Edge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
+                        return ByteEdge(machine.literal(LITERALS[kind][1:], place, len(self._goals)))
                 return None
         return self._number.edge(byte) if byte in NUMBERS else None
 

@@ -52,7 +52,7 @@ Remainders: TypeAlias = tuple[tuple[int, tuple[int, int]], ...]
 """The divisors, by their numbers, that may still divide the number, each with its state."""
 
 
-class Node(NamedTuple):
+class DigitNode(NamedTuple):
     """What matters of the digits so far.
 
     Attributes
@@ -129,7 +129,7 @@ class _Texts:
         for outer in self._outer:
             divisors_of = (frozenset(self._terms[piece]) for piece in reversed(outer))
             self._beyond.append(list(accumulate(divisors_of, or_))[::-1])
-        self._number: dict[Node, int] = {}
+        self._number: dict[DigitNode, int] = {}
         self._rows: list[Row] = [(DEAD,) * 11]
         self._accepting = [False]
         self._equal: dict[tuple[bool, Row], int] = {}
@@ -143,9 +143,9 @@ class _Texts:
             return _automaton(rows, DEAD, accepting)
         return _automaton([*rows, (minus, DEAD, *positive)], len(rows), [*accepting, False]).trim()
 
-    def _state(self, root: Node | None) -> int:
+    def _state(self, root: DigitNode | None) -> int:
         """Return the state of a node, made when those that follow are, without recursion."""
-        stack: list[tuple[Node, list[Node | None], list[int]]] = []
+        stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]] = []
         if root is not None and root not in self._number:
             self._open(root, stack)
         while stack:
@@ -168,7 +168,7 @@ class _Texts:
                 self._number[node] = self._merged(self._ends(node), tuple(row), self._number[node])
         return DEAD if root is None else self._number[root]
 
-    def _open(self, node: Node, stack: list[tuple[Node, list[Node | None], list[int]]]) -> None:
+    def _open(self, node: DigitNode, stack: list[tuple[DigitNode, list[DigitNode | None], list[int]]]) -> None:
         if len(self._number) >= MAX_STATES:
             raise _too_many()
         self._number[node] = _OPEN
@@ -199,14 +199,14 @@ class _Texts:
         self._accepting.append(False)
         return len(self._rows) - 1
 
-    def _first(self, side: int) -> list[Node | None]:
+    def _first(self, side: int) -> list[DigitNode | None]:
         """Return the nodes behind each first digit."""
         before = tuple((n, divisor.start) for n, divisor in enumerate(self._divisors))
-        zero = Node(side, self._sides[side].zero, before, 0)
+        zero = DigitNode(side, self._sides[side].zero, before, 0)
         first = self._sides[side].first
         return [zero, *(self._whole(side, first(d), self._divided(before, d, False)) for d in range(1, 10))]
 
-    def _after(self, node: Node) -> list[Node | None]:
+    def _after(self, node: DigitNode) -> list[DigitNode | None]:
         """Return the nodes behind a point and behind each digit."""
         side, place, remainders, behind, _ = node
         if behind:
@@ -240,25 +240,25 @@ class _Texts:
             return tuple((n, r) for n, r in after if r is not None)
         return tuple((n, self._divisors[n].whole(r, digit)) for n, r in remainders)
 
-    def _whole(self, side: int, place: Whole | None, remainders: Remainders) -> Node | None:
+    def _whole(self, side: int, place: Whole | None, remainders: Remainders) -> DigitNode | None:
         if place is None:
             return self._settled(self._outer[side][-1], remainders, 0)
         piece = self._sides[side].point(place).low - 1
-        return Node(side, place, _kept(remainders, self._beyond[side][piece]), 0)
+        return DigitNode(side, place, _kept(remainders, self._beyond[side][piece]), 0)
 
-    def _behind(self, side: int, place: Decimals, remainders: Remainders, behind: int, ends: bool) -> Node | None:
+    def _behind(self, side: int, place: Decimals, remainders: Remainders, behind: int, ends: bool) -> DigitNode | None:
         pieces = self._outer[side][max(place.low - 1, 0) : max(place.high, 1)]
         if place.low == place.high:
             return self._settled(pieces[0], remainders, behind, ends)
-        return Node(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), behind, ends)
+        return DigitNode(side, place, _kept(remainders, set().union(*(self._terms[p] for p in pieces))), behind, ends)
 
-    def _settled(self, piece: int, remainders: Remainders, behind: int, ends: bool = True) -> Node | None:
+    def _settled(self, piece: int, remainders: Remainders, behind: int, ends: bool = True) -> DigitNode | None:
         remainders = _kept(remainders, self._terms[piece])
         if behind and not remainders:
             piece = 1 if self._pieces[piece].rest else 0
-        return Node(-1, piece, remainders, behind, ends) if piece else None
+        return DigitNode(-1, piece, remainders, behind, ends) if piece else None
 
-    def _ends(self, node: Node) -> bool:
+    def _ends(self, node: DigitNode) -> bool:
         """Return whether the number may end here."""
         side, place, remainders, behind, ends = node
         if not ends:

@@ -8,8 +8,8 @@ from itertools import product
 from typing import final
 
 from ....errors import UnsupportedError
-from ..formula import FALSE, TRUE, Formula, Items, Members, Required, both, either, kind, negated
-from ..strings.sets import StringSet
+from ..formula import FALSE, TRUE, Formula, Items, Properties, Required, both, either, kind, negated
+from ..strings.string_set import StringSet
 from .place import Place
 
 BRANCHES = 8
@@ -48,7 +48,7 @@ def unevaluated_members(place: Place) -> Formula:
         for one in found:
             patterns |= one.patterns
         names = frozenset[str]().union(*(one.names for one in found))
-        cases.append(both(condition, Members(names, ~patterns, value)))
+        cases.append(both(condition, Properties(names, ~patterns, value)))
     return either(*cases)
 
 

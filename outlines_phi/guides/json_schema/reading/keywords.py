@@ -12,11 +12,11 @@ from ..formula import (
     Formula,
     Items,
     Length,
-    Member,
-    Members,
     Names,
     Numeric,
     Plain,
+    Properties,
+    Property,
     Required,
     Size,
     Textual,
@@ -27,9 +27,9 @@ from ..formula import (
     kind,
     negated,
 )
-from ..numbers.sets import NumberSet
+from ..numbers.number_set import NumberSet
 from ..strings.formats import format_strings
-from ..strings.sets import StringSet
+from ..strings.string_set import StringSet
 from ..values import TYPES
 from .evaluated import unevaluated_items, unevaluated_members
 from .place import Place
@@ -180,13 +180,13 @@ def _required(place: Place) -> Formula:
 
 def _properties(place: Place) -> Formula:
     place.in_order("properties", place.mapping("properties"))
-    return both(*(Member(name, value) for name, value in place.named("properties")))
+    return both(*(Property(name, value) for name, value in place.named("properties")))
 
 
 def _pattern_properties(place: Place) -> Formula:
     return both(
         *(
-            Members(frozenset(), place.matching(pattern, "patternProperties", pattern), value)
+            Properties(frozenset(), place.matching(pattern, "patternProperties", pattern), value)
             for pattern, value in place.named("patternProperties")
         )
     )
@@ -194,7 +194,7 @@ def _pattern_properties(place: Place) -> Formula:
 
 def _additional_properties(place: Place) -> Formula:
     names = frozenset(place.mapping("properties"))
-    return Members(names, ~place.matched(), place.below("additionalProperties"))
+    return Properties(names, ~place.matched(), place.below("additionalProperties"))
 
 
 def _property_names(place: Place) -> Formula:

@@ -17,7 +17,7 @@ from ....errors import GrammarError, UnsupportedError
 from ..formula import FALSE, TRUE, Formula
 from ..limits import SchemaLimit
 from ..strings.patterns import matching
-from ..strings.sets import StringSet
+from ..strings.string_set import StringSet
 from ..values import pointer_to
 
 MOST_COUNTED = 1 << 40

@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from ....errors import OutlinesPhiError, UnsupportedError
-from ..formula import And, Formula, Not, Or, Reference, both, holds
+from ..formula import And, Formula, Not, Or, Referred, both, holds
 from ..limits import SchemaLimit
 from ..values import pointer_to
 from .keywords import DRAFTS, KEYWORDS, TO_7, is_keyword, says
@@ -78,7 +78,7 @@ class Schema:
             A keyword that cannot be honoured, or that holds what it may not; the message says which, by its JSON pointer.
         """
         try:
-            reader = _Reader(document, label, plain)
+            reader = _SchemaReader(document, label, plain)
             formula = reader.read()
         except (AttributeError, TypeError, ValueError) as error:
             # The library that follows references takes every $id, $anchor and $ref for a string, and a URI.
@@ -98,7 +98,7 @@ class Schema:
         return holds(self.formula, value, self.definitions)
 
 
-class _Reader:
+class _SchemaReader:
     """One document in the reading; see :class:`~outlines_phi.guides.json_schema.reading.place.Reading`."""
 
     def __init__(self, document: Any, label: str, plain: bool) -> None:
@@ -152,7 +152,7 @@ class _Reader:
         key = self._label + target.pointer
         if key not in self.definitions and key not in self._waiting:
             self._waiting[key] = target
-        return Reference(key)
+        return Referred(key)
 
     def target(self, place: Place, keyword: str) -> Place:
         """Return the part of the document that a keyword refers to."""
@@ -280,7 +280,7 @@ def _references(formula: Formula) -> Iterator[str]:
     """Yield the keys of what a formula refers to of the same value."""
     found = {formula: None}
     for part in (waiting := [formula]):
-        if isinstance(part, Reference):
+        if isinstance(part, Referred):
             yield part.key
         inner = part.formulas if isinstance(part, (And, Or)) else (part.formula,) if isinstance(part, Not) else ()
         waiting += (one for one in inner if one not in found)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ....automata.automaton import DEAD, UNREACHABLE
 from .code_automaton import CodeAutomaton
 from .quoting import QUOTE, spelling_of
-from .sets import StringSet
 from .spelled import FAR, NOWHERE
+from .string_set import StringSet
 
 _NONE, _CLOSED, _FIRST = range(3)
 """The rows of what is no member and of what is closed, and that of the first state of the automaton over code points."""

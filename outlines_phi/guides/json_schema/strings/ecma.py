@@ -125,14 +125,14 @@ def read(pattern: str) -> Node:
     UnsupportedError
         It has a feature that is not offered.
     """
-    reader = _Reader(pattern)
+    reader = _EcmaReader(pattern)
     tree = reader.choice(0)
     if reader.at < len(pattern):
         reader.fail("there is no group to close here")
     return tree
 
 
-class _Reader:
+class _EcmaReader:
     """One pass over a pattern, from ``at`` on."""
 
     def __init__(self, text: str) -> None:

@@ -17,7 +17,7 @@ from unicodedata import unidata_version
 from ....numerics.cache import load_arrays, save_arrays
 from .code_automaton import CodeAutomaton
 from .patterns import matching
-from .sets import StringSet
+from .string_set import StringSet
 
 
 def format_strings(name: str) -> StringSet | None:

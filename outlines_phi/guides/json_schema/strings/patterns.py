@@ -13,7 +13,7 @@ from . import ecma
 from .code_automaton import MOST_STATES, CodeAutomaton, too_many_states
 from .code_points import CodePoints, cut
 from .ecma import Ahead, Beginning, Behind, Chars, Choice, End, Node, Repeat, Sequence
-from .sets import StringSet
+from .string_set import StringSet
 
 MOST_PLACES = 1_000_000
 """How many places in the pattern the states may be made of, and how many steps lead between them, taken together."""
@@ -44,7 +44,7 @@ def matching(pattern: str) -> StringSet:
     return StringSet.of_automaton(_Builder(pattern, ecma.read(pattern)).build())
 
 
-class Table(NamedTuple):
+class LookAround(NamedTuple):
     """The least complete automaton of a look-around, over classes of characters; the start is state 0.
 
     What follows a ``constant`` state changes nothing.
@@ -55,7 +55,7 @@ class Table(NamedTuple):
     constant: list[bool]
 
     @classmethod
-    def least(cls, targets: list[list[int]], accepting: list[bool]) -> Table:
+    def least(cls, targets: list[list[int]], accepting: list[bool]) -> LookAround:
         # The classes stand for code points here.
         columns = np.arange(len(targets[0]), dtype=np.int32)
         found = CodeAutomaton.of(columns, columns, np.array(targets, dtype=np.int32), np.array(accepting))
@@ -64,14 +64,14 @@ class Table(NamedTuple):
         return cls(table, found.accepting.tolist(), [set(row) == {state} for state, row in enumerate(table)])
 
 
-class Place(NamedTuple):
+class PatternPlace(NamedTuple):
     """What is still to be matched, and what look-aheads ask of the text beside."""
 
     rest: int
     duties: Duties
 
 
-class Moves(NamedTuple):
+class PatternMoves(NamedTuple):
     """What a place does in a context: for each class the places that follow, and whether the text may end here."""
 
     following: list[list[int]]
@@ -95,9 +95,9 @@ class _Builder:
         self.width = int(self.classes.max()) + 1
         self.members: dict[CodePoints, list[int]] = dict(zip(sets, members, strict=True))
         self.members[ecma.EVERYTHING] = list(range(self.width))
-        self.behinds: list[Table] = []
+        self.behinds: list[LookAround] = []
         self.behind_of: dict[Node, int] = {}
-        self.aheads: list[Table] = []
+        self.aheads: list[LookAround] = []
         self.ahead_of: dict[tuple[int, bool, Context], int] = {}
         # Parts and rests are compared by number: a deep tree is not compared again and again.
         self.parts: list[Node] = []
@@ -105,9 +105,9 @@ class _Builder:
         self.repeats: dict[tuple[int, int, int | None], int] = {}
         self.rests: list[tuple[int, int]] = [(-1, -1)]
         self.rest_of: dict[tuple[int, int], int] = {}
-        self.places: list[Place] = []
-        self.place_of: dict[Place, int] = {}
-        self.moves_of: dict[tuple[int, Context], Moves] = {}
+        self.places: list[PatternPlace] = []
+        self.place_of: dict[PatternPlace, int] = {}
+        self.moves_of: dict[tuple[int, Context], PatternMoves] = {}
         self.anything = self.rest(ecma.ANYTHING, FINISHED)
 
     def build(self) -> CodeAutomaton:
@@ -127,7 +127,7 @@ class _Builder:
                 rest = self.rest(ecma.ANYTHING, self.rest(part.part, FINISHED))
                 targets, accepting = self.subsets(rest, (0,) * len(self.behinds))
             self.behind_of[looked] = len(self.behinds)
-            self.behinds.append(Table.least(targets, accepting))
+            self.behinds.append(LookAround.least(targets, accepting))
             self.moves_of.clear()  # contexts are longer from here on
             self.ahead_of.clear()
         # The pattern may begin anywhere, and anything may follow it.
@@ -161,8 +161,8 @@ class _Builder:
 
     def subsets(self, rest: int, context: Context) -> tuple[list[list[int]], list[bool]]:
         """Return the targets and the accepting states of the automaton of ``rest`` in this context."""
-        done = self.place(Place(self.anything, NO_DUTIES))
-        start = (frozenset({self.place(Place(rest, NO_DUTIES))}), context)
+        done = self.place(PatternPlace(self.anything, NO_DUTIES))
+        start = (frozenset({self.place(PatternPlace(rest, NO_DUTIES))}), context)
         number = {start: 0}
         states, targets, accepting = [start], [], []
         settled, later = (frozenset({done}), context), dict[Context, list[Context]]()
@@ -185,7 +185,7 @@ class _Builder:
             targets.append(row)
         return targets, accepting
 
-    def union(self, moves: list[Moves]) -> Iterable[frozenset[int]]:
+    def union(self, moves: list[PatternMoves]) -> Iterable[frozenset[int]]:
         """Return the places that each class of characters leads to."""
         if len(moves) < 2:
             return map(frozenset, moves[0].following if moves else [()] * self.width)
@@ -195,21 +195,21 @@ class _Builder:
         """Return the context after a character of the class ``column``."""
         return tuple(table.targets[state][column] for table, state in zip(self.behinds, context, strict=True))
 
-    def place(self, place: Place) -> int:
+    def place(self, place: PatternPlace) -> int:
         """Return the number of ``place``."""
         if place not in self.place_of:
             self.place_of[place] = len(self.places)
             self.places.append(place)
         return self.place_of[place]
 
-    def moves(self, place: int, context: Context) -> Moves:
+    def moves(self, place: int, context: Context) -> PatternMoves:
         """Return what a place does in a context."""
         key = (place, context)
         if key not in self.moves_of:
             self.moves_of[key] = self.expanded(self.places[place], context)
         return self.moves_of[key]
 
-    def expanded(self, place: Place, context: Context) -> Moves:
+    def expanded(self, place: PatternPlace, context: Context) -> PatternMoves:
         """Follow everything that reads no character."""
         following: list[list[int]] = [[] for _ in range(self.width)]
         accepts = False
@@ -225,42 +225,42 @@ class _Builder:
                 for column in self.members[part.points]:
                     duties = self.after(here.duties, column)
                     if duties is not None:
-                        following[column].append(self.place(Place(after, duties)))
+                        following[column].append(self.place(PatternPlace(after, duties)))
                 continue
             for ways in self.ways(number, part, after, here.duties, context):
                 if ways not in seen:
                     seen.add(ways)
                     waiting.append(ways)
             self.spend(1)
-        return Moves(following, accepts)
+        return PatternMoves(following, accepts)
 
-    def ways(self, number: int, part: Node, after: int, duties: Duties, context: Context) -> Iterator[Place]:
+    def ways(self, number: int, part: Node, after: int, duties: Duties, context: Context) -> Iterator[PatternPlace]:
         """Yield the places that a part leads to without a character."""
         match part:
             case Sequence(parts):
                 for inner in reversed(parts):
                     after = self.rest(inner, after)
-                yield Place(after, duties)
+                yield PatternPlace(after, duties)
             case Choice(branches):
                 for branch in branches:
-                    yield Place(self.rest(branch, after), duties)
+                    yield PatternPlace(self.rest(branch, after), duties)
             case Repeat(inner, least, most):
                 if least == 0:
-                    yield Place(after, duties)
+                    yield PatternPlace(after, duties)
                 if most != 0:
-                    yield Place(self.rest(inner, self.rest(self.fewer(number, part), after)), duties)
+                    yield PatternPlace(self.rest(inner, self.rest(self.fewer(number, part), after)), duties)
             case Behind(inner, negated):
                 behind = self.behind_of[inner]
                 if self.behinds[behind].accepting[context[behind]] != negated:
-                    yield Place(after, duties)
+                    yield PatternPlace(after, duties)
             case Beginning():
                 behind = self.behind_of[part]
                 if self.behinds[behind].accepting[context[behind]]:
-                    yield Place(after, duties)
+                    yield PatternPlace(after, duties)
             case Ahead() | End():
                 found = self.kept({*duties, (self.ahead(part, context), 0)})
                 if found is not None:
-                    yield Place(after, found)
+                    yield PatternPlace(after, found)
 
     def ahead(self, part: Ahead | End, context: Context) -> int:
         """Return the number of the automaton of what may follow."""
@@ -272,7 +272,7 @@ class _Builder:
                 targets, accepting = self.subsets(self.rest(part.part, self.anything), context)
                 accepting = [accepts != part.negated for accepts in accepting]
             self.ahead_of[key] = len(self.aheads)
-            self.aheads.append(Table.least(targets, accepting))
+            self.aheads.append(LookAround.least(targets, accepting))
         return self.ahead_of[key]
 
     def after(self, duties: Duties, column: int) -> Duties | None:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from itertools import count
 
 from ....automata.automaton import ByteAutomaton
-from .sets import StringSet
 from .spelled import Spelling, spelled
+from .string_set import StringSet
 
 QUOTE, BACKSLASH, U = b'"\\u'
 

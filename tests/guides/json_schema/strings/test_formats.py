@@ -16,8 +16,8 @@ from outlines_phi.automata.automaton import UNREACHABLE, ByteAutomaton
 from outlines_phi.guides.json_schema.strings import formats
 from outlines_phi.guides.json_schema.strings.formats import FORMATS, format_strings
 from outlines_phi.guides.json_schema.strings.patterns import matching
-from outlines_phi.guides.json_schema.strings.sets import StringSet
 from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
+from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.numerics.cache import CACHE_VARIABLE
 
 CASES = {

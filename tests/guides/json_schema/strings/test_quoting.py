@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.quoting import quoted
-from outlines_phi.guides.json_schema.strings.sets import StringSet
+from outlines_phi.guides.json_schema.strings.string_set import StringSet
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=400)
 

@@ -10,7 +10,7 @@ from outlines_phi.automata.automaton import DEAD
 from outlines_phi.guides.json_schema.machine.scalars import begun
 from outlines_phi.guides.json_schema.strings.patterns import matching
 from outlines_phi.guides.json_schema.strings.quoting import RAW_ASCII, members, quoted, spelled_size
-from outlines_phi.guides.json_schema.strings.sets import StringSet
+from outlines_phi.guides.json_schema.strings.string_set import StringSet
 from outlines_phi.guides.regex import compile_regex
 
 NAMES = ["a", "ab", "abc", "b\\", 'q"', "/", "é", "éa", "è", "😀", "😁x", "\n", "\x00", "\ud7ff", "€", "", "Ab"]

@@ -16,7 +16,7 @@ import pytest
 import outlines_phi
 from outlines_phi.errors import EmptyLanguageError, SchemaWarning, UnsupportedError
 from outlines_phi.guides.guide import DEAD, DONE
-from outlines_phi.guides.json_schema.guide import JSONGuide
+from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.machine.sizes import NEVER
 from outlines_phi.guides.json_schema.reading.keywords import KEYWORDS

@@ -13,7 +13,6 @@ from ...numerics.checks import check_kind
 from ...vocabulary.classes import EOS
 from ...vocabulary.vocabulary import Vocabulary, check_vocabulary
 from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
-from .forest import Forest, Placed, Tokens
 from .machine.machine import BEYOND_ASCII, Machine
 from .machine.objects import Key
 from .machine.sizes import NEVER as ENDLESS
@@ -22,6 +21,7 @@ from .machine.states import State
 from .reading.schema import Schema
 from .reading.template import Template
 from .tiling import Tiling
+from .token_forest import Placed, TokenForest, Tokens
 from .walks import Walks
 
 _FIRST = DONE + 1
@@ -74,7 +74,7 @@ class JSONGuide(Guide):
             "JSONGuide", "machine", machine, Machine, "a Machine; use JSONGuide.of(schema, vocabulary), which makes it"
         )
         self.machine, self.vocabulary = machine, vocabulary
-        self._forest = Forest.of(vocabulary)
+        self._forest = TokenForest.of(vocabulary)
         missing = machine.needed - self._forest.single_bytes
         if missing:
             raise UnsupportedError(
@@ -131,7 +131,7 @@ class JSONGuide(Guide):
                 f"{shown}{more}."
             )
         # A shortest way to the end goes by single bytes, so what has none is spelled by others.
-        ascii = not BEYOND_ASCII.issubset(Forest.of(vocabulary).single_bytes)
+        ascii = not BEYOND_ASCII.issubset(TokenForest.of(vocabulary).single_bytes)
         return cls(Machine(template, blanks=blanks, any_order=any_order, ascii=ascii), vocabulary)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.json_schema.strings.code_automaton import MOST_STATES
 from outlines_phi.guides.json_schema.strings.patterns import matching
-from outlines_phi.guides.json_schema.strings.sets import StringSet
 from outlines_phi.guides.json_schema.strings.spelled import spelled, utf8
+from outlines_phi.guides.json_schema.strings.string_set import StringSet
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=100)
 

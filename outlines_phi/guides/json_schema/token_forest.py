@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 27
 """How much is kept of one vocabulary: a partition of 131,072 tokens takes half a megabyte."""
 
 _VOCABULARIES = 4
-_forests: OrderedDict[tuple[str, tuple[int, ...]], Forest] = OrderedDict()
+_forests: OrderedDict[tuple[str, tuple[int, ...]], TokenForest] = OrderedDict()
 
 Kept = TypeVar("Kept")
 
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 
 
 @final
-class Forest:
+class TokenForest:
     """Nodes of the trie of a vocabulary, and sets of nodes below which tokens go on alike, as one node.
 
     A node of the trie has its own number, a set of several a number behind these. The child of a set by a byte is the set
@@ -70,7 +70,7 @@ class Forest:
         self._none = Partition(classes, EOS + 1)
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary) -> Forest:
+    def of(cls, vocabulary: Vocabulary) -> TokenForest:
         """Return the forest of a vocabulary, one for all guides."""
         name = vocabulary.fingerprint, vocabulary.eos_ids
         if name not in _forests:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from outlines_phi.automata.automaton import ByteAutomaton
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.grammar.lexing.lexeme_automaton import blocks
-from outlines_phi.guides.json_schema.numbers import sets as numbers
+from outlines_phi.guides.json_schema.numbers import number_set as numbers
 from outlines_phi.guides.json_schema.numbers.multiples import Divisor, Multiples
-from outlines_phi.guides.json_schema.numbers.sets import MAX_DIGITS, NumberSet
+from outlines_phi.guides.json_schema.numbers.number_set import MAX_DIGITS, NumberSet
 from outlines_phi.guides.json_schema.numbers.texts import MANY_REMAINDERS, MAX_STATES
 
 fixed = settings(derandomize=True, deadline=None)
