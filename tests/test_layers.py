@@ -140,7 +140,7 @@ def test_no_name_is_that_of_two_files_or_two_classes() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     )
-    assert [name for name, count in (files + classes).items() if count > 1] == []
+    assert [name for names in (files, classes) for name, count in names.items() if count > 1] == []
 
 
 def test_no_folder_is_too_full() -> None:
