@@ -10,7 +10,7 @@ import pytest
 from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_variation
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from tests.guides.json_schema.test_guide import LANGUAGES, SchemaLanguage
+from tests.guides.json_schema.test_json_guide import LANGUAGES, SchemaLanguage
 from tests.languages import ALPHA, p_value
 from tests.sampling.test_laws import EXACT, WEIGHTED
 
