@@ -12,7 +12,7 @@ from outlines_phi.guides.json_schema.json_guide import JSONGuide
 from outlines_phi.guides.json_schema.machine.machine import Machine
 from outlines_phi.guides.json_schema.reading.schema import Schema
 
-from .test_guide import SMALL, random_text
+from .test_json_guide import SMALL, random_text
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
