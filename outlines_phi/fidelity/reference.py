@@ -135,7 +135,7 @@ def enumerate_language(
         below: list[_Prefix] = []
         for part in (level[begin : begin + ROWS] for begin in range(0, len(level), ROWS)):
             if remaining < budget:
-                nodes, logits = branches.visit([prefix.node for prefix in part], [prefix.ids[-1] for prefix in part])
+                nodes, logits = branches.reach([prefix.node for prefix in part], [prefix.ids[-1] for prefix in part])
                 for prefix, node in zip(part, nodes, strict=True):
                     prefix.node = node
             for child in _children(run, estimates, logits, part, remaining):

@@ -54,23 +54,11 @@ class Branches:
             del self._seen[pair]
         return [node for node, _ in found], torch.stack([logits for _, logits in found])
 
-    def visit(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
-        """Return what :meth:`look` does, and forget the logits: the walk has arrived."""
-        pairs = list(zip(parents, tokens, strict=True))
-        if not any(pair in self._seen for pair in pairs):
-            evaluation = self.trees.extend(parents, tokens)
-            return list(evaluation.nodes), evaluation.logits
-        found = self.look(parents, tokens)
-        for pair in pairs:
-            self._seen.pop(pair, None)
-        return found
-
     def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
-        """Return the nodes and the ``[n, V]`` logits of distinct pairs; one call evaluates what is new of them, and new prompts.
+        """Return the nodes and the ``[n, V]`` logits of distinct pairs that walks have come to, and forget them.
 
-        ``parents``: the node of each parent, or ``~i`` for that of the ``i``-th pair, which stands before it. What lies below
-            another pair counts as looked at, not as visited.
-        ``tokens``: the token of each.
+        One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which stands
+        before it: what lies below another pair counts as looked at, and is kept.
         """
         first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
         pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()
@@ -88,11 +76,11 @@ class Branches:
             logits = torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
         if logits is None:
             return [], self.plant()[1][:0]
-        for parent, pair, node, law in zip(parents, pairs, nodes, logits, strict=True):
+        for i, parent in enumerate(parents):
             if parent < 0:
-                self._seen[pair] = node, law
+                self._seen[pairs[i]] = nodes[i], logits[i]
             else:
-                self._seen.pop(pair, None)
+                self._seen.pop(pairs[i], None)
         return nodes, logits
 
     def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:

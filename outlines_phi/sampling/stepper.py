@@ -169,7 +169,7 @@ class Stepper(BaseStepper):
     def advance(self, walks: Sequence[Trajectory]) -> None:
         """Evaluate every distinct prefix that unfinished ``walks`` stand on, in one call, and draw the next token of each."""
         new = dict.fromkeys((walk.node, walk.tokens[-1]) for walk in walks)
-        nodes, logits = self.branches.visit([parent for parent, _ in new], [token for _, token in new])
+        nodes, logits = self.branches.reach([parent for parent, _ in new], [token for _, token in new])
         arrived = dict(zip(new, nodes, strict=True))
         for walk in walks:
             walk.node = arrived[walk.node, walk.tokens[-1]]

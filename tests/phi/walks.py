@@ -62,7 +62,7 @@ def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
     logits = run.branches.plant()[1][row : row + 1]
     for remaining in range(run.budgets[row], 0, -1):
         if remaining < run.budgets[row]:
-            nodes, logits = run.branches.visit([node for *_, node in level], [ids[-1] for ids, *_ in level])
+            nodes, logits = run.branches.reach([node for *_, node in level], [ids[-1] for ids, *_ in level])
             level = [(ids, state, node) for (ids, state, _), node in zip(level, nodes, strict=True)]
         if not level:
             return

@@ -127,7 +127,7 @@ class TestSeconds:
 
     @pytest.mark.usefixtures("ticking")
     def test_they_end_the_enumeration_of_a_certified_walk(self) -> None:
-        walk = CertifiedWalk(within(0.5, tolerance=1e-9))
+        walk = CertifiedWalk(1e-9, seconds=0.5)
         with pytest.raises(BudgetError, match=r"Enumeration did not reach .* when its 0.5 s were over"):
             AncestralSampler(walk).sample(LOOP.request(1, seed=1))
 

@@ -45,7 +45,7 @@ def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Traj
         gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
         run.take(fresh, token, float(log_p[0, token]), float(gain))
         if i + 1 < len(walk.tokens) or not fresh.finished:
-            (fresh.node,), law = run.branches.visit([fresh.node], [token])
+            (fresh.node,), law = run.branches.reach([fresh.node], [token])
     return fresh, law[0]
 
 
