@@ -57,8 +57,8 @@ class Branches:
     def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return the nodes and the ``[n, V]`` logits of distinct pairs that walks have come to, and forget them.
 
-        One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which stands
-        before it: what lies below another pair counts as looked at, and is kept.
+        One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which
+        stands before it: what lies below another pair counts as looked at, and is kept.
         """
         first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
         pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()
