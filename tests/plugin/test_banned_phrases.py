@@ -453,7 +453,7 @@ class TestStreams:
         assert stream == call == generator(PROMPT, seed=2, **SHORT) == batch[0] and len(batch) == 2
 
     def test_a_predicate_cannot_be_streamed(self, model: PhiTransformers) -> None:
-        with pytest.raises(UnsupportedError, match="stream of a step estimator or a look-ahead"):
+        with pytest.raises(UnsupportedError, match="under a step estimator or a look-ahead"):
             model.stream(PROMPT, banned_phrases=BAN, phi="lookahead", constraint=lambda text: True)
 
 
