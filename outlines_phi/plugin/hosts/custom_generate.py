@@ -43,6 +43,9 @@ from .generation_config import DEFAULTS
 from .processor import TableLogitsProcessor
 from .transformers import LOANS, BorrowedModel
 
+KEYWORDS = (*(name for name in USED if name != "banned_phrases"), "num_beams")
+"""The arguments of :func:`custom_generate` that are keywords of a call."""
+
 
 @final
 @dataclass
@@ -136,7 +139,7 @@ def custom_generate(
     EmptyLanguageError, BudgetError, ModelError
         As for every call with ``phi=``.
     """
-    given = {name: value for name, value in locals().items() if name in USED and name != "banned_phrases"}
+    given = {name: value for name, value in locals().items() if name in KEYWORDS}
     correction = Correction().replaced_by(phi, banned_phrases)
     config = GenerationConfig() if generation_config is None else generation_config
     given["max_new_tokens"] = config.max_new_tokens
