@@ -166,7 +166,7 @@ class Kinds:
         """Return the shapes of the objects that a formula is true of: each has one at least."""
         return self._shapes(formula, "object", _ANY_OBJECT, self._of_object)
 
-    def within(self, formula: Formula) -> set[Formula]:
+    def within(self, formula: Formula) -> list[Formula]:
         """Return what is asked of the items and members of the values that a formula is true of.
 
         Raises
@@ -179,11 +179,16 @@ class Kinds:
             if self.numbers(formula, plain=False).has_multiples:
                 self.spellings(formula)
             refuse_large(self.objects(formula))
-        found: set[Formula] = set()
+        found: list[Formula] = []
         for array in self.arrays(formula):
-            found.update(array.first, [array.rest], (one.item for one in array.counted))
+            found += [*array.first, array.rest, *(one.item for one in array.counted)]
+            for one in array.counted:
+                if one.least or one.most is not None:  # each item is told to be one of these, or not
+                    items = *array.first[one.skip :], array.rest
+                    found += [both(item, negated(one.item)) for item in items]
         for shape in self.objects(formula):
-            found.update((value for _, value in shape.members), (one.value for one in shape.every + shape.some))
+            found += [value for _, value in shape.members]
+            found += [one.value for one in shape.every + shape.some]
         return found
 
     def _shapes(

@@ -135,9 +135,32 @@ def test_a_guide_is_pickled_without_its_states() -> None:
     assert random_text(copy, 3) == random_text(guide, 3) and copy.machine.any_order
 
 
-def test_what_cannot_be_honoured_deep_inside_is_refused_at_once() -> None:
-    with pytest.raises(UnsupportedError, match="uniqueItems"):
-        JSONGuide.of({"properties": {"a": {"items": {"not": {"uniqueItems": True}}}}}, SMALL)
+@pytest.mark.parametrize(
+    ("document", "pointer"),
+    [
+        (
+            {"properties": {"a": {"items": {"not": {"uniqueItems": True}}}}},
+            "#/properties/a/items/not/uniqueItems",
+        ),
+        ({"contains": {"uniqueItems": True}}, "#/contains/uniqueItems"),
+        ({"prefixItems": [{"type": "null"}], "contains": {"uniqueItems": True}}, "#/contains/uniqueItems"),
+    ],
+)
+def test_what_cannot_be_honoured_deep_inside_is_refused_at_once(document: Any, pointer: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"at {pointer} of"):
+        JSONGuide.of(document, SMALL)
+
+
+def test_a_kind_of_items_that_none_can_be_of_is_not_refused() -> None:
+    machine = Machine(Schema.read({"items": {"type": "integer"}, "contains": {"uniqueItems": True}, "type": "array"}))
+    assert machine.accepts(b"[1]") and not machine.accepts(b"[]")
+
+
+def test_strings_longer_than_any_text_are_not_begun() -> None:
+    machine = Machine(Schema.read({"minLength": 10**400}))
+    assert machine.advance(machine.start, ord('"')) is None and machine.accepts(b"1")
+    with pytest.raises(EmptyLanguageError, match="#/minLength"):
+        Machine(Schema.read({"type": "string", "minLength": 10**400}))
 
 
 def test_tagged_unions_of_many_objects() -> None:

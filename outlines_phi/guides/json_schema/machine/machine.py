@@ -124,9 +124,9 @@ class Machine(Maker):
         waiting = [piece for piece in self.template.pieces if isinstance(piece, Formula)]
         seen = set(waiting)
         while waiting:
-            found = self.kinds.within(waiting.pop())
-            waiting += found - seen
-            seen |= found
+            found = [formula for formula in dict.fromkeys(self.kinds.within(waiting.pop())) if formula not in seen]
+            waiting += found
+            seen.update(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # States are made again.

@@ -55,7 +55,10 @@ class Value(BeforeValue):
         match byte:
             case 0x22:
                 sets = [kinds.strings(goal) for goal in self._goals]
-                spelled = tuple(None if strings.is_empty else begun(strings, ascii=machine.ascii) for strings in sets)
+                spelled = tuple(
+                    begun(strings, ascii=machine.ascii) if machine.sizes.of_text(strings) < NEVER else None
+                    for strings in sets
+                )
                 return ByteEdge(machine.text(spelled)) if any(spelled) else None
             case 0x5B:
                 goals = tuple(
