@@ -34,7 +34,6 @@ from unittest import mock
 
 import torch
 import typer
-from model_drafter import ModelDrafter
 from pydantic import BaseModel, Field
 from rich.progress import track
 from transformers import Qwen3ForCausalLM
@@ -43,6 +42,7 @@ import outlines_phi
 from benchmarks.estimators import Stream, faster, half_billion
 from benchmarks.report import Report
 from outlines_phi.drafting import ForcedDrafter
+from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi
