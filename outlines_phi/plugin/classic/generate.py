@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from json import loads
-from typing import Any, NoReturn, TypeAlias, TypedDict, get_args
+from typing import Any, TypeAlias, TypedDict, get_args
 
 from outlines.types import Regex
 from outlines.types.dsl import CFG, Choice
@@ -17,6 +17,8 @@ from outlines.types.utils import get_schema_from_enum
 from typing_extensions import Unpack
 
 from ...errors import UnsupportedError
+from ...guides.character_fsm import CharacterFSM, encoded
+from ...guides.fsm import FSMGuide
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.resolve import SamplerOptions
@@ -179,11 +181,22 @@ def cfg(
     raise _refused(cfg_str, "grammar", "its text in Lark's dialect, or outlines.types.CFG")
 
 
-def fsm(model: Any, fsm: Any, sampler: Samplers = DEFAULT_SAMPLER) -> NoReturn:
-    """Refuse: the automata of 0.x, those of the package interegular, are not read."""
+def fsm(
+    model: Any,
+    fsm: CharacterFSM,
+    sampler: Samplers = DEFAULT_SAMPLER,
+    **options: Unpack[Options],
+) -> ClassicGenerator:
+    """Return a generator of the texts that a finite automaton over characters accepts; parameters as for :func:`json`.
+
+    The automaton is one of the package interegular, as in 0.x, or has what those have.
+    """
+    lm = _checked(model, fsm).lm
+    if isinstance(fsm, CharacterFSM):
+        return _generator(model, FSMGuide.from_automaton(encoded(fsm), lm.vocabulary), sampler, **options)
     raise UnsupportedError(
-        "Write the format as a regular expression (generate.regex), or give outlines_phi.Generator a guide of the automaton "
-        f"(FSMGuide.from_automaton of outlines_phi.guides). A {type(fsm).__name__} was given, and such automata are not read."
+        "Give an interegular.fsm.FSM as fsm, or write the format as a regular expression (generate.regex). "
+        f"A {type(fsm).__name__} was given."
     )
 
 

@@ -440,7 +440,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
         UnsupportedError,
         "Leave stop_at='a' out, since the grammar",
     ),
-    ("automaton", lambda m: generate.fsm(m, object()), UnsupportedError, r"generate\.regex.*FSMGuide"),
+    ("automaton", lambda m: generate.fsm(m, object()), UnsupportedError, r"Give an interegular.*generate\.regex"),
     ("prompt", lambda m: generate.choice(m, WORDS)(3), UnsupportedError, "The prompt 3 cannot be read"),
     ("prompt of text", lambda m: generate.text(m)(3), UnsupportedError, "The prompt 3 cannot be read"),
     ("chat", lambda m: generate.text(m)(Chat([])), UnsupportedError, "cannot be read"),
@@ -456,9 +456,16 @@ def test_refused(
     assert isinstance(caught.value, OutlinesPhiError) and isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize("function", sorted({*generate.__all__} - {"fsm"}))
+@pytest.mark.parametrize("function", generate.__all__)
 def test_a_model_has_to_be_wrapped(function: str, stock: outlines.models.Transformers) -> None:
-    arguments: dict[str, Any] = {"json": Answer, "regex": "a", "choice": ["a"], "format": int, "cfg": 'start: "a"'}
+    arguments: dict[str, Any] = {
+        "json": Answer,
+        "regex": "a",
+        "choice": ["a"],
+        "format": int,
+        "cfg": 'start: "a"',
+        "fsm": None,
+    }
     with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):
         getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
 

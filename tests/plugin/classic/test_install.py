@@ -287,8 +287,8 @@ class TestClassic:
         assert len(install_module._WRAPPED) == kept - 1
         assert one(PROMPT, seed=1) is not None
 
-    def test_what_is_not_offered_says_so_here_too(self, stock: Transformers) -> None:
-        with pytest.raises(UnsupportedError, match=r"give outlines_phi\.Generator a guide"):
+    def test_what_is_no_automaton_is_refused_here_too(self, stock: Transformers) -> None:
+        with pytest.raises(UnsupportedError, match=r"Give an interegular\.fsm\.FSM"):
             outlines.generate.fsm(stock, None)
 
     def test_a_swapped_model_is_found(self, stock: Transformers) -> None:
