@@ -74,7 +74,7 @@ def test_where_it_cannot_be(model: outlines_phi.PhiTransformers) -> None:
     generator = outlines_phi.Generator(model, ANSWERS, tokenization="canonical")
     with pytest.raises(UnsupportedError, match="tokenization= was given without phi="):
         generator(QUESTION, phi=None)
-    with pytest.raises(UnsupportedError, match="stream of a step estimator"):
+    with pytest.raises(UnsupportedError, match="under a step estimator or a look-ahead"):
         "".join(generator.stream(QUESTION, phi="local"))
     with pytest.raises(UnsupportedError, match="tokenization='best' was given; expected 'any' or 'canonical'"):
         model(QUESTION, ANSWERS, phi="exact", tokenization="best")
