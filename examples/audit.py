@@ -1,8 +1,8 @@
 """How biased is an application that masks? An audit of pydantic JSON, from its own draws.
 
-The prompts and the type are those of the application; the report says how far its law is from the model's own law,
-conditioned on the format, in which fields legal mass is lost, and which values are written too often. A path, such as
-``docs/images/audit.png``, says where to save it and in which format.
+The prompts and the type are those of the application; the report says how far its distribution is from the model's own
+distribution, conditioned on the format, in which fields legal mass is lost, and which values are written too often. A path,
+such as ``docs/images/audit.png``, says where to save it and in which format.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Answer = Literal["yes", "no"]
 
 
 def main(n: int = 2000) -> None:
-    """Draw ``n`` answers each way and compare them with the law that they should follow."""
+    """Draw ``n`` answers each way and compare them with the distribution that they should follow."""
     model = outlines_phi.from_transformers(*bundled.load())
     generator = outlines.Generator(model, Answer)  # stock Outlines; nothing is patched
 

@@ -1,4 +1,4 @@
-"""Several tokens per model call, and the same law: what each kind of draft brings for JSON, and a drafter of one's own."""
+"""Several tokens per model call, and the same distribution: what each kind of draft brings for JSON, and a drafter of one's own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def main(n: int = 20) -> None:
             kept = f"{sum(c.followed for c in counts) / drafted:.0%}" if drafted else ""
             print(f"{'':12} {name:36} {sum(c.calls for c in counts):12} {per_call:>16} {kept:>12}")
 
-    print("\nThe same law: cities of exact records, without a draft and with one")
+    print("\nThe same distribution: cities of exact records, without a draft and with one")
     for name in ("none", "forced, prompt_lookup"):
         generator = outlines_phi.Generator(model, Person, phi="exact", draft=DRAFTS[name])
         cities = Counter(person.city for prompt in PROMPTS for person in generator.sample(prompt, n, seed=1).values)

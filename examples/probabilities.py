@@ -1,8 +1,8 @@
 """Classification by true probabilities: what the model thinks of each label, and what masking makes of it.
 
 An application that wants a distribution over labels often draws many constrained answers and counts. Masked draws follow
-another law than the model's, so their frequencies are off however many there are. The probabilities themselves are computed
-here, summed over every way to spell a label, in a few model calls.
+another distribution than the model's, so their frequencies are off however many there are. The probabilities themselves are
+computed here, summed over every way to spell a label, in a few model calls.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def main(n: int = 2000) -> None:
     generator = outlines_phi.Generator(model, Role)
 
     results = generator.probabilities_batch(list(PROMPTS))
-    for prompt, law in zip(PROMPTS, results, strict=True):
+    for prompt, distribution in zip(PROMPTS, results, strict=True):
         masked = Counter(generator(prompt, phi=None, do_sample=True, num_return_sequences=n, max_new_tokens=12))
         print(prompt)
         print(f"  {'role':16}{'probability':>12}{'masked':>9}")
-        for role, probability in law.items():
+        for role, probability in distribution.items():
             print(f"  {role.value:16}{probability.p:12.1%}{masked[role.value] / n:9.1%}")
         best = generator.mode(prompt)
         print(f"  the most probable answer: {best[0].value} (proven: gap {best.gap})")

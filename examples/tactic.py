@@ -35,7 +35,7 @@ STEPS: dict[str, dict[str, float]] = {
 
 
 def prover() -> tuple[Any, Any]:
-    """Return a Hugging Face model with the law of :data:`STEPS`, and its tokenizer."""
+    """Return a Hugging Face model with the distribution of :data:`STEPS`, and its tokenizer."""
     pieces = dict.fromkeys(piece for after in STEPS.values() for piece in after)
     names = [*dict.fromkeys([*sorted(pre_tokenizers.ByteLevel.alphabet()), *pieces]), END]
     ids = {name: i for i, name in enumerate(names)}

@@ -24,13 +24,13 @@ TEMPERATURE = 0.7
 
 
 def truth(model: Any, processor: outlines_phi.PhiLogitsProcessor, prompt: list[int]) -> dict[str, float]:
-    """Return the law of the model conditioned on the format, by enumeration."""
+    """Return the distribution of the model conditioned on the format, by enumeration."""
     lm = TransformersModel(model, processor.table.vocabulary)
     reference = enumerate_language(lm, processor.table, prompt, processor.settings, BUDGET)
-    law: Counter[str] = Counter()
+    distribution: Counter[str] = Counter()
     for ids, p in reference.mu.items():
-        law[lm.vocabulary.decode(ids).decode()] += p  # type: ignore[assignment]
-    return dict(law)
+        distribution[lm.vocabulary.decode(ids).decode()] += p  # type: ignore[assignment]
+    return dict(distribution)
 
 
 def main(n: int = 2000) -> None:
@@ -61,10 +61,10 @@ def main(n: int = 2000) -> None:
     proposed = model.generate(**inputs, logits_processor=[processor], num_return_sequences=n, **processor.host_options)
     w = np.exp(processor.log_w(proposed))
 
-    law = truth(model, processor, inputs["input_ids"][0].tolist())
+    distribution = truth(model, processor, inputs["input_ids"][0].tolist())
     print(f"{'':10}{'truth':>10}{'exact':>10}{'processor':>12}{'weighted':>10}")
     drawn, inside = texts(exact), np.array(texts(proposed))
-    for text, p in sorted(law.items()):
+    for text, p in sorted(distribution.items()):
         share = np.mean(inside == text)
         weighted = w[inside == text].sum() / w.sum()
         print(f"{text:10}{p:10.1%}{drawn.count(text) / n:10.1%}{share:12.1%}{weighted:10.1%}")

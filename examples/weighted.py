@@ -2,7 +2,7 @@
 
 A draw of ``phi="local"`` is a draw of plain masking that knows its weight ``w = p(y) / q(y)``. The mean of ``w`` is an
 unbiased estimate of Phi, the probability that the model meets the format by itself, and weighted means are means under
-the model's own law. The effective sample size (ESS) says how many exact draws they are worth.
+the model's own distribution. The effective sample size (ESS) says how many exact draws they are worth.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Faithful constrained generation for Outlines.
 
 Masking tokens forces a language model's output into a format and silently samples from the wrong distribution.
-outlines_phi draws from the model's own law conditioned on the format.
+outlines_phi draws from the model's own distribution conditioned on the format.
 """
 
 import lazy_loader

@@ -29,7 +29,7 @@ class SamplingSettings:
     """Temperature, truncation, budget and seed of a call.
 
     The raw logits pass, in the order of Hugging Face's own loop, through temperature, top-k, top-p and min-p;
-    the law that comes out *is* ``p`` (theory.md, section 1.1), and fidelity is measured against it.
+    the distribution that comes out *is* ``p`` (theory.md, section 1.1), and fidelity is measured against it.
 
     Attributes
     ----------

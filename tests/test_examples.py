@@ -18,7 +18,7 @@ EXPECTED = {
     "character.py": "ranger captain",
     "choice.py": "noise floor",
     "classic_generate.py": "installed:",
-    "drafting.py": "The same law",
+    "drafting.py": "The same distribution",
     "grammar.py": "the weights undo what masking does",
     "orders_batch.py": "model calls",
     "streaming.py": "cancelled: the essays took too long",

@@ -51,7 +51,7 @@ def audit(
 ) -> AuditReport:
     """Return how biased plain masking is in an application, from ``n`` of its own draws after each prompt.
 
-    The draws are those of ``phi="local"``: Outlines' law, with a weight. They are all the model calls there are, unless
+    The draws are those of ``phi="local"``: Outlines' distribution, with a weight. They are all the model calls there are, unless
     ``bounds_tokens`` asks for more. Mathematics in ``docs/audit.md``.
 
     Parameters
@@ -75,7 +75,7 @@ def audit(
     progress
         ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as in a call with ``phi=``.
     **settings
-        The keywords that define the law, as in a call with ``phi=``: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
+        The keywords that define the distribution, as in a call with ``phi=``: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
         ``repetition_penalty``, ``max_new_tokens``, ``seed``. Give those that the application gives.
 
     Raises
@@ -187,7 +187,9 @@ def _bounded(
 
 
 def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[str]:
-    """Return where the application's own calls, without further keywords, would follow another law than the one audited."""
+    """Return where the application's own calls, without further keywords, would follow another distribution than the one
+    audited.
+    """
     ignored = [
         f"{name}={getattr(defaults, name)}"
         for name in TRUNCATION
@@ -196,12 +198,13 @@ def _notes(settings: dict[str, Any], defaults: GenerationConfig | None) -> list[
     notes = []
     if ignored:
         notes.append(
-            f"The model's generation_config has {', '.join(ignored)}, which stock calls apply unless they say otherwise. The law "
-            "audited here is the one without. Give the option to audit with it (it then truncates before the mask does)."
+            f"The model's generation_config has {', '.join(ignored)}, which stock calls apply unless they say otherwise. "
+            "The distribution audited here is the one without. Give the option to audit with it (it then truncates before the "
+            "mask does)."
         )
     if not getattr(defaults, "do_sample", None):
         notes.append(
-            "The model's generation_config does not sample, so stock calls without do_sample=True are greedy. The law "
+            "The model's generation_config does not sample, so stock calls without do_sample=True are greedy. The distribution "
             "audited here is that of sampling."
         )
     return notes

@@ -153,7 +153,7 @@ class Call:
     def of(cls, correction: Correction, language: Any, keywords: dict[str, Any], *, usual: Phi | None = DRAWN) -> Call:
         """Return the call that writes ``language`` under ``correction``; ``usual`` is the estimator of formats without a choice."""
         if language is None and correction.ban is None and not correction.chosen:
-            # Free text is the model's own law already: a default has nothing to correct there.
+            # Free text is the model's own distribution already: a default has nothing to correct there.
             return cls(None, None, None, keywords)
         phi = correction.estimator(keywords.get("sampler"), free=is_free(language), usual=usual)
         ban = correction.ban

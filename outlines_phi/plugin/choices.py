@@ -62,7 +62,9 @@ class Misfit(NamedTuple):
     neutral: tuple[Any, ...] = (None,)
 
 
-_DRAWN = "{name} was given to {door}, which is about the conditioned law itself and draws nothing; leave it out"
+_DRAWN = (
+    "{name} was given to {door}, which is about the conditioned distribution itself and draws nothing; leave it out"
+)
 _COUNT = ("num_return_sequences",)
 _DRAFT = ("draft", "draft_length")
 _LAW = (

@@ -49,7 +49,7 @@ COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
 
 TOKENIZATIONS = ("any", "canonical")
-"""Which spellings of a text by tokens belong to the language."""
+"""Which tokenizations of a text by tokens belong to the language."""
 
 
 class Unset(Enum):
@@ -108,8 +108,8 @@ class CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
         What each field of the configuration counts for is in :data:`outlines_phi.plugin.hosts.generation_config.FIELDS`. Its
-        truncations do *not* apply: they change the law that draws are faithful to and can empty the language, so the call has to
-        ask for them.
+        truncations do *not* apply: they change the distribution that draws are faithful to and can empty the language, so the
+        call has to ask for them.
         """
         refuse_unknown(
             said(keywords),
@@ -212,8 +212,8 @@ def search_options(
     match phi:
         case ProposalPhi() | LookaheadPhi():
             raise UnsupportedError(
-                f"do_sample=False was given with phi={phi.name!r}: the most probable member is that of the conditioned law, "
-                "whatever proposal draws would come from. Give phi='exact', or phi=None for Hugging Face's step-by-step argmax."
+                "Give phi='exact' with do_sample=False, or phi=None for Hugging Face's step-by-step argmax. The most probable "
+                f"member is that of the conditioned distribution, whatever proposal (phi={phi.name!r}) draws would come from."
             )
         case ExactPhi():
             tolerance = phi.tolerance
@@ -239,7 +239,7 @@ def check_tolerance(tolerance: object) -> None:
 
 
 def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: GenerationConfig | None) -> CallOptions:
-    """Return what defines the law that ``door`` is asked about."""
+    """Return what defines the distribution that ``door`` is asked about."""
     check_closed(table, door)
     refuse_misfits(door, keywords)
     known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]

@@ -55,7 +55,7 @@ class Certificate:
     Attributes
     ----------
     total_variation
-        ``TV(law of one draw, mu*)`` is at most this; 0 for exact draws. Of token sequences, so also of texts.
+        ``TV(distribution of one draw, mu*)`` is at most this; 0 for exact draws. Of token sequences, so also of texts.
     confidence
         1 where that is certain. Less where it rests on residual attempts: the probability that a certificate is issued that does
         not hold is at most ``1 - confidence``.

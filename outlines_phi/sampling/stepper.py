@@ -135,7 +135,7 @@ class Observer(Protocol):
         ``laws``: The row of ``log_p`` and ``scores`` that each stands on.
         ``tokens``: The token that each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends
         it.
-        ``log_p``, ``scores``: ``[laws, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
+        ``log_p``, ``scores``: ``[distributions, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
         """
 
 

@@ -1,4 +1,4 @@
-"""Canonical tokenization: of all spellings of a text, the one that the tokenizer itself would write."""
+"""Canonical tokenization: of all tokenizations of a text, the one that the tokenizer itself would write."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"temprature": 3}, r"temprature cannot be used here \(did you mean temperature=\?\); expected"),
     ({"foo": 3}, "foo cannot be used here; expected any of temperature, top_k"),
     ({"do_sample": False}, r"do_sample=False .* phi=None for Hugging Face's step-by-step argmax"),
-    ({"num_beams": 3}, "num_beams cannot be used here .beam search has no sampling law"),
+    ({"num_beams": 3}, "num_beams cannot be used here .beam search has no sampling distribution"),
     ({"temperature": 0}, "temperature=0 was given; expected a number of at least .*do_sample=False gives"),
     (
         {"stop_strings": ["a"]},
@@ -85,7 +85,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"repetition_penalty": -1}, "repetition_penalty=-1 was given; expected a positive number"),
     (
         {"no_repeat_ngram_size": 2},
-        r"^no_repeat_ngram_size cannot be used here \(it changes the law .* so leave it out\)",
+        r"^no_repeat_ngram_size cannot be used here \(it changes the distribution .* so leave it out\)",
     ),
 ]
 

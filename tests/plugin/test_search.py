@@ -242,7 +242,7 @@ class TestMode:
 
     @pytest.mark.parametrize("phi", ["local", "onestep"])
     def test_a_step_estimator_has_no_mode(self, fresh: PhiTransformers, phi: str) -> None:
-        with pytest.raises(UnsupportedError, match=f"do_sample=False was given with phi='{phi}'.*phi='exact'"):
+        with pytest.raises(UnsupportedError, match=f"Give phi='exact' with do_sample=False.*phi='{phi}'"):
             fresh(QUESTION, ANSWER, phi=phi, do_sample=False)
 
     @pytest.mark.parametrize("top", [0, -3, 2.0, True])

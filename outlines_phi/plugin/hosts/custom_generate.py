@@ -261,10 +261,10 @@ WARPERS: dict[type, tuple[str, str]] = {
 """The processors that transformers makes of its options: where each keeps the option, and the option's name."""
 
 LAWLESS = (LogitNormalization, InfNanRemoveLogitsProcessor)
-"""Those that change no law: NaN in the logits is a ModelError here."""
+"""Those that change no distribution: NaN in the logits is a ModelError here."""
 
 UNTOUCHED = ("use_cache", "logits_to_keep")
-"""What transformers hands on that does not change a law."""
+"""What transformers hands on that does not change a distribution."""
 
 WRITTEN = (
     "max_length",

@@ -20,9 +20,9 @@ BUDGET = "give max_new_tokens="
 class Role(Enum):
     """What a field of the model's own configuration is under a correction."""
 
-    HOLDS = "a part of the law, unless the call says otherwise"
+    HOLDS = "a part of the distribution, unless the call says otherwise"
     TRUNCATES = "truncation, which applies only where the call asks for it"
-    REFUSED = "it changes the law in a way that is not offered, so draws are refused until it is neutral"
+    REFUSED = "it changes the distribution in a way that is not offered, so draws are refused until it is neutral"
     LOOP = "it is about Hugging Face's own loop, and does not apply"
 
 
@@ -37,7 +37,7 @@ class Field(NamedTuple):
     instead: str = ""
 
 
-NO_LAW = "it changes no law, so leave it out"
+NO_DISTRIBUTION = "it changes no distribution, so leave it out"
 SAMPLED = "draws are sampled, one by one, so leave it out"
 CUT = "give top_p= or min_p= to truncate"
 DRAFTED = "give draft= for tokens that are written ahead"
@@ -48,7 +48,7 @@ _FLAG = (None, False)
 _LIST: tuple[Any, ...] = (None, [])
 
 FIELDS: dict[str, Field] = {
-    # the law
+    # the distribution
     "temperature": Field(Role.HOLDS),
     "repetition_penalty": Field(Role.HOLDS),
     "eos_token_id": Field(Role.HOLDS, instead="set it in model.generation_config before the model is wrapped"),
@@ -60,7 +60,7 @@ FIELDS: dict[str, Field] = {
     "typical_p": Field(Role.TRUNCATES, (None, 1.0), CUT),
     "epsilon_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
     "eta_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
-    # other laws
+    # other distributions
     "no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
     "encoder_no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
     "encoder_repetition_penalty": Field(Role.REFUSED, _PENALTY),
@@ -87,7 +87,7 @@ FIELDS: dict[str, Field] = {
     "max_length": Field(Role.LOOP, instead=f"{BUDGET}, which does not count the prompt"),
     # search
     "do_sample": Field(Role.LOOP),
-    "num_beams": Field(Role.LOOP, (None, 1), "beam search has no sampling law to correct, so leave it out"),
+    "num_beams": Field(Role.LOOP, (None, 1), "beam search has no sampling distribution to correct, so leave it out"),
     "num_beam_groups": Field(Role.LOOP, (None, 1), SAMPLED),
     "diversity_penalty": Field(Role.LOOP, (None, 0.0), SAMPLED),
     "length_penalty": Field(Role.LOOP, (None, 1.0), SAMPLED),
@@ -107,34 +107,34 @@ FIELDS: dict[str, Field] = {
     "speculation_type": Field(Role.LOOP, instead=DRAFTED),
     "prompt_lookup_num_tokens": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
     "max_matching_ngram_size": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
-    # numbers that no law depends on: a constant in all logits; NaN in them is a ModelError here
-    "renormalize_logits": Field(Role.LOOP, _FLAG, NO_LAW),
-    "remove_invalid_values": Field(Role.LOOP, _FLAG, NO_LAW),
+    # numbers that no distribution depends on: a constant in all logits; NaN in them is a ModelError here
+    "renormalize_logits": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
+    "remove_invalid_values": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
     # ids that are not drawn
-    "pad_token_id": Field(Role.LOOP, instead=NO_LAW),
-    "bos_token_id": Field(Role.LOOP, instead=NO_LAW),
-    "decoder_start_token_id": Field(Role.LOOP, instead=NO_LAW),
+    "pad_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "bos_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "decoder_start_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
     # the loop's cache and compiler; draws have a cache of their own
-    "use_cache": Field(Role.LOOP, (None, True), NO_LAW),
-    "cache_implementation": Field(Role.LOOP, instead=NO_LAW),
-    "cache_config": Field(Role.LOOP, instead=NO_LAW),
-    "max_cache_len": Field(Role.LOOP, instead=NO_LAW),
-    "prefill_chunk_size": Field(Role.LOOP, instead=NO_LAW),
-    "compile_config": Field(Role.LOOP, instead=NO_LAW),
-    "disable_compile": Field(Role.LOOP, _FLAG, NO_LAW),
-    "continuous_batching_config": Field(Role.LOOP, instead=NO_LAW),
+    "use_cache": Field(Role.LOOP, (None, True), NO_DISTRIBUTION),
+    "cache_implementation": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "cache_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "max_cache_len": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "prefill_chunk_size": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "compile_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    "disable_compile": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
+    "continuous_batching_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
     # what the loop returns beside ids
     "output_attentions": Field(Role.LOOP, _FLAG, RETURNED),
     "output_hidden_states": Field(Role.LOOP, _FLAG, RETURNED),
     "output_scores": Field(Role.LOOP, _FLAG, RETURNED),
     "output_logits": Field(Role.LOOP, _FLAG, RETURNED),
     "return_dict_in_generate": Field(Role.LOOP, _FLAG, RETURNED),
-    "transformers_version": Field(Role.LOOP, instead=NO_LAW),
+    "transformers_version": Field(Role.LOOP, instead=NO_DISTRIBUTION),
 }
 """Every field that transformers 5.23 has; what each means there is in its documentation."""
 
 INSTALLED = [name for name in vars(GenerationConfig()) if not name.startswith("_")]
-"""The fields that the installed transformers has. One that the table does not know is refused: it may change the law."""
+"""The fields that the installed transformers has. One that the table does not know is refused: it may change the distribution."""
 
 DEFAULTS: dict[str, Any] = {
     **vars(GenerationConfig()),
@@ -147,7 +147,7 @@ TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNC
 
 
 MEANT = {
-    name: field.instead or "it changes the law in a way that is not offered, so leave it out"
+    name: field.instead or "it changes the distribution in a way that is not offered, so leave it out"
     for name, field in FIELDS.items()
     if field.instead or field.role is Role.REFUSED
 }
@@ -160,14 +160,16 @@ def said(keywords: Mapping[str, Any]) -> set[str]:
 
 
 def check_config(config: GenerationConfig | None, keywords: Mapping[str, Any]) -> None:
-    """Refuse a generation config that changes the law in a way that is not offered, unless ``keywords`` of the call undo it."""
+    """Refuse a generation config that changes the distribution in a way that is not offered, unless ``keywords`` of the call
+    undo it.
+    """
     for name in _names():
         field, value = _row(name), getattr(config, name, None)
         if field.role is Role.REFUSED and name not in keywords and value not in field.neutral:
             offered = f" ({field.instead})" if field.instead else ""
             raise UnsupportedError(
                 f"Give {name}={field.neutral[-1]!r} to the call to draw without it, or phi=None: {name}={value!r:.80} in the "
-                f"model's generation_config changes the model's law, which is not offered under phi={offered}."
+                f"model's generation_config changes the model's distribution, which is not offered under phi={offered}."
             )
 
 
@@ -187,6 +189,6 @@ def held(name: str, given: Any, config: GenerationConfig | None) -> Any:
     if not isinstance(own, Real) or own <= 0:
         raise UnsupportedError(
             f"Give {name}=1.0 to the call (and do_sample=False for the most probable output): {name}={own!r} in the model's "
-            "generation_config defines no law to draw from."
+            "generation_config defines no distribution to draw from."
         )
     return own

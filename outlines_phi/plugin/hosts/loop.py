@@ -126,7 +126,7 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
             where = "the model's generation_config" if said is None else "the call"
             raise UnsupportedError(
                 f"{name}={value!r} in {where} would be applied by the loop after this processor, to p * h instead of p, "
-                f"and that is another law. {_neutral(name)}, or let the law p itself have it: "
+                f"and that is another distribution. {_neutral(name)}, or let the distribution p itself have it: "
                 "custom_generate=outlines_phi.custom_generate, or outlines_phi.Generator(model, T)."
             )
     top_k = given.get("top_k")
@@ -136,7 +136,7 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
             raise UnsupportedError(
                 f"The loop keeps the top_k={top_k} likeliest tokens unless it is told otherwise, and it does so after "
                 "this processor. Say what it will have: top_k=0 for none, here and in the call "
-                f"(**processor.host_options has it), or top_k={top_k} to make that cut a part of the law."
+                f"(**processor.host_options has it), or top_k={top_k} to make that cut a part of the distribution."
             )
     temperature = held("temperature", given.get("temperature"), generation_config)
     return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)

@@ -119,7 +119,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
 
     @property
     def host_options(self) -> dict[str, Any]:
-        """The keywords with which the loop samples from the law of this processor.
+        """The keywords with which the loop samples from the distribution of this processor.
 
         ``hf_model.generate(**inputs, logits_processor=[processor], **processor.host_options)``, or a call of
         ``outlines.Generator(model, processor=processor)``. The top-k, if any, is applied by the processor alone.
@@ -209,7 +209,9 @@ class PhiLogitsProcessor(TableLogitsProcessor):
 
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
         if logits.max() == math.inf:
-            raise ModelError("The logits hold an infinity, so they give no law. Check the model's weights and dtype.")
+            raise ModelError(
+                "The logits hold an infinity, so they give no distribution. Check the model's weights and dtype."
+            )
         left = [self.budget - prefix.length for prefix in prefixes]
         # Beams also carry rows that are dead.
         live = [i for i, prefix in enumerate(prefixes) if self._goes_on(prefix.state, left[i])]

@@ -153,7 +153,7 @@ class PrefixTree:
         child = node.children.get(token)
         if child is None:
             child = node.children[token] = Prefix(self._after(node.state, token), node.length + 1, math.nan)
-        # Anew at every visit: an assistant's law, or that of a trial run, is replaced by the model's own.
+        # Anew at every visit: an assistant's distribution, or that of a trial run, is replaced by the model's own.
         if node.state == DONE:
             child.log_w = node.log_w
         elif node.step is not None:

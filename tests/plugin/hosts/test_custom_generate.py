@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no phi": ({"phi": None}, "Leave custom_generate out for plain masking"),
     "unknown phi": ({"phi": "nonsense"}, "phi='nonsense' was given"),
     "beams": ({"num_beams": 3}, "num_beams cannot be used here .beam search"),
-    "the mode of a proposal": ({"do_sample": False, "phi": "local"}, "do_sample=False was given with phi='local'"),
+    "the mode of a proposal": ({"do_sample": False, "phi": "local"}, "Give phi='exact' with do_sample=False"),
     "more than there are": (
         {"do_sample": False, "num_return_sequences": 5, "output_type": outlines.types.regex("@")},
         "at most num_return_sequences=1",

@@ -84,7 +84,7 @@ def test_a_value_that_transformers_fills_in_is_neutral(name: str) -> None:
 def test_a_field_of_a_newer_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlines_phi.plugin.hosts.generation_config.INSTALLED", [*INSTALLED, "novel_penalty"])
     with pytest.raises(
-        UnsupportedError, match="novel_penalty=2 in the model's generation_config changes the model's law"
+        UnsupportedError, match="novel_penalty=2 in the model's generation_config changes the model's distribution"
     ):
         CallOptions.read({}, configured("novel_penalty", 2))
     CallOptions.read({}, configured("novel_penalty", None))
