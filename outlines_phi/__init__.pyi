@@ -1,3 +1,9 @@
+from . import drafting as drafting
+from . import errors as errors
+from . import fidelity as fidelity
+from . import guides as guides
+from . import lm as lm
+from . import sampling as sampling
 from .errors import BudgetError as BudgetError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning

@@ -61,9 +61,14 @@ PUBLIC = [
 ]
 """A name that leaves this list breaks somebody's program. There are 45 at most; what few applications need is in a folder."""
 
+FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "sampling"]
+"""What `import outlines_phi` reaches by a dot without an import of its own."""
+
+LISTED = sorted(PUBLIC + FOLDERS)
+
 
 def test_the_list_is_pinned() -> None:
-    assert outlines_phi.__all__ == PUBLIC
+    assert outlines_phi.__all__ == LISTED
 
 
 def test_the_list_is_sorted() -> None:
@@ -81,10 +86,16 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_is_there_without_an_import_of_its_own(folder: str) -> None:
+    code = f"import outlines_phi; print(outlines_phi.{folder}.__name__)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == f"outlines_phi.{folder}\n"
+
+
 def test_nothing_else_is_public() -> None:
     others = {name for name in vars(outlines_phi) if not name.startswith("_")} - set(PUBLIC)
     assert all(isinstance(getattr(outlines_phi, name), types.ModuleType) for name in others - {"lazy_loader"})
-    assert dir(outlines_phi) == PUBLIC
+    assert dir(outlines_phi) == LISTED
 
 
 @pytest.mark.parametrize("folder", ["drafting", "fidelity", "guides", "lm", "sampling"])
@@ -99,7 +110,7 @@ def test_every_name_is_re_exported_by_itself() -> None:
     """``from .x import A as A``: type checkers and editors then know that it is public."""
     source = Path(outlines_phi.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom) and node.level]
-    assert sorted(alias.name for node in imports for alias in node.names) == PUBLIC
+    assert sorted(alias.name for node in imports for alias in node.names) == LISTED
     assert all(alias.asname == alias.name for node in imports for alias in node.names)
 
 
