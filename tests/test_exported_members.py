@@ -89,7 +89,10 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_is_there_without_an_import_of_its_own(folder: str) -> None:
     code = f"import outlines_phi; print(outlines_phi.{folder}.__name__)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == f"outlines_phi.{folder}\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == f"outlines_phi.{folder}\n"
+    )
 
 
 def test_nothing_else_is_public() -> None:
