@@ -149,7 +149,7 @@ def _source(given: object) -> Any:
     loaded = isinstance(given, type) and issubclass(given, _models())
     meant = ", a class: load a model of it" if loaded else guessed(given, DRAFTERS, Drafter)
     raise UnsupportedError(
-        f"draft={given!r:.80} was given{meant}; expected {NAMES}, a Drafter of outlines_phi, a smaller model (of Hugging "
+        f"draft={given!r:.80} was given{meant}; expected {NAMES}, a Drafter of outlines_phi.drafting, a smaller model (of Hugging "
         "Face, of Outlines, or a LanguageModel) with the same tokenizer, a list of these, or None."
     )
 
