@@ -244,13 +244,13 @@ def one_record(
 def rounds_noted() -> Iterator[list[tuple[int, int, int]]]:
     """Yield a list that gets, of every round of a walk, the tokens that were drafted, kept, and written."""
     rounds: list[tuple[int, int, int]] = []
-    note = DraftState.take_note
+    note = DraftState.observe
 
     def noting(state: DraftState, drafted: int, followed: int, written: int) -> None:
         rounds.append((drafted, followed, written))
         note(state, drafted, followed, written)
 
-    with mock.patch.object(DraftState, "take_note", noting):
+    with mock.patch.object(DraftState, "observe", noting):
         yield rounds
 
 

@@ -196,7 +196,7 @@ def fsm(
         return _generator(model, FSMGuide.from_automaton(encoded(fsm), lm.vocabulary), sampler, **options)
     raise UnsupportedError(
         "Give an interegular.fsm.FSM as fsm, or write the format as a regular expression (generate.regex). "
-        f"A {type(fsm).__name__} was given."
+        f"{fsm!r:.80} is no automaton."
     )
 
 
