@@ -38,6 +38,9 @@ BEYOND_ASCII = frozenset([*range(0x80, 0xC0), *range(0xC2, 0xF5)])
 """The bytes of characters beyond ASCII in UTF-8."""
 
 
+_BESIDE = frozenset([""])
+"""What puts names in an order that the schema does not name: those of items that were there before."""
+
 AState = TypeVar("AState", bound=State)
 
 Goals: TypeAlias = tuple[Formula, ...]
@@ -83,7 +86,7 @@ class Machine(Maker):
     ) -> None:
         self.template = schema if isinstance(schema, Template) else Template.of_value(schema)
         self.any_order, self.ascii, self._around = any_order, ascii, around
-        self.order = {} if any_order else self.template.order
+        self._order = self.template.order
         self.kinds = Kinds(self.template.definitions, self.template.pointers)
         self.sizes = self._sizes(self.kinds, self.template.definitions)
         self._pattern, self.blanks = blanks, Blanks.of(blanks)
@@ -139,6 +142,10 @@ class Machine(Maker):
         beyond = () if self.ascii else BEYOND_ASCII
         found = {*range(0x20, 0x7F), *self.blanks.behind.shortest(), *beyond}
         return found.union(*(piece.used for piece in self.template.pieces if isinstance(piece, ByteAutomaton)))
+
+    def places(self, name: str) -> frozenset[str]:
+        """Return what puts members of a name in an order with others: names that share one come in their order."""
+        return frozenset() if self.any_order else self._order.get(name, _BESIDE)
 
     def advance(self, at: Configuration, byte: int) -> Configuration | None:
         """Return where a byte leads; ``None`` where it is not allowed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....automata.automaton import ByteAutomaton
@@ -38,8 +38,6 @@ class Maker(ABC):
         The least numbers of bytes of values.
     blanks
         What may stand between tokens.
-    order
-        For each name, the places in the schema that put its members in an order with others.
     ascii
         Whether strings are spelled in ASCII alone.
     """
@@ -47,8 +45,11 @@ class Maker(ABC):
     kinds: Kinds
     sizes: Sizes
     blanks: Blanks
-    order: Mapping[str, frozenset[str]]
     ascii: bool
+
+    @abstractmethod
+    def places(self, name: str) -> frozenset[str]:
+        """Return what puts members of a name in an order with others: names that share one come in their order."""
 
     @abstractmethod
     def cells(self, asked: Iterable[tuple[int, Formula, Any]]) -> list[tuple[Formula, list[tuple[int, Any]]]]:

@@ -18,8 +18,6 @@ from .scalars import Spelled, begun
 from .sizes import NEVER
 from .states import BLANK, WHITE, ByteEdge, State
 
-_NOWHERE = frozenset[str]()
-
 
 class Members(NamedTuple):
     """How far an object is written.
@@ -101,12 +99,12 @@ class Object(State):
 
     def _passed(self, name: str) -> tuple[str, ...]:
         """Return the names that cannot come behind one: those before it in the same ``properties``; behind others none of any."""
-        order, ahead = self._machine.order, self._members.ahead
+        places_of, ahead = self._machine.places, self._members.ahead
         if name not in ahead:
-            return tuple(other for other in ahead if other in order)
-        places = order.get(name, _NOWHERE)
+            return tuple(filter(places_of, ahead))
+        places = places_of(name)
         before = ahead[: ahead.index(name)] if places else ()
-        return tuple(other for other in before if not places.isdisjoint(order.get(other, _NOWHERE)))
+        return tuple(other for other in before if not places.isdisjoint(places_of(other)))
 
     @cached_property
     def counts(self) -> bool:
@@ -145,7 +143,7 @@ class Object(State):
             # The others that are asked for may still come, whatever comes before them: but behind those, not before.
             passed = set[str]()
             for name in members.ahead:
-                places = machine.order.get(name, _NOWHERE)
+                places = machine.places(name)
                 if name not in found and passed.isdisjoint(places) and machine.sizes.of(shape.value(name)) < NEVER:
                     found.add(name)
                 if name in shape.required:

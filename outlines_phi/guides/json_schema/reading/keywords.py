@@ -175,7 +175,9 @@ def _required(place: Place) -> Formula:
     if isinstance(place.value("required"), bool):  # as in draft 3, inside of a property
         place.leave_out("required", "it is a list of names since draft 4, in the schema of the object")
         return TRUE
-    return both(*map(Required, place.listed("required", str)))
+    names = place.listed("required", str)
+    place.in_no_order(names)
+    return both(*map(Required, names))
 
 
 def _properties(place: Place) -> Formula:
@@ -207,8 +209,10 @@ def _dependencies(place: Place, keyword: str) -> Formula:
     for name, needed in place.mapping(keyword).items():
         if isinstance(needed, list):
             names = place.at(keyword, name).listed(None, str)
+            place.in_no_order([name, *names])
             found.append(either(negated(Required(name)), both(*map(Required, names))))
         else:
+            place.in_no_order([name])
             found.append(either(_without(name), place.below(keyword, name)))
     return both(*found)
 

@@ -42,8 +42,8 @@ class Reading(Protocol):
     def leave_out(self, pointer: str, why: str) -> None:
         """Take note of what is not asked of a value."""
 
-    def put_in_order(self, names: Iterable[str], pointer: str) -> None:
-        """Take note that members of these names come in this order."""
+    def put_in_order(self, names: Iterable[str], pointer: str | None) -> None:
+        """Take note that members of these names come in this order; without a pointer, that they come in none."""
 
     def is_keyword(self, name: str, draft: str) -> bool:
         """Return whether a name may say something in a draft."""
@@ -151,6 +151,10 @@ class Place:
         return UnsupportedError(
             f"Write {expected} at {pointer} of the JSON schema. It holds {self.value(keyword)!r:.80}."
         )
+
+    def in_no_order(self, names: Iterable[str]) -> None:
+        """Take note that names are told apart that have no order by that."""
+        self.reading.put_in_order(names, None)
 
     def in_order(self, keyword: str, names: Iterable[str]) -> None:
         """Take note that a keyword names members in an order."""

@@ -181,9 +181,9 @@ class _SchemaReader:
         """Take note of what is not asked of a value."""
         self.left_out[LeftOut(pointer, why)] = None
 
-    def put_in_order(self, names: Iterable[str], pointer: str) -> None:
-        """Take note that members of these names come in this order."""
-        here = frozenset([self._label + pointer])
+    def put_in_order(self, names: Iterable[str], pointer: str | None) -> None:
+        """Take note that members of these names come in this order; without a pointer, that they come in none."""
+        here = frozenset[str]() if pointer is None else frozenset([self._label + pointer])
         for name in names:
             self.order[name] = self.order.get(name, frozenset()) | here
 
