@@ -42,7 +42,10 @@ MAX_TREE_BYTES = 2**30
 
 
 class PhiModel(ABC):
-    """What draws: a language model with its token trees, compiled output types, drafters and lock."""
+    """The base of every host: a language model with its token trees, compiled output types, drafters and lock.
+
+    ``PhiTransformers`` adds the doors of an Outlines model, which generators ask for.
+    """
 
     hf_tokenizer: Any
     """What writes texts in its tokens; ``None`` where only the vocabulary is known."""

@@ -205,6 +205,7 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
             return False
         if node.distribution is None:
             return None
+        # The coin of thinning: fails with probability 1 - upper / bound. A member has the bound 1, so none is tossed for it.
         if attempt.rng.random() * attempt.bound >= node.upper:
             return False
         attempt.node = tree.choose(node, _upper, attempt.rng)
