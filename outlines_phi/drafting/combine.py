@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..guides.table import Table
 from ..numerics.checks import check_amounts
-from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, Trust, tree
+from .drafter import Draft, Drafter, Drafting, DraftRun, Proposer, Site, tree
 
 
 @final
@@ -61,7 +61,7 @@ class AllOf(Drafter):
 
 @final
 class _AllOf(Drafting):
-    trust = Trust.ALL
+    checked = True
 
     def __init__(self, proposers: Sequence[Proposer]) -> None:
         self._proposers = proposers
@@ -138,13 +138,13 @@ class _Composed:
 
     def draft(self) -> Draft:
         tokens = tuple(token for part in self.parts for token in part.tokens)
-        laws = [part.log_r for part in self.parts if part.log_r is not None]
-        return Draft(tokens, torch.cat([_law(part, laws[0]) for part in self.parts]) if laws else None)
+        drawn = [part.log_r for part in self.parts if part.log_r is not None]
+        return Draft(tokens, torch.cat([_log_r(part, drawn[0]) for part in self.parts]) if drawn else None)
 
 
 @final
 class _FirstOf(Drafting):
-    trust = Trust.ALL
+    checked = True
 
     def __init__(self, proposers: Sequence[Proposer], table: Table, width: int) -> None:
         self._proposers, self._table, self._width = proposers, table, width
@@ -170,7 +170,7 @@ class _FirstOf(Drafting):
         return [each[0] if len(each) == 1 else tree(draft.tokens for draft in each) for each in drafts]
 
 
-def _law(part: Draft, other: Tensor) -> Tensor:
+def _log_r(part: Draft, other: Tensor) -> Tensor:
     """Return the distributions of ``part``: for a deterministic one, like ``other``, those that are 1 on its tokens."""
     if part.log_r is not None:
         return part.log_r.to(other.device)
@@ -285,7 +285,7 @@ class Acceptance:
 
 @final
 class _Adapted(Drafting):
-    trust = Trust.ALL
+    checked = True
 
     def __init__(self, proposer: Proposer, cost: float) -> None:
         self._proposer, self._cost = proposer, cost

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -125,27 +124,12 @@ class DraftRun:
         return self.table.vocabulary
 
 
-class Trust(Enum):
-    """How far the proposals of a drafter are taken as they are.
-
-    Of a drafter of this package the distributions need no check: they come out of a softmax with the token that was drawn from
-    them, or out of another :class:`Proposer`, and to read ``K V`` numbers a second time would cost as much as verification does.
-    """
-
-    NOTHING = 0
-    """Tokens and distributions are checked."""
-
-    DISTRIBUTIONS = 1
-    """Only tokens are checked, and cut where the guide dies."""
-
-    ALL = 2
-    """It puts together what :class:`Proposer` has checked and cut already."""
-
-
 class Drafting(ABC):
     """A drafter at work in one call."""
 
-    trust: ClassVar[Trust] = Trust.NOTHING
+    # Whether proposals are taken as they are: tokens within the length limit that the guide allows, with the distributions that
+    # they were drawn from. To read `K V` numbers a second time would cost as much as verification does.
+    checked: ClassVar[bool] = False
 
     @abstractmethod
     def propose(
@@ -247,10 +231,9 @@ class Proposer:
         if not isinstance(answer, Sequence) or len(answer) != len(places):
             given = f"{len(answer)} drafts" if isinstance(answer, Sequence) else type(answer).__name__
             raise self._error(f"proposed {given} for {len(places)} sites; expected a list with one Draft per site")
-        if self._drafting.trust is not Trust.ALL:
+        if not self._drafting.checked:
             answer = list(map(self._fitted, answer, places, limits))
-        if self._drafting.trust is Trust.NOTHING:
-            self._check_laws(answer)
+            self._check_distributions(answer)
         fitted = dict(zip(asked, answer, strict=True))
         return [fitted.get(key, NOTHING) for key in keys]
 
@@ -307,15 +290,15 @@ class Proposer:
                 "gave distributions on the device 'meta', which have no numbers; load its model onto a device"
             )
 
-    def _check_laws(self, drafts: Sequence[Draft]) -> None:
+    def _check_distributions(self, drafts: Sequence[Draft]) -> None:
         """Refuse distributions that do not sum to one or exclude their token; one transfer from the device for all of them."""
-        laws = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
-        if not laws:
+        drawn = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
+        if not drawn:
             return
-        device = laws[0][0].device
-        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in laws])
-        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in laws])
-        tokens = [token for _, chain in laws for token in chain]
+        device = drawn[0][0].device
+        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in drawn])
+        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in drawn])
+        tokens = [token for _, chain in drawn for token in chain]
         for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
             if not abs(log_sum) <= SUM_TOLERANCE:
                 raise self._error(

@@ -145,11 +145,11 @@ def _likeliest(node: Node) -> int | None:
     children = {child.token: child.p * child.upper for child in node.children.values()} if node.expanded else {}
     token = max(children, key=children.__getitem__, default=None)
     share = 0.0 if token is None else children[token]
-    law = node.distribution
-    if law is not None and law.free.size:
-        free = int(law.free.argmax())
-        if float(law.free[free]) * np.exp(law.log_scale) > share:
-            return int(law.moves.tokens[free])
+    known = node.distribution
+    if known is not None and known.free.size:
+        free = int(known.free.argmax())
+        if float(known.free[free]) * np.exp(known.log_scale) > share:
+            return int(known.moves.tokens[free])
     return token if share > 0 else None
 
 

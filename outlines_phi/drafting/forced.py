@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal, final
@@ -10,8 +9,6 @@ from typing import ClassVar, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..automata.automaton import DEAD, ByteAutomaton
-from ..guides.fsm import FSMGuide
 from ..guides.guide import DONE, UNREACHABLE, Guide
 from ..vocabulary.trie import Trie, fewest_tokens
 from .drafter import Draft, Drafter, Drafting, DraftRun, Site, SiteDrafting
@@ -22,11 +19,8 @@ BLANKS = b" \t\n\r"
 BLANK = BLANKS[0]
 """The blank that is written where one is."""
 
-AHEAD = 16
-"""Bytes of forced text that a continuation goes on with after its first byte."""
-
 STATES_KEPT = 4096
-"""States of a guide without a byte automaton whose steps are kept."""
+"""States whose steps are kept."""
 
 CONTEXT = 4
 """Tokens before the forced text that are encoded together with it: what the tokenizer writes depends on them."""
@@ -101,7 +95,7 @@ class _ForcedText:
 
     def __init__(self, run: DraftRun, way: Way) -> None:
         self._vocabulary, self._encode = run.vocabulary, run.encode
-        self._texts = forced_texts(run.table.guide)
+        self._texts = ForcedTexts(run.table.guide)
         self._propose = self._texts.after if way == "after" else self._texts.ending
         self._made, self._unsettled = lru_cache(DRAFTS_KEPT)(self._make), lru_cache(DRAFTS_KEPT)(self._count_unsettled)
 
@@ -120,18 +114,18 @@ class _ForcedText:
         text, end = self._propose(state, last, spaced, BYTES * (length + 1))
         if not text:
             return ()
-        tokens = self._spell(before, text)
-        return tokens[: len(tokens) - self._unsettled(text, end, spaced)][:length]
+        tokens = self._tokenize(before, text)
+        return tokens[: len(tokens) - self._unsettled(text, end)][:length]
 
-    def _count_unsettled(self, text: bytes, end: int, spaced: bytes) -> int:
+    def _count_unsettled(self, text: bytes, end: int) -> int:
         """Return how many tokens at the end of ``text`` become others with most of what may follow, in ``end``."""
-        tokens = whole = self._spell((), text)
-        longer = [self._spell((), text + more) for more in self._texts.continuations(end, spaced, CONTINUATIONS)]
+        tokens = whole = self._tokenize((), text)
+        longer = [self._tokenize((), text + more) for more in self._texts.continuations(end, CONTINUATIONS)]
         while tokens and 2 * sum(other[: len(tokens)] == tokens for other in longer) < len(longer):
             tokens = tokens[:-1]
         return len(whole) - len(tokens)
 
-    def _spell(self, before: tuple[int, ...], text: bytes) -> tuple[int, ...]:
+    def _tokenize(self, before: tuple[int, ...], text: bytes) -> tuple[int, ...]:
         """Return the tokens of ``text`` after ``before``: as both are encoded together, else as it is encoded by itself."""
         if self._encode is None or not text:
             return fewest_tokens(self._vocabulary, text)
@@ -151,93 +145,15 @@ def _characters(text: bytes) -> str:
         return text[: error.start].decode()
 
 
-class ForcedTexts(ABC):
-    """The text that a guide forces, state by state: the one way on in bytes, but for blanks.
-
-    Formats allow blanks that are never or always written, as ``[ ]?`` around the ``:`` of JSON. Where nothing but blanks may
-    stand before the one byte to come, ``spaced`` decides: the bytes that a space is written after, if it may be.
-    """
-
-    @abstractmethod
-    def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-        """Return the text that everything after ``state`` begins with, and the state after it.
-
-        ``last`` is the byte before, if there is one. The text has about ``most`` bytes at most. The budget is not looked at: one
-        that forces something is too short for drafts to save much.
-        """
-
-    @abstractmethod
-    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-        """Return the one way out of a value and what is forced after it, as :meth:`after` does; nothing where no value has begun.
-
-        A value has begun where its last byte may be repeated, and the way out is the one byte that leads nearest to an end.
-        """
-
-    @abstractmethod
-    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
-        """Return some of the texts that may be written after ``state``, ``most`` at most, spread over all of them."""
-
-
-def forced_texts(guide: Guide) -> ForcedTexts:
-    """Return what ``guide`` forces, by its byte automaton where it has one."""
-    automaton = guide.automaton if isinstance(guide, FSMGuide) else None
-    return _ByTokens(guide) if automaton is None else _ByBytes(automaton)
-
-
 @final
-class _ByBytes(ForcedTexts):
-    """Follows the states of a byte automaton that have one way on. Those of its guide are one higher."""
-
-    def __init__(self, automaton: ByteAutomaton) -> None:
-        self._automaton = automaton
-        byte_class, live = automaton.byte_class, automaton.targets != DEAD
-        signs = np.setdiff1d(np.arange(256), list(BLANKS))
-        one, one_sign = _only(live, byte_class, np.arange(256)), _only(live, byte_class, signs)
-        self._byte = np.where(automaton.accepting, -1, np.where(one >= 0, one, one_sign))
-        # A space changes nothing where it leads to another state with the same ways on, but for blanks.
-        spaced, columns = automaton.targets[:, byte_class[BLANK]], np.unique(byte_class[signs])
-        same = (automaton.targets[spaced][:, columns] == automaton.targets[:, columns]).all(axis=1)
-        optional = (self._byte >= 0) | (same & (spaced != np.arange(len(automaton))))
-        self._spaceable = (spaced != DEAD) & optional
-
-    def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-        text, at = self._follow(state - 1, last, spaced, most)
-        return text, at + 1
-
-    def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-        targets = self._automaton.targets[state - 1, self._automaton.byte_class]
-        distances = self._automaton.distances[targets]
-        ways = np.flatnonzero(distances == distances.min())
-        if not last or last in BLANKS or targets[last[0]] == DEAD or len(ways) != 1 or ways[0] == last[0]:
-            return b"", state
-        way = bytes([int(ways[0])])
-        text, at = self._follow(int(targets[ways[0]]), way, spaced, most)
-        return way + text, at + 1
-
-    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
-        targets = self._automaton.targets[state - 1, self._automaton.byte_class]
-        # Where only bytes of longer characters follow, there is no character to try out yet.
-        ways = [(bytes([byte]), int(targets[byte])) for byte in _spread(np.flatnonzero(targets[:128] != DEAD), most)]
-        return [byte + self._follow(target, byte, spaced, AHEAD)[0] for byte, target in ways]
-
-    def _follow(self, at: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
-        text = bytearray()
-        while len(text) < most:
-            byte = BLANK if self._spaceable[at] and last and last in spaced else int(self._byte[at])
-            if byte < 0:
-                break
-            last = bytes([byte])
-            text += last
-            at = int(self._automaton.targets[at, self._automaton.byte_class[last[0]]])
-        return bytes(text), at
-
-
-@final
-class _ByTokens(ForcedTexts):
-    """Follows what all live tokens of a state begin with, for guides without a byte automaton.
+class ForcedTexts:
+    """The text that a guide forces: what all live tokens of a state begin with, but for blanks.
 
     That is what is forced where every byte is a token, as in byte-level vocabularies. Where some tokenizations lead to texts that
     others cannot write, it may be more.
+
+    Formats allow blanks that are never or always written, as ``[ ]?`` around the ``:`` of JSON. Where nothing but blanks may
+    stand before the one byte to come, ``spaced`` decides: the bytes that a space is written after, if it may be.
     """
 
     def __init__(self, guide: Guide) -> None:
@@ -249,6 +165,11 @@ class _ByTokens(ForcedTexts):
         self._step = lru_cache(STATES_KEPT)(self._one_step)
 
     def after(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        """Return the text that everything after ``state`` begins with, and the state after it.
+
+        ``last`` is the byte before, if there is one. The text has about ``most`` bytes at most. The budget is not looked at: one
+        that forces something is too short for drafts to save much.
+        """
         text = b""
         while len(text) < most and (token := self._step(state, bool(last) and last in spaced)) >= 0:
             text, state = text + self._tokens[token], self._guide.advance(state, token)
@@ -256,6 +177,10 @@ class _ByTokens(ForcedTexts):
         return text, state
 
     def ending(self, state: int, last: bytes, spaced: bytes, most: int) -> tuple[bytes, int]:
+        """Return the one way out of a value and what is forced after it, as :meth:`after` does; nothing where no value has begun.
+
+        A value has begun where its last byte may be repeated, and the way out is the one byte that leads nearest to an end.
+        """
         live = self._live(state)
         row = self._guide.row(state)
         distances = self._guide.min_tokens_of(row.targets[row.partition.class_of[live]])
@@ -270,8 +195,12 @@ class _ByTokens(ForcedTexts):
         text, end = self.after(self._guide.advance(state, token), way[-1:], spaced, most)
         return way + text, end
 
-    def continuations(self, state: int, spaced: bytes, most: int) -> list[bytes]:
-        return [self._tokens[token] for token in _spread(self._live(state), most)]
+    def continuations(self, state: int, most: int) -> list[bytes]:
+        """Return some of the texts that may be written after ``state``, ``most`` at most, spread over all of them."""
+        live = self._live(state)
+        if len(live) > most:
+            live = live[np.linspace(0, len(live) - 1, most).astype(np.int64)]
+        return [self._tokens[token] for token in live]
 
     def _one_step(self, state: int, spaced: bool) -> int:
         """Return the longest live token that all live ones begin with, if blanks are left out or put in; -1 for none."""
@@ -315,18 +244,3 @@ class _ByTokens(ForcedTexts):
     def _live(self, state: int) -> NDArray[np.int64]:
         row = self._guide.row(state)
         return np.flatnonzero((row.targets > DONE)[row.partition.class_of])
-
-
-def _only(live: NDArray[np.bool_], byte_class: NDArray[np.uint8], allowed: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the one byte of ``allowed`` on a live way on of each state, ``live[S, C]``; -1 where there is none, or several."""
-    width = np.bincount(byte_class[allowed], minlength=live.shape[1])
-    byte_of = np.zeros(len(width), dtype=np.int64)
-    byte_of[byte_class[allowed]] = allowed
-    return np.where(live @ width == 1, byte_of[(live & (width > 0)).argmax(axis=1)], -1)
-
-
-def _spread(items: NDArray[np.int64], most: int) -> list[int]:
-    """Return at most ``most`` of ``items``, evenly spread."""
-    if len(items) > most:
-        items = items[np.linspace(0, len(items) - 1, most).astype(np.int64)]
-    return items.tolist()

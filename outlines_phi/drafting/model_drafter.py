@@ -18,7 +18,7 @@ from ..numerics.checks import check_kind
 from ..numerics.weights import columns_at
 from ..phi.branches import Branches
 from ..vocabulary.vocabulary import Vocabulary
-from .drafter import Draft, Drafter, Drafting, DraftRun, Site, Trust
+from .drafter import Draft, Drafter, Drafting, DraftRun, Site
 
 WASTE = 1024
 """Nodes that the drafter's trees may grow by, beyond the texts themselves, before the others are given back."""
@@ -107,7 +107,7 @@ class ModelDrafting(Drafting):
     ``trees``: Its token trees, and what they have cost.
     """
 
-    trust = Trust.DISTRIBUTIONS
+    checked = True
 
     def __init__(self, drafter: ModelDrafter, run: DraftRun) -> None:
         self._model, self._greedy, self._run = drafter.model, drafter.greedy, run
@@ -162,7 +162,7 @@ class ModelDrafting(Drafting):
 
     def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
         """Take every chain one token further; return those that go on."""
-        log_r = self._laws(chains)
+        log_r = self._log_r(chains)
         if self._greedy:
             tokens = log_r.argmax(-1)
         else:
@@ -171,18 +171,20 @@ class ModelDrafting(Drafting):
             tokens = columns_at(cumulative, torch.tensor(uniforms, dtype=torch.float64, device=log_r.device))[:, 0]
         chosen = torch.stack([tokens.double(), log_r.gather(-1, tokens[:, None])[:, 0].double()])
         growing = []
-        for chain, law, token, log_r_v in zip(chains, log_r, *chosen.tolist(), strict=True):
+        for chain, row, token, log_r_v in zip(chains, log_r, *chosen.tolist(), strict=True):
             if not log_r_v > -math.inf:  # truncation leaves nothing that the guide allows
+                continue
+            chain.site = chain.site.after(int(token), self._run.table)
+            if self._greedy and chain.site.state in (DEAD, DONE):
                 continue
             chain.tokens.append(int(token))
             if not self._greedy:
-                chain.log_r.append(law)
-            chain.site = chain.site.after(int(token), self._run.table)
+                chain.log_r.append(row)
             if not chain.finished:
                 growing.append(chain)
         return growing
 
-    def _laws(self, chains: Sequence[_Chain]) -> Tensor:
+    def _log_r(self, chains: Sequence[_Chain]) -> Tensor:
         """Return ``log r`` after each chain, ``[n, V]``: one row for those at the same node; ``nan`` where there is none."""
         place: dict[int, int] = {}
         for chain in chains:

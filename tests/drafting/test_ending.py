@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from outlines_phi.drafting.combine import FirstOf
 from outlines_phi.drafting.drafter import Site
-from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter, forced_texts
+from outlines_phi.drafting.forced import EndingDrafter, ForcedDrafter, ForcedTexts
 from outlines_phi.guides.guide import Guide
 from tests.drafting.runs import propose, run_of, site_of, table_of
 from tests.drafting.texts import CANONICAL, REAL, guides
@@ -52,7 +52,7 @@ def after(guide: Guide, text: str) -> int:
 def test_the_way_out_of_a_value(kind: str, pattern: str, written: str, ending: str) -> None:
     guide = guides(pattern, REAL)[kind]
     state, last = after(guide, written), written[-1:].encode()
-    text, end = forced_texts(guide).ending(state, last, b",:", 100)
+    text, end = ForcedTexts(guide).ending(state, last, b",:", 100)
     assert text.decode() == ending
     assert end == after(guide, written + text.decode())
 

@@ -11,7 +11,7 @@ import pytest
 from outlines.types.dsl import JsonSchema, to_regex
 from pydantic import BaseModel, Field
 
-from outlines_phi.drafting.forced import ForcedDrafter, forced_texts
+from outlines_phi.drafting.forced import ForcedDrafter, ForcedTexts
 from outlines_phi.guides.guide import DONE, Guide
 from outlines_phi.guides.table import Table
 from tests.drafting.runs import propose, run_of, site_of, table_of
@@ -53,7 +53,7 @@ def test_the_forced_text_is_what_all_members_share(pattern: str, kind: str) -> N
     forced = 0
     for beginning in beginnings:
         rests = [text[len(beginning) :] for text in texts if text.startswith(beginning)]
-        text, end = forced_texts(guide).after(written(guide, beginning), b"", b"", 100)
+        text, end = ForcedTexts(guide).after(written(guide, beginning), b"", b"", 100)
         assert text.decode() == os.path.commonprefix(rests), beginning
         assert end == written(guide, beginning + text.decode())
         forced += len(text)
@@ -62,9 +62,9 @@ def test_the_forced_text_is_what_all_members_share(pattern: str, kind: str) -> N
 
 def test_a_long_text_is_followed_as_far_as_is_asked() -> None:
     guide = guides("a{500}", VOCABULARY)["bytes"]
-    text, end = forced_texts(guide).after(guide.start, b"", b"", 30)
+    text, end = ForcedTexts(guide).after(guide.start, b"", b"", 30)
     assert text == b"a" * 30
-    assert forced_texts(guide).after(end, b"", b"", 1000)[0] == b"a" * 470
+    assert ForcedTexts(guide).after(end, b"", b"", 1000)[0] == b"a" * 470
 
 
 @pytest.mark.parametrize("kind", ["bytes", "tokens"])
@@ -82,17 +82,17 @@ def test_a_long_text_is_followed_as_far_as_is_asked() -> None:
 )
 def test_optional_blanks_are_written_by_habit(kind: str, pattern: str, spaced: bytes, text: bytes) -> None:
     guide = guides(pattern, REAL)[kind]
-    assert forced_texts(guide).after(guide.start, b"", spaced, 100)[0] == text
+    assert ForcedTexts(guide).after(guide.start, b"", spaced, 100)[0] == text
 
 
 @pytest.mark.parametrize("kind", ["bytes", "tokens"])
 def test_a_blank_that_changes_nothing_else_is_written_before_a_choice(kind: str) -> None:
     guide = guides("a:[ ]?[0-9]", REAL)[kind]
-    assert forced_texts(guide).after(guide.start, b"", b":", 100)[0] == b"a: "
-    assert forced_texts(guide).after(guide.start, b"", b"", 100)[0] == b"a:"
+    assert ForcedTexts(guide).after(guide.start, b"", b":", 100)[0] == b"a: "
+    assert ForcedTexts(guide).after(guide.start, b"", b"", 100)[0] == b"a:"
     for pattern in ("a:[ 0-9]{2}", "a:[ 0-9]*x"):  # here it would be a character of the value
         free = guides(pattern, REAL)[kind]
-        assert forced_texts(free).after(free.start, b"", b":", 100)[0] == b"a:"
+        assert ForcedTexts(free).after(free.start, b"", b":", 100)[0] == b"a:"
 
 
 class Address(BaseModel):
@@ -152,7 +152,7 @@ def test_what_the_tokenizer_would_merge_with_what_comes_is_left_out() -> None:
     merged = next((text, *others[:2]) for text, others in longer.items() if len(text) > 1 and len(others) > 1)
     beginning, *words = (text.decode() for text in merged)
     run = run_of(table_of("|".join(words), REAL), encode=CANONICAL.encode)
-    assert forced_texts(run.table.guide).after(run.table.start, b"", b"", 100)[0] == beginning.encode()
+    assert ForcedTexts(run.table.guide).after(run.table.start, b"", b"", 100)[0] == beginning.encode()
     assert propose(ForcedDrafter(), run, [site_of(run)])[0].tokens == ()
     # Where both words go on otherwise than by one of its tokens, the beginning stays.
     run = run_of(table_of(f"{beginning}(!|\\?)", REAL), encode=CANONICAL.encode)

@@ -211,13 +211,13 @@ def test_laws_are_checked_once_and_those_of_the_package_never(
 ) -> None:
     """To read them costs as much as verification; what is wrong is found all the same, and by its own name."""
     checked: list[str] = []
-    check = Proposer._check_laws
+    check = Proposer._check_distributions
 
     def noting(self: Proposer, drafts: Sequence[Draft]) -> None:
         checked.append(self._drafter.name)
         check(self, drafts)
 
-    monkeypatch.setattr(Proposer, "_check_laws", noting)
+    monkeypatch.setattr(Proposer, "_check_distributions", noting)
     run = run_of(TABLE)
     propose(wrapped(Scripted(lambda site, length: Draft((C,), uniform(1)), True)), run, [site_of(run)], 1)
     assert checked == ["scripted"]
