@@ -98,7 +98,7 @@ def small(model: Any, names: int, ages: int) -> Table:
 
 def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
-    with TreeStore().lend(*request.law, request.prompts, request.budgets, None, frontier) as trees:
+    with TreeStore().lend(*request.tree_key, frontier) as trees:
         call = TreeCall.begin(request, trees, 2**30, frontier=frontier)
         found = AdaptiveTrajectories(trees[0], doubling(total), partial(request.stream, 0), max_bytes=2**30)
         call.grow([found])

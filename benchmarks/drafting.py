@@ -47,7 +47,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Laws, Proposals, verify
+from outlines_phi.sampling.coupling import Chains, Distributions, Proposals, verify
 from outlines_phi.sampling.drafted_stepper import DraftState, Prefetch
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import DRAFT_LENGTH
@@ -334,7 +334,7 @@ def overhead(layers: int, hidden: int, repeats: int) -> None:
                 proposals = Proposals(torch.arange(BATCH), torch.arange(BATCH * LENGTH).view(BATCH, -1), log_r)
             stream.step(tokens[:, :1])  # the caches as they are in use
             start = time.thread_time()
-            verify(Laws.of(scores), chains, proposals)
+            verify(Distributions.of(scores), chains, proposals)
             spent.append(time.thread_time() - start)
     forward, one = statistics.median(passes[len(seconds) :]), statistics.median(stream.seconds[len(seconds) :])
     for name, spent in seconds.items():

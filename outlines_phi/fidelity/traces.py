@@ -146,7 +146,7 @@ class TraceRecorder:
     def step(
         self,
         draws: Sequence[tuple[int, int]],
-        laws: Sequence[int],
+        rows: Sequence[int],
         tokens: Sequence[int],
         log_p: Tensor,
         scores: Tensor,
@@ -154,9 +154,9 @@ class TraceRecorder:
         """Record one step of each of ``draws``; see :class:`outlines_phi.sampling.stepper.Observer`."""
         log_s = torch.logsumexp(scores.double(), -1)
         margin = (log_p.amax(-1) - scores.amax(-1)).double()
-        chosen = log_p[torch.tensor(laws, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()
+        chosen = log_p[torch.tensor(rows, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()
         log_legal, margins = log_s.tolist(), margin.tolist()
-        for (row, number), law, token, log_p_v in zip(draws, laws, tokens, chosen.tolist(), strict=True):
+        for (row, number), law, token, log_p_v in zip(draws, rows, tokens, chosen.tolist(), strict=True):
             trace = self.traces[row][number]
             trace.log_legal.append(log_legal[law])
             trace.margin.append(margins[law])

@@ -76,9 +76,9 @@ class BigramEstimate(Estimate):
 
     def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         new: dict[Key, tuple[int, Tensor]] = {}
-        for row, tokens, law in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
+        for row, tokens, log_p_y in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
             if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
-                new[key] = row, law
+                new[key] = row, log_p_y
         if new:
             self._learn(dict(new.values()))
         for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
@@ -89,8 +89,8 @@ class BigramEstimate(Estimate):
     def _key(self, row: int) -> Key:
         return self._run.prompts[row], self._run.budgets[row]
 
-    def _learn(self, laws: dict[int, Tensor]) -> None:
-        """Make the inductions of some prompts; ``laws``, the distributions after the prompts, help to choose their tokens."""
+    def _learn(self, log_p_of: dict[int, Tensor]) -> None:
+        """Make the inductions of some prompts; ``log_p_of``, the distributions after the prompts, help to choose their tokens."""
         run, phi = self._run, self._phi
         space = run.table.keep(
             ("dp-bigram", phi.states),
@@ -99,10 +99,10 @@ class BigramEstimate(Estimate):
             lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
         )
         columns: dict[int, Columns] = {}
-        for row, law in laws.items():
+        for row, after_prompt in log_p_of.items():
             # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
             limit = phi.tokens if run.budgets[row] > 1 else 0
-            columns[row] = Columns.choose(space, law.double().cpu().numpy(), limit)
+            columns[row] = Columns.choose(space, after_prompt.double().cpu().numpy(), limit)
         first = run.branches.trees.next_node
         pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
         masses: dict[int, list[Tensor]] = {row: [] for row in columns}
@@ -110,8 +110,8 @@ class BigramEstimate(Estimate):
             part = pairs[start : start + NODES]
             logits = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).logits
             log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
-            for (row, _), law in zip(part, log_p, strict=True):
-                masses[row].append(columns[row].partition.mass(law.double().exp()))
+            for (row, _), after_token in zip(part, log_p, strict=True):
+                masses[row].append(columns[row].partition.mass(after_token.double().exp()))
         if first == len(run.prompts):  # no other node is held yet
             run.branches.compact(())
         for row, chosen in columns.items():
@@ -217,14 +217,14 @@ class Induction:
         target, column = np.divmod(arrivals, columns.partition.size)
         self._done = distinct[target] == DONE
         self._at, self._column = number[target], column
-        self._law = np.ascontiguousarray((columns.weights @ after).T)  # [J, J]: mass of each class, after each class
+        self._masses = np.ascontiguousarray((columns.weights @ after).T)  # [J, J]: mass of each class, after each class
         first = np.where(self._done, 0.0, -np.inf)
         self.layers = Layers(first, self._step, budget - 1, max_bytes)
         distances = np.array([space.distance[state] for state in distinct.tolist()], dtype=np.int64)
         self._distance = distances[place]
 
     def _step(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        after = log_product(np.append(values, -np.inf)[self._arrival], self._law)  # [S, J]
+        after = log_product(np.append(values, -np.inf)[self._arrival], self._masses)  # [S, J]
         return np.where(self._done, 0.0, after[self._at, self._column])
 
     def log_h(self, state: int, remaining: int, floor: float, like: Tensor) -> Tensor | None:

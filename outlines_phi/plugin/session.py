@@ -162,9 +162,7 @@ class PhiModel(ABC):
         if not inputs:
             return []
         request = self._request(inputs, table, options)
-        lent = self._trees.lend(
-            *request.law, request.prompts, request.budgets, request.constraint, None, request.starts
-        )
+        lent = self._trees.lend(*request.tree_key, None, request.starts)
         with turn(self._drawing), telling(options.progress), limited(effort.seconds), lent as trees:
             return probabilities(
                 request.lm,

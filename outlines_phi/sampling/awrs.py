@@ -45,13 +45,13 @@ class AllowedDraw(NamedTuple):
 
 
 def draw_allowed(
-    log_q: Tensor, laws: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
+    log_q: Tensor, rows: Sequence[int], keys: Sequence[int], allows: Callable[[int, int], bool], further: int
 ) -> list[AllowedDraw]:
     """Return one allowed token per walk, with the estimate of the allowed mass.
 
     ``log_q``: ``[L, V]`` float64, on any device: a row per distribution, not normalised, ``-inf`` on what is out of the
     question.
-    ``laws``: ``[W]``: the row of each walk.
+    ``rows``: ``[W]``: the row of each walk.
     ``keys``: ``[W]``: the random key of each walk, below ``2**63``. What a walk draws depends on its distribution and its key
     alone.
     ``allows``: Whether a distribution (by its row) allows a token; asked once for each pair.
@@ -59,12 +59,12 @@ def draw_allowed(
     """
     columns = (log_q > -math.inf).any(0).nonzero()[:, 0]
     if not len(columns):
-        return [AllowedDraw(-1, -math.inf, 0) for _ in laws]
+        return [AllowedDraw(-1, -math.inf, 0) for _ in rows]
     log_q, verdicts = log_q[:, columns], _AskedTokens(allows)
     size = max(1, ELEMENTS // len(columns))
     outcomes: list[AllowedDraw] = []
-    for i in range(0, len(laws), size):
-        outcomes += _race(log_q, columns, laws[i : i + size], keys[i : i + size], verdicts, further)
+    for i in range(0, len(rows), size):
+        outcomes += _race(log_q, columns, rows[i : i + size], keys[i : i + size], verdicts, further)
     return outcomes
 
 
@@ -177,23 +177,23 @@ def gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _race(
-    log_q: Tensor, columns: Tensor, laws: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
+    log_q: Tensor, columns: Tensor, rows: Sequence[int], keys: Sequence[int], verdicts: _AskedTokens, further: int
 ) -> list[AllowedDraw]:
-    order = Order(log_q[torch.tensor(laws, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
-    tallies = [MassEstimate(further) for _ in laws]
-    going, size = list(range(len(laws))), FIRST
+    order = Order(log_q[torch.tensor(rows, device=log_q.device)], columns, torch.tensor(keys, device=log_q.device))
+    tallies = [MassEstimate(further) for _ in rows]
+    going, size = list(range(len(rows))), FIRST
     while going:
         check_interruption()
         pieces = order.next(size).movedim(0, -1).tolist()
         places = []
         for place, (walk, piece) in enumerate(zip(going, pieces, strict=True)):
-            law, tally = laws[walk], tallies[walk]
-            if law in verdicts.empty:  # another walk has asked about all that this one can come to
+            row, tally = rows[walk], tallies[walk]
+            if row in verdicts.empty:  # another walk has asked about all that this one can come to
                 continue
-            if not tally.run(piece, partial(verdicts.of, law)):
+            if not tally.run(piece, partial(verdicts.of, row)):
                 places.append(place)
             elif tally.token < 0:
-                verdicts.empty.add(law)
+                verdicts.empty.add(row)
         going = [going[place] for place in places]
         order.keep(places)
         size *= GROWTH
@@ -212,10 +212,10 @@ class _AskedTokens:
         self._known: dict[tuple[int, int], bool] = {}
         self.empty: set[int] = set()
 
-    def of(self, law: int, token: int) -> bool:
-        pair = law, token
+    def of(self, row: int, token: int) -> bool:
+        pair = row, token
         if pair not in self._known:
-            self._known[pair] = self._allows(law, token)
+            self._known[pair] = self._allows(row, token)
         return self._known[pair]
 
 

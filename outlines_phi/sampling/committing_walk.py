@@ -104,7 +104,7 @@ class CommittingWalk:
                 self._normalizers.remove(normalizer)
                 self.trajectory.log_w += math.log(normalizer.estimate)
         while self._writing:
-            if nodes := self._tree.grow(self._window):
+            if nodes := self._tree.grow(self._attempts):
                 waiting += [(self._tree, node) for node in nodes]
                 self.account.turns += 1
                 break
@@ -121,7 +121,7 @@ class CommittingWalk:
         walk = self.trajectory
         self._tree = WindowTree(self._windows.tree(walk.state, walk.remaining), text, len(walk.tokens))
         first = self._tree.plant(queue) if queue else None
-        self._window = WindowAttempts(
+        self._attempts = WindowAttempts(
             self._tree.tree,
             walk.rng,
             width=self._phi.width,
@@ -132,12 +132,12 @@ class CommittingWalk:
 
     def _settle(self) -> None:
         """Take note of what the window has come to, now that its attempts have ended."""
-        self.account.attempts += self._window.read
-        for node in self._window.failures():
+        self.account.attempts += self._attempts.read
+        for node in self._attempts.failures():
             self._blame(node)
-        if self._window.satisfied:
-            self._commit(self._window.accepted[0])
-        elif self._window.impossible:
+        if self._attempts.satisfied:
+            self._commit(self._attempts.accepted[0])
+        elif self._attempts.impossible:
             self.trajectory.log_w = -math.inf
         else:
             self.account.exhausted = True

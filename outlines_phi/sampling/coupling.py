@@ -27,7 +27,7 @@ AT_ONCE = 2**26
 
 @final
 @dataclass(frozen=True, eq=False)
-class Laws:
+class Distributions:
     """Distributions ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each."""
 
     scores: Tensor  # `[L, V]`: `log p + log h`, or any other log of a distribution, normalised or not
@@ -36,7 +36,7 @@ class Laws:
     masses: Tensor
 
     @classmethod
-    def of(cls, scores: Tensor) -> Laws:
+    def of(cls, scores: Tensor) -> Distributions:
         """Return the distributions of ``scores``, ``[L, V]``: one exponential and one sum of each element."""
         parts = [_sums(part) for part in scores.split(_together(scores))]
         log_s, sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
@@ -112,7 +112,7 @@ class Chains(NamedTuple):
 
     # `[B, K + 1]`: which of the distributions the token of each position has; -1 where there is no further token, after the end
     # of sequence. What stands beyond the position after a draft means nothing.
-    laws: Tensor
+    rows: Tensor
     tokens: Tensor  # `[B, K]`: the drafted tokens; what stands beyond a draft means nothing
     lengths: Tensor  # `[B]`: how many tokens were drafted
     # `[B, K + 1]` float64 in [0, 1): one per position. Those of positions that are not reached are not used.
@@ -136,7 +136,7 @@ class CouplingResult(NamedTuple):
     tokens: Tensor  # `[B]`: the token after those, -1 where the draft has led to the end of sequence
 
 
-def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:
+def verify(distributions: Distributions, chains: Chains, proposals: Proposals | None = None) -> CouplingResult:
     """Return how much of each draft is kept, and the token after it: together a draw of ``q_1 q_2 ...`` whatever was drafted.
 
     A draft that was not drawn is followed as long as it is what the walk draws by itself: token for token the walk without a
@@ -145,47 +145,53 @@ def verify(laws: Laws, chains: Chains, proposals: Proposals | None = None) -> Co
     that it rejects, what is above the acceptance is uniform again. Nothing is read back from the device.
     """
     batch, longest = chains.tokens.shape
-    own_tokens = laws.draw(chains.laws.clamp_min(0).reshape(-1), chains.uniforms.reshape(-1)).view(batch, longest + 1)
+    own_tokens = distributions.draw(chains.rows.clamp_min(0).reshape(-1), chains.uniforms.reshape(-1)).view(
+        batch, longest + 1
+    )
     follows = own_tokens[:, :longest] == chains.tokens
     if proposals is not None:
-        keeps = _keeps(laws, chains, proposals)
+        keeps = _keeps(distributions, chains, proposals)
         follows[proposals.walks] = chains.uniforms[proposals.walks, :longest] < keeps
     follows &= torch.arange(longest, device=follows.device) < chains.lengths[:, None]
     accepted = follows.long().cumprod(-1).sum(-1)
     here = torch.arange(batch, device=accepted.device)
-    last, uniforms, tokens = (each[here, accepted] for each in (chains.laws, chains.uniforms, own_tokens))
+    last, uniforms, tokens = (each[here, accepted] for each in (chains.rows, chains.uniforms, own_tokens))
     if proposals is not None:
         own, place = proposals.walks, accepted[proposals.walks].clamp_max(longest - 1)[:, None]
         kept, drawn_from = keeps.gather(-1, place)[:, 0], proposals.rows.gather(-1, place)[:, 0]
         above = ((uniforms[own] - kept) / (1 - kept)).clamp(0.0, 1 - 2**-53)
-        rest = _draw_rest(laws, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
+        rest = _draw_rest(distributions, last[own].clamp_min(0), proposals.log_r, drawn_from, above)
         tokens[own] = torch.where(accepted[own] < chains.lengths[own], rest, tokens[own])
     return CouplingResult(accepted, torch.where(last < 0, -1, tokens))
 
 
-def _keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
+def _keeps(distributions: Distributions, chains: Chains, proposals: Proposals) -> Tensor:
     """Return ``min(1, q(d) / r(d))``, ``[S, K]``; 0 where ``q(d) = 0``, whatever ``r(d)`` has come to by rounding."""
     tokens = chains.tokens[proposals.walks]
-    rows = chains.laws[proposals.walks, : tokens.shape[-1]].clamp_min(0)
-    log_q = laws.log_q(rows, tokens)
+    rows = chains.rows[proposals.walks, : tokens.shape[-1]].clamp_min(0)
+    log_q = distributions.log_q(rows, tokens)
     log_r = proposals.log_r[proposals.rows.clamp_min(0), tokens].double()
     return (log_q - log_r).exp().nan_to_num(nan=0.0, posinf=1.0).clamp_max(1.0)
 
 
-def _draw_rest(laws: Laws, rows: Tensor, log_r: Tensor, drawn_from: Tensor, uniforms: Tensor) -> Tensor:
+def _draw_rest(
+    distributions: Distributions, rows: Tensor, log_r: Tensor, drawn_from: Tensor, uniforms: Tensor
+) -> Tensor:
     """Return a token per row from the positive part of ``q - r``; from ``q`` where rounding leaves nothing of it."""
-    found, size = [], laws.scores.shape[-1]
-    for part in torch.arange(len(rows), device=rows.device).split(_together(laws.scores)):
+    found, size = [], distributions.scores.shape[-1]
+    for part in torch.arange(len(rows), device=rows.device).split(_together(distributions.scores)):
         own = rows[part]
-        q = laws.scores.index_select(0, own).sub_(laws.log_s[own, None]).exp_()
+        q = distributions.scores.index_select(0, own).sub_(distributions.log_s[own, None]).exp_()
         rest = q.sub_(log_r.index_select(0, drawn_from[part]).to(q.dtype).exp_()).clamp_min_(0.0)
         masses = _block_sums(rest).nan_to_num(nan=0.0).cumsum(-1)
         left = masses[:, -1:] > 0
 
         def shares(block: Tensor, own: Tensor = own, rest: Tensor = rest, left: Tensor = left) -> Tensor:
             columns, beyond = _columns(block, size)
-            return torch.where(left, rest.gather(-1, columns).masked_fill(beyond, 0.0), laws.shares(own, block))
+            return torch.where(
+                left, rest.gather(-1, columns).masked_fill(beyond, 0.0), distributions.shares(own, block)
+            )
 
-        masses = torch.where(left, masses, laws.masses[own])
+        masses = torch.where(left, masses, distributions.masses[own])
         found.append(_quantile(masses, uniforms[part], shares, size))
     return torch.cat(found)

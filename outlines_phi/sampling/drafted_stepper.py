@@ -18,7 +18,7 @@ from ..guides.table import Table
 from ..phi.branches import KEPT
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
-from .coupling import AT_ONCE, Chains, Laws, Proposals, verify
+from .coupling import AT_ONCE, Chains, Distributions, Proposals, verify
 from .sampler import Request, Stream
 from .stepper import BaseStepper, Trajectory
 
@@ -121,7 +121,7 @@ class Chain(NamedTuple):
 
     # The distribution of the walk's next token, and that after each drafted one; -1 after one that ends the text, or cannot be
     # written
-    laws: tuple[int, ...]
+    rows: tuple[int, ...]
     tokens: tuple[int, ...]
 
 
@@ -147,19 +147,19 @@ class DraftBatch:
         """Return the number of the distribution at ``site``, whose last token was drawn at ``node``."""
         return self._add(node, site.tokens[-1] if site.tokens else PROMPT, site, drafted=False)
 
-    def chain(self, law: int, tokens: tuple[int, ...]) -> Chain:
-        """Return the chain of ``tokens`` after the prefix that ``law`` is the number of."""
-        key = law, tokens
+    def chain(self, row: int, tokens: tuple[int, ...]) -> Chain:
+        """Return the chain of ``tokens`` after the prefix that ``row`` is the number of."""
+        key = row, tokens
         if key not in self._chains:
-            site, laws = self._sites[law], [law]
+            site, rows = self._sites[row], [row]
             for token in tokens:
                 site = site.after(token, self._table)
                 if site.state in (DEAD, DONE):
-                    laws.append(-1)
+                    rows.append(-1)
                     break
-                above = laws[-1] - len(self.roots)
-                laws.append(self._add(~above if above >= 0 else self.roots[laws[-1]], token, site, drafted=True))
-            self._chains[key] = Chain(tuple(laws), tokens[: len(laws) - 1])
+                above = rows[-1] - len(self.roots)
+                rows.append(self._add(~above if above >= 0 else self.roots[rows[-1]], token, site, drafted=True))
+            self._chains[key] = Chain(tuple(rows), tokens[: len(rows) - 1])
         return self._chains[key]
 
     def prefixes(self, nodes: list[int]) -> Prefixes:
@@ -238,15 +238,15 @@ class DraftedStepper(BaseStepper):
         standing = [batch.stand(walk.node, site) for walk, site in zip(walks, sites, strict=True)]
         drafts = self._drafts(walks, sites)
         trees = [
-            [batch.chain(law, chain) for chain in draft.chains] for law, draft in zip(standing, drafts, strict=True)
+            [batch.chain(row, chain) for chain in draft.chains] for row, draft in zip(standing, drafts, strict=True)
         ]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
             logits = torch.cat([self.branches.plant()[1][batch.roots], logits])
         prefixes = batch.prefixes(nodes)
-        log_p, scores = self.laws(logits, prefixes)
-        came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Laws.of(scores))
-        self.estimate.reached([law for law in sorted(came) if prefixes.drafted[law]])
+        log_p, scores = self.distributions(logits, prefixes)
+        came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Distributions.of(scores))
+        self.estimate.reached([row for row in sorted(came) if prefixes.drafted[row]])
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
@@ -273,64 +273,64 @@ class DraftedStepper(BaseStepper):
         drafts: Sequence[Draft],
         nodes: Sequence[int],
         log_p: Tensor,
-        laws: Laws,
+        distributions: Distributions,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
         drafted = self._tensors(pairs, log_p.device)
-        verdict = verify(laws, drafted, _proposals(drafts, drafted.tokens))
+        verdict = verify(distributions, drafted, _proposals(drafts, drafted.tokens))
         own = verdict.tokens.clamp_min(0)[:, None]
         tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
-        rows = drafted.laws.clamp_min(0)
+        rows = drafted.rows.clamp_min(0)
         log_p_v = log_p[rows, tokens].double()
-        log_s = laws.log_s[rows.gather(1, verdict.accepted[:, None])]
+        log_s = distributions.log_s[rows.gather(1, verdict.accepted[:, None])]
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
-        found = torch.cat([head, log_s, log_p_v, log_p_v - laws.log_q(rows, tokens)], 1).cpu().tolist()
+        found = torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1).cpu().tolist()
         came, rows_found = set[int](), iter(found)
         for walk, chains in zip(walks, trees, strict=True):
             # The chain that the walk goes furthest along.
-            chain, (accepted, token, log_s_y, *accounts) = max(
+            chain, (accepted, token, log_s_y, *steps) = max(
                 zip(chains, islice(rows_found, len(chains)), strict=True), key=lambda row: row[1][0]
             )
+            written = [*chain.tokens[: int(accepted)], int(token)]
+            log_p_y, log_w_y = steps[: tokens.shape[1]], steps[tokens.shape[1] :]
             size = len({one.tokens[:end] for one in chains for end in range(1, len(one.tokens) + 1)})
-            self._write(walk, chain, nodes, int(accepted), int(token), log_s_y > -math.inf, accounts, size)
-            came.update(chain.laws[: int(accepted) + 1])
+            last, allowed = chain.rows[int(accepted)], log_s_y > -math.inf
+            if last < 0 or not allowed:  # no distribution, or nothing in it, to draw a further token from
+                written.pop()
+            self._states[walk].observe(size, int(accepted), len(written))
+            self._write(walk, nodes, last, list(zip(written, log_p_y, log_w_y, strict=False)), allowed)
+            came.update(chain.rows[: int(accepted) + 1])
         return came - {-1}
-
-    def _tensors(self, pairs: Sequence[tuple[Trajectory, Chain]], device: torch.device) -> Chains:
-        lengths = np.array([len(chain.tokens) for _, chain in pairs])
-        longest = int(lengths.max())
-        laws = np.full((len(pairs), longest + 1), -1)
-        tokens = np.zeros((len(pairs), longest), dtype=np.int64)
-        uniforms = np.zeros((len(pairs), longest + 1))
-        for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
-            laws[i, : size + 1], tokens[i, :size] = chain.laws, chain.tokens
-            uniforms[i, : size + 1] = self._states[walk].uniforms(walk, size + 1)
-        return Chains(*(torch.from_numpy(array).to(device) for array in (laws, tokens, lengths, uniforms)))
 
     def _write(
         self,
         walk: Trajectory,
-        chain: Chain,
         nodes: Sequence[int],
-        accepted: int,
-        token: int,
+        last: int,
+        written: Sequence[tuple[int, float, float]],
         allowed: bool,
-        accounts: Sequence[float],
-        drafted: int,
     ) -> None:
-        """Let ``walk`` write ``accepted`` tokens of its chain, then ``token`` where there is a distribution to draw it from."""
-        last, half = chain.laws[accepted], len(accounts) // 2
-        written = [*chain.tokens[:accepted], token] if last >= 0 and allowed else chain.tokens[:accepted]
-        self._states[walk].observe(drafted, accepted, len(written))
-        for place, one in enumerate(written):
-            self.take(walk, one, accounts[place], accounts[half + place])
+        """Let ``walk`` write tokens, with ``log p`` and ``log p - log q`` of each; ``last`` is the row that it has come to."""
+        for token, log_p, log_w in written:
+            self.take(walk, token, log_p, log_w)
         if last >= 0:
             walk.node = nodes[last]
             walk.log_w = walk.log_w if allowed else -math.inf
         self.end_free(walk)
+
+    def _tensors(self, pairs: Sequence[tuple[Trajectory, Chain]], device: torch.device) -> Chains:
+        lengths = np.array([len(chain.tokens) for _, chain in pairs])
+        longest = int(lengths.max())
+        rows = np.full((len(pairs), longest + 1), -1)
+        tokens = np.zeros((len(pairs), longest), dtype=np.int64)
+        uniforms = np.zeros((len(pairs), longest + 1))
+        for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
+            rows[i, : size + 1], tokens[i, :size] = chain.rows, chain.tokens
+            uniforms[i, : size + 1] = self._states[walk].uniforms(walk, size + 1)
+        return Chains(*(torch.from_numpy(array).to(device) for array in (rows, tokens, lengths, uniforms)))
 
 
 def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:

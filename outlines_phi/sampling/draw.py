@@ -121,7 +121,7 @@ class Draw:
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
-        """Return the draw that ``token_ids`` spell."""
+        """Return the draw that ``token_ids`` write."""
         # Free text that the budget cuts short may end inside a character.
         return cls(text=vocabulary.decode(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
 

@@ -90,9 +90,11 @@ class Request:
         object.__setattr__(self, "budgets", tuple(map(self._budget, range(len(self.prompts)))))
 
     @property
-    def law(self) -> tuple[LanguageModel, SamplingSettings, Table]:
-        """The arguments that the distribution of a prompt's draws depends on, beside its budget and the constraint."""
-        return self.lm, self.settings, self.table
+    def tree_key(
+        self,
+    ) -> tuple[LanguageModel, SamplingSettings, Table, Sequence[tuple[int, ...]], Sequence[int], Constraint | None]:
+        """What trees are kept by: the first arguments of :meth:`TreeStore.lend`."""
+        return self.lm, self.settings, self.table, self.prompts, self.budgets, self.constraint
 
     def _budget(self, row: int) -> int:
         prompt = self.prompts[row]
@@ -118,9 +120,9 @@ class Request:
         # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
         return int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed
 
-    def stream(self, row: int, attempt: int) -> np.random.Generator:
+    def stream(self, row: int, number: int) -> np.random.Generator:
         """Return the random stream of one attempt (or trajectory) of one prompt."""
-        return np.random.default_rng((self._entropy, row, attempt))
+        return np.random.default_rng((self._entropy, row, number))
 
 
 def no_tokens(row: int, rows: int) -> UnsupportedError:

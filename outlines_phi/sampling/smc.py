@@ -113,7 +113,7 @@ class SMC:
         check_fits("particles", self.particles, each=4096, things="particles")
 
     def timing(self, tokens: Sequence[bytes]) -> Timing:
-        """Return when one run is resampled, of texts that ``tokens`` spell."""
+        """Return when one run is resampled, of texts that ``tokens`` write."""
         match self.resample:
             case "never":
                 return Timing()

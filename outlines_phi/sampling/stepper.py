@@ -99,7 +99,7 @@ class BaseStepper:
 
         follow(progress)
 
-    def laws(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
+    def distributions(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
         """Return ``log p`` and ``log p + log h``, ``[n, V]``, of raw ``logits`` after ``prefixes``."""
         log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
         return log_p, self.estimate.add_log_h(log_p.clone(), prefixes)
@@ -124,7 +124,7 @@ class Observer(Protocol):
     def step(
         self,
         draws: Sequence[tuple[int, int]],
-        laws: Sequence[int],
+        rows: Sequence[int],
         tokens: Sequence[int],
         log_p: Tensor,
         scores: Tensor,
@@ -132,7 +132,7 @@ class Observer(Protocol):
         """Take note of one step of some trajectories.
 
         ``draws``: Prompt and number of each trajectory.
-        ``laws``: The row of ``log_p`` and ``scores`` that each stands on.
+        ``rows``: The row of ``log_p`` and ``scores`` that each stands on.
         ``tokens``: The token that each takes there; meaningless where its row of ``scores`` is ``-inf`` throughout, which ends
         it.
         ``log_p``, ``scores``: ``[distributions, V]``: ``log p(v|y)``, and ``log p(v|y) + log h(yv)``.
@@ -189,19 +189,19 @@ class Stepper(BaseStepper):
         )
         position = {node: i for i, node in enumerate(nodes)}
         rows = torch.tensor([position[node] for node in heads], device=logits.device)
-        log_p, scores = self.laws(logits[rows], prefixes)
+        log_p, scores = self.distributions(logits[rows], prefixes)
         place = {node: i for i, node in enumerate(heads)}
         self._choose(walks, [place[walk.node] for walk in walks], log_p, scores.double())
         self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
-    def _choose(self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
+    def _choose(self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
         """Draw one token per walk from the row of ``scores`` that it names."""
         constraint = self._request.constraint
         if constraint is None:
-            tokens, log_s = self._draw(walks, laws, log_p, scores)
+            tokens, log_s = self._draw(walks, rows, log_p, scores)
         else:
-            tokens, log_s = self._draw_allowed(walks, laws, scores, constraint)
-        index = torch.tensor(laws, device=scores.device)
+            tokens, log_s = self._draw_allowed(walks, rows, scores, constraint)
+        index = torch.tensor(rows, device=scores.device)
         log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens] - log_s
         chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
         for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
@@ -212,37 +212,37 @@ class Stepper(BaseStepper):
                 walk.log_w = -math.inf
 
     def _draw(
-        self, walks: Sequence[Trajectory], laws: Sequence[int], log_p: Tensor, scores: Tensor
+        self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return a token per walk, and ``log S`` of the row that it is drawn from."""
         top = scores.amax(-1, keepdim=True)
         cumulative = (scores - top).exp_().cumsum_(-1)  # nan where nothing is allowed; those rows are failed afterwards
-        tokens = _tokens_of(cumulative, laws, [walk.rng.random() for walk in walks])
+        tokens = _tokens_of(cumulative, rows, [walk.rng.random() for walk in walks])
         log_s = (top + cumulative[:, -1:].log()).nan_to_num(nan=-math.inf, neginf=-math.inf)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
-            self._observer.step(draws, laws, tokens.tolist(), log_p, scores)
-        return tokens, log_s[torch.tensor(laws, device=log_s.device), 0]
+            self._observer.step(draws, rows, tokens.tolist(), log_p, scores)
+        return tokens, log_s[torch.tensor(rows, device=log_s.device), 0]
 
     def _draw_allowed(
-        self, walks: Sequence[Trajectory], laws: Sequence[int], scores: Tensor, constraint: Constraint
+        self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint
     ) -> tuple[Tensor, Tensor]:
         """Return a token per walk that ``constraint`` allows too, and the estimate of the log of the mass that both allow.
 
         Raises :class:`EmptyLanguageError`: the constraint allows no first token of a prompt: not one draw of any number would
         be completed.
         """
-        head = dict(zip(laws, walks, strict=True))
+        head = dict(zip(rows, walks, strict=True))
         table = self._request.table
 
-        def allows(law: int, token: int) -> bool:
-            walk = head[law]
+        def allows(row: int, token: int) -> bool:
+            walk = head[row]
             finished = table.advance(walk.state, token, walk.remaining) == DONE
             written = walk.tokens if token == table.vocabulary.eos_ids[0] else [*walk.tokens, token]
             return constraint.allows(written, finished=finished)
 
         keys = [int(walk.rng.integers(2**63)) for walk in walks]
-        outcomes = draw_allowed(scores, laws, keys, allows, constraint.further)
+        outcomes = draw_allowed(scores, rows, keys, allows, constraint.further)
         for walk, outcome in zip(walks, outcomes, strict=True):
             if outcome.token < 0 and outcome.tests and not walk.tokens:
                 truncation = self._request.settings.truncation

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from outlines_phi.sampling import coupling as kernel
-from outlines_phi.sampling.coupling import BLOCK, Chains, Laws, Proposals, verify
+from outlines_phi.sampling.coupling import BLOCK, Chains, Distributions, Proposals, verify
 
 GRID = 20_000
 """Quantiles that the uniforms run through: the law of what comes out is known to a few in so many."""
@@ -64,7 +64,7 @@ sizes = pytest.mark.parametrize("size", [SMALL - 1, SMALL, SMALL + 1, 3 * SMALL 
 
 def run(q: Tensor, token: int, uniforms: Tensor, log_r: Tensor | None = None, shift: float = 0.0) -> Tensor:
     """The first token of rows that were drafted ``token``, one per uniform; any law follows it."""
-    laws = Laws.of(torch.stack([q + shift, law(len(q), 5).to(q.dtype)]))
+    laws = Distributions.of(torch.stack([q + shift, law(len(q), 5).to(q.dtype)]))
     n = len(uniforms)
     chains = Chains(
         torch.tensor([[0, 1]]).repeat(n, 1),
@@ -110,8 +110,8 @@ WRONG = {
 def test_ignoring_what_drafts_were_drawn_from_fails_the_same_test(
     rule: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
-        tokens, rows = chains.tokens[proposals.walks], chains.laws[proposals.walks, :-1]
+    def keeps(laws: Distributions, chains: Chains, proposals: Proposals) -> Tensor:
+        tokens, rows = chains.tokens[proposals.walks], chains.rows[proposals.walks, :-1]
         return WRONG[rule](laws.log_q(rows, tokens), proposals.log_r[proposals.rows, tokens])
 
     monkeypatch.setattr(kernel, "_keeps", keeps)
@@ -152,7 +152,7 @@ def test_a_batch_is_its_rows_one_at_a_time(seed: int, batch: int, longest: int, 
     log_r = (scores + torch.randn(scores.shape, generator=rng)).log_softmax(-1)
     walks = torch.arange(0, batch, 2)
     proposals = Proposals(walks, (torch.arange(batch * longest).view(batch, -1))[walks], log_r) if sampled else None
-    verdict = verify(Laws.of(scores), Chains(rows, tokens, lengths, uniforms), proposals)
+    verdict = verify(Distributions.of(scores), Chains(rows, tokens, lengths, uniforms), proposals)
     for i in range(batch):
         length = int(lengths[i])
         own = None
@@ -161,7 +161,7 @@ def test_a_batch_is_its_rows_one_at_a_time(seed: int, batch: int, longest: int, 
         if own is not None and length == 0:
             own = None
         alone = verify(
-            Laws.of(scores),
+            Distributions.of(scores),
             Chains(rows[[i], : length + 1], tokens[[i], :length], lengths[[i]], uniforms[[i], : length + 1]),
             own,
         )
@@ -169,7 +169,7 @@ def test_a_batch_is_its_rows_one_at_a_time(seed: int, batch: int, longest: int, 
         assert 0 <= verdict.accepted[i] <= length
         assert (verdict.tokens[i] == -1) == (rows[i, verdict.accepted[i]] == -1)
         if own is None:  # sample and follow
-            drawn = Laws.of(scores).draw(rows[i].clamp_min(0), uniforms[i]).tolist()
+            drawn = Distributions.of(scores).draw(rows[i].clamp_min(0), uniforms[i]).tolist()
             followed = 0
             while followed < length and drawn[followed] == tokens[i, followed]:
                 followed += 1
@@ -186,7 +186,7 @@ class TestNumbers:
         scores = raw.to(dtype).float() if dtype != torch.float64 else raw.double()
         scores = scores + shift
         expected = scores.double().logsumexp(-1)
-        assert (Laws.of(scores).log_s - expected).abs().max() < (1e-12 if dtype == torch.float64 else 2e-6)
+        assert (Distributions.of(scores).log_s - expected).abs().max() < (1e-12 if dtype == torch.float64 else 2e-6)
 
     def test_both_laws_tiny_at_the_draft(self) -> None:
         """The acceptance is a ratio of logs: neither law need be representable at the draft, in single precision."""
@@ -211,13 +211,17 @@ class TestNumbers:
         q = law(8, 0)
         uniforms = (torch.arange(GRID, dtype=torch.float64) + 0.5) / GRID
         found = kernel._draw_rest(
-            Laws.of(q[None]), torch.zeros(GRID, dtype=torch.long), q[None] + 1e-6, torch.zeros(GRID).long(), uniforms
+            Distributions.of(q[None]),
+            torch.zeros(GRID, dtype=torch.long),
+            q[None] + 1e-6,
+            torch.zeros(GRID).long(),
+            uniforms,
         )
         assert (torch.bincount(found, minlength=8) / GRID - q.exp()).abs().max() < 1e-3
 
     def test_a_row_that_allows_nothing_says_so_and_keeps_nothing(self) -> None:
         dead = torch.full((1, BLOCK + 1), -math.inf)
-        laws = Laws.of(torch.cat([dead, law(BLOCK + 1, 0)[None].float()]))
+        laws = Distributions.of(torch.cat([dead, law(BLOCK + 1, 0)[None].float()]))
         assert laws.log_s[0] == -math.inf and laws.log_s[1] == pytest.approx(0.0, abs=1e-6)
         chains = Chains(
             torch.tensor([[0, 1]]),
@@ -232,7 +236,7 @@ class TestNumbers:
     def test_extreme_quantiles_lead_to_no_token_without_mass(self, dtype: torch.dtype) -> None:
         scores = law(4 * BLOCK, 0).to(dtype)
         scores[::3] = scores[:BLOCK] = scores[-BLOCK:] = -math.inf
-        laws = Laws.of(scores[None])
+        laws = Distributions.of(scores[None])
         uniforms = torch.cat([torch.zeros(1), 1 - 2.0 ** -torch.arange(20, 54)]).double()
         uniforms = torch.cat([uniforms, laws.masses[0], laws.masses[0].nextafter(torch.tensor(0.0).double())]).clamp(
             max=1 - 2**-53
@@ -260,7 +264,7 @@ def test_nothing_is_read_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -
 def test_an_accelerator_agrees_without_synchronising() -> None:
     q, r = law(3 * BLOCK + 44, 0).float(), law(3 * BLOCK + 44, 1).float()
     uniforms = torch.rand(500, dtype=torch.float64)
-    laws = Laws.of(torch.stack([q, q]))
+    laws = Distributions.of(torch.stack([q, q]))
     n = len(uniforms)
     chains = Chains(
         torch.tensor([[0, 1]]).repeat(n, 1), torch.full((n, 1), 3), torch.ones(n).long(), uniforms[:, None].repeat(1, 2)
@@ -270,7 +274,7 @@ def test_an_accelerator_agrees_without_synchronising() -> None:
     there = [each.cuda() for each in (laws.scores, *chains, *proposals)]
     torch.cuda.set_sync_debug_mode("error")
     try:
-        found = verify(Laws.of(there[0]), Chains(*there[1:5]), Proposals(*there[5:]))
+        found = verify(Distributions.of(there[0]), Chains(*there[1:5]), Proposals(*there[5:]))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     same = (found.accepted.cpu() == expected.accepted) & (found.tokens.cpu() == expected.tokens)

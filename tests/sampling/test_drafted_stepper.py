@@ -36,7 +36,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import coupling as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Laws, Proposals
+from outlines_phi.sampling.coupling import Chains, Distributions, Proposals
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws
@@ -375,9 +375,9 @@ class TestControls:
 
     @pytest.mark.parametrize("rule", ["right", "accept always", "accept by q alone"])
     def test_ignoring_what_drafts_were_drawn_from(self, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def keeps(laws: Laws, chains: Chains, proposals: Proposals) -> Tensor:
+        def keeps(laws: Distributions, chains: Chains, proposals: Proposals) -> Tensor:
             tokens = chains.tokens[proposals.walks]
-            log_q = laws.log_q(chains.laws[proposals.walks, : tokens.shape[1]].clamp_min(0), tokens)
+            log_q = laws.log_q(chains.rows[proposals.walks, : tokens.shape[1]].clamp_min(0), tokens)
             return (log_q > -math.inf).double() if rule == "accept always" else log_q.exp()
 
         if rule != "right":

@@ -22,7 +22,7 @@ from outlines_phi.phi import branches
 from outlines_phi.phi.estimator import Prefixes, ProposalPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.drafted_stepper import Chain, DraftedStepper, Prefetch
+from outlines_phi.sampling.drafted_stepper import DraftedStepper, Prefetch
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.stepper import BaseStepper, Trajectory
 from outlines_phi.settings import SamplingSettings
@@ -41,7 +41,7 @@ def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Traj
     law = logits[walk.row][None]
     for i, token in enumerate(walk.tokens):
         here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
-        log_p, scores = run.laws(law, here)
+        log_p, scores = run.distributions(law, here)
         gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
         run.take(fresh, token, float(log_p[0, token]), float(gain))
         if i + 1 < len(walk.tokens) or not fresh.finished:
@@ -93,9 +93,9 @@ class TestRollback:
     def test_a_walk_that_stays_on_its_rejected_draft_fails(self, sound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         write = DraftedStepper._write
 
-        def stays(self: DraftedStepper, walk: Trajectory, chain: Chain, nodes: Sequence[int], *verdict: Any) -> None:
-            write(self, walk, chain, nodes, *verdict)
-            walk.node = nodes[max(chain.laws)]
+        def stays(self: DraftedStepper, walk: Trajectory, nodes: Sequence[int], *verdict: Any) -> None:
+            write(self, walk, nodes, *verdict)
+            walk.node = nodes[-1]
 
         if not sound:
             monkeypatch.setattr(DraftedStepper, "_write", stays)

@@ -74,19 +74,19 @@ def expand_short(trees: Sequence[BoundsTree], evaluator: Evaluator, limit: int =
     For walks alone, which find out by themselves what is expanded.
     """
     wanted: list[tuple[BoundsTree, Node]] = []
-    spelled = []
+    begun = []
     for tree in trees:
         fresh, nodes = not tree.root.expanded, None
         if fresh:
             nodes = live_prefixes(tree, min(limit, CHEAP))
         if nodes is None and limit and (tokenizations := usual_tokenizations(tree.table, tree.root.state)):
-            spelled.append(tree)
+            begun.append(tree)
             nodes = _nodes(tree, tokenizations) if fresh else []
         if nodes is None and fresh:
             nodes = live_prefixes(tree, limit)
         wanted += [(tree, node) for node in nodes or ()]
     evaluator.expand(wanted)
-    for tree in spelled:
+    for tree in begun:
         evaluator.expand_later(tree, partial(live_prefixes, tree, limit))
 
 

@@ -54,7 +54,7 @@ class BackedUpValues:
         self._free: dict[Node, tuple[int, FreeMass]] = {}
         self._beyond: dict[Node, NDArray[np.float64]] = {}
         self._usual: dict[Node, NDArray[np.float64]] = {}
-        self._laws: set[Node] = set()
+        self._seen: set[Node] = set()
         self._known = EMPTY
 
     def refresh(self) -> None:
@@ -74,9 +74,9 @@ class BackedUpValues:
     def _observe(self, nodes: Sequence[Node]) -> None:
         """Learn from distributions that were not there before, the latest visited last."""
         new = [
-            node for node in nodes if node.distribution is not None and node.state != DEAD and node not in self._laws
+            node for node in nodes if node.distribution is not None and node.state != DEAD and node not in self._seen
         ]
-        self._laws.update(new)
+        self._seen.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
             observed.append(Observed(node.state, self.free(node).states, torch.from_numpy(self._mass(node))))

@@ -14,7 +14,6 @@ from ...lm.model import LanguageModel
 from ...numerics.checks import is_count, shown
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from ..state_values import KeptValues
 from .tree import BoundsTree
 
 Arguments = ParamSpec("Arguments")
@@ -29,8 +28,6 @@ class TreeStore:
 
     ``max_bytes``: bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
         its least recently visited distributions and subtrees.
-
-    ``values``: the values that ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -40,7 +37,6 @@ class TreeStore:
                 "such as 2**30 for 1 GB."
             )
         self.max_bytes = max_bytes
-        self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
         # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
         self._sizes: dict[Hashable, int] = {}
@@ -86,9 +82,9 @@ class TreeStore:
         stands in a batch twice. The store is trimmed at the end, and forgets trees that an interruption may have left between
         learning a distribution and updating the bounds above it.
         """
-        law = (lm, lm.version(), table, settings.law_key, constraint, frontier)
+        distribution = (lm, lm.version(), table, settings.law_key, constraint, frontier)
         starts = starts or [table.start] * len(prompts)
-        keys = [(law, *key) for key in zip(prompts, starts, budgets, strict=True)]
+        keys = [(distribution, *key) for key in zip(prompts, starts, budgets, strict=True)]
         first = {key: row for row, key in reversed(list(enumerate(keys)))} if settings.seed is None else {}
         trees = [
             self.tree(key, table, budget, constraint, start)
@@ -129,8 +125,7 @@ class TreeStore:
         self._lent.clear()
 
     def clear(self) -> None:
-        """Forget every tree, and all learned values."""
-        self.values.clear()
+        """Forget every tree."""
         self._trees.clear()
         self._sizes.clear()
         self._sum = 0

@@ -41,20 +41,20 @@ def text_masses(tree: BoundsTree) -> dict[bytes, TextMass]:
 class Undecided:
     """The undecided mass ``U - Lo`` of a tree, by the texts that it may still go to.
 
-    An undecided prefix can spell a text only if the text begins with what the prefix has written, so most of the undecided mass is
+    An undecided prefix can go to a text only if the text begins with what the prefix has written, so most of the undecided mass is
     out of the question for most texts. The tree must not change meanwhile.
     """
 
     def __init__(self, tree: BoundsTree) -> None:
         self._root = tree.root
-        self._spelling: dict[bytes, list[int]] = defaultdict(list)
+        self._tokens_writing: dict[bytes, list[int]] = defaultdict(list)
         for token, written in enumerate(tree.table.vocabulary.tokens):
             if written:
-                self._spelling[written].append(token)
-        self._longest = max(map(len, self._spelling))
+                self._tokens_writing[written].append(token)
+        self._longest = max(map(len, self._tokens_writing))
 
     def below(self, text: bytes) -> Iterator[tuple[Place, bytes, float]]:
-        """Yield every undecided place that may spell ``text``, what it has written, and its probability."""
+        """Yield every undecided place that may go to ``text``, what it has written, and its probability."""
         stack = [(self._root, 0)]
         while stack:
             node, at = stack.pop()
@@ -70,12 +70,12 @@ class Undecided:
     def _tokens(self, text: bytes, at: int) -> Iterator[tuple[int, int]]:
         """Yield every token that ``text`` may go on with at a position, and the position after it."""
         for end in range(at + 1, min(at + self._longest, len(text)) + 1):
-            for token in self._spelling.get(text[at:end], ()):
+            for token in self._tokens_writing.get(text[at:end], ()):
                 yield token, end
 
 
-def _free(law: Distribution, token: int) -> float:
+def _free(distribution: Distribution, token: int) -> float:
     """Return what a distribution holds free for a token, relative to its scale; 0 for one that is not live."""
-    index = int(law.moves.tokens.searchsorted(token))
-    live = index < law.free.size and law.moves.tokens[index] == token
-    return float(law.free[index]) if live else 0.0
+    index = int(distribution.moves.tokens.searchsorted(token))
+    live = index < distribution.free.size and distribution.moves.tokens[index] == token
+    return float(distribution.free[index]) if live else 0.0

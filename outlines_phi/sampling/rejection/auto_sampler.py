@@ -77,16 +77,18 @@ class TwoStages:
     def advance(self) -> list[Node]:
         """Take every walk as far as it goes without the model and return the nodes they wait for, none at the end."""
         if self._candidates is None:
-            worth = self._worth()
-            if self._calls >= worth:
+            most = self._most_calls()
+            if self._calls >= most:
+                # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
-            elif self._trial is None and self._calls >= worth / 2:
+            elif self._trial is None and self._calls >= most / 2:
                 trial = self._trial = self._walks([TRIAL], lambda number: self._stream(Stream.TRIAL + number))
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
         if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
             return []
         if self.attempts.stopped or not waiting:
+            # Goes over to weighted draws, for good: candidates take the place of attempts.
             waiting += self._weighted().advance()
         elif self._trial is not None:
             waiting += self._trial.advance()
@@ -94,7 +96,7 @@ class TwoStages:
         self._calls += 1
         return waiting
 
-    def _worth(self) -> float:
+    def _most_calls(self) -> float:
         """Return the calls that exact draws may take: those of one weighted draw until one is accepted, then those of all.
 
         A call with more than ``2 width`` walks counts as several, as attempts have ``width``; candidates share about half of
@@ -151,8 +153,7 @@ class AutoSampler(Sampler):
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        law = *request.law, request.prompts, request.budgets, request.constraint
-        with self.store.lend(*law, self.phi.frontier, request.starts) as trees:
+        with self.store.lend(*request.tree_key, self.phi.frontier, request.starts) as trees:
             call = TreeCall.begin(request, trees, self.store.share(len(trees)), self.draft, self.phi.frontier)
             rows = [self._stages(call, index) for index in range(len(trees))]
             follow(lambda: call.progress(*map(sum, zip(*(row.finished for row in rows), strict=True))))

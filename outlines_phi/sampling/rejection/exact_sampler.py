@@ -48,8 +48,7 @@ class ExactSampler(Sampler):
         Raises :class:`EmptyLanguageError`: truncation leaves no member of the language any probability.
         Raises :class:`DraftError`: the drafter raised, or proposed what is no draft.
         """
-        law = *request.law, request.prompts, request.budgets, request.constraint
-        with limited(self.phi.effort.seconds), self.store.lend(*law, starts=request.starts) as trees:
+        with limited(self.phi.effort.seconds), self.store.lend(*request.tree_key, starts=request.starts) as trees:
             share = self.store.share(len(trees))
             if self.phi.tolerance > 0:
                 expand = partial(expand_towards, tolerance=self.phi.tolerance)

@@ -50,7 +50,7 @@ class TreeCall:
         ``frontier`` is the estimator that is asked about every prefix that the trees meet.
         """
         foresight = None if draft is None else draft.begin(request, trees).below
-        stream = partial(request.stream, attempt=Stream.ESTIMATE)
+        stream = partial(request.stream, number=Stream.ESTIMATE)
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
         expand(trees, evaluator, FINITE_PREFIXES)
         return cls(request, trees, evaluator, foresight, max_bytes)
