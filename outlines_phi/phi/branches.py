@@ -1,4 +1,4 @@
-"""Token trees of a run that evaluate every prefix once, whoever asks for it first."""
+"""Token trees of a run that evaluate every prefix once, drafted or not."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from ..lm.model import TokenTrees
 
 WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
 
-KEPT = 2**28
-"""Logits that are kept of what was looked at: 1 GiB in single precision. The oldest go first, and cost a second evaluation."""
-
 
 @final
 class Branches:
-    """Token trees that several readers grow: the walk that draws, and an estimator that looks ahead of it.
-
-    A prefix that an estimator has looked at and the walk then chooses costs no second evaluation.
+    """Token trees that walks grow; a prefix that was drafted for one walk, and that another then chooses, costs no second
+    evaluation.
     """
 
     def __init__(self, trees: TokenTrees) -> None:
         self.trees = trees
-        # Logits of what was looked at and not visited yet.
+        # Node and logits of what was drafted and not visited yet.
         self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
         self._compacted = 0
         self._planted: tuple[list[int], Tensor] | None = None
@@ -42,23 +38,11 @@ class Branches:
         assert self._planted is not None
         return self._planted
 
-    def look(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
-        """Return the node and the ``[n, V]`` logits of each distinct pair; the new ones are evaluated in one model call."""
-        pairs = list(zip(parents, tokens, strict=True))
-        new = list(dict.fromkeys(pair for pair in pairs if pair not in self._seen))
-        if new:
-            evaluation = self.trees.extend([parent for parent, _ in new], [token for _, token in new])
-            self._seen.update(zip(new, zip(evaluation.nodes, evaluation.logits, strict=True), strict=True))
-        found = [self._seen[pair] for pair in pairs]
-        for pair in list(self._seen)[: max(0, len(self._seen) - KEPT // found[0][1].numel())]:
-            del self._seen[pair]
-        return [node for node, _ in found], torch.stack([logits for _, logits in found])
-
     def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
         """Return the nodes and the ``[n, V]`` logits of distinct pairs that walks have come to, and forget them.
 
         One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which
-        stands before it: what lies below another pair counts as looked at, and is kept.
+        stands before it: what lies below another pair counts as drafted, and is kept.
         """
         first, nodes, new = self.trees.next_node, list[int](), list[tuple[int, int]]()
         pairs, seen = list[tuple[int, int]](), dict[int, Tensor]()
@@ -96,14 +80,14 @@ class Branches:
         return evaluation.logits[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
-        """Forget what was looked at below ``nodes``, but for the pairs that the walk visits next."""
+        """Forget what was drafted below ``nodes``, but for the pairs that the walk visits next."""
         below, kept = set(nodes), set(wanted)
         seen = {}
         for pair, (node, logits) in self._seen.items():
             if pair[0] not in below:
                 seen[pair] = node, logits
             elif pair in kept:
-                seen[pair] = node, logits.clone()  # a row alone would hold the memory of all that was looked at with it
+                seen[pair] = node, logits.clone()  # a row alone would hold the memory of all that was evaluated with it
         self._seen = seen
 
     def compact(self, nodes: Iterable[int]) -> None:
@@ -112,6 +96,6 @@ class Branches:
         self._compacted = self.trees.next_node
 
     def tidy(self, depths: Mapping[int, int]) -> None:
-        """Compact where what was looked at in vain outweighs the paths to the nodes, given with their depths."""
+        """Compact where what was drafted in vain outweighs the paths to the nodes, given with their depths."""
         if self.trees.next_node - self._compacted > max(WASTE, sum(depths.values())):
             self.compact(depths)

@@ -15,7 +15,6 @@ from torch import Tensor
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..phi.branches import KEPT
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import AT_ONCE, Chains, Distributions, Proposals, verify
@@ -87,6 +86,9 @@ class Prefetching:
             ]
         )
 
+
+KEPT = 2**28
+"""Logits that a round may keep of drafts: 1 GiB in single precision."""
 
 PROMPT = -1
 """Stands for the token of a prompt, which has none."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, Protocol, SupportsFloat, TypeVar, final, overload
+from typing import Any, SupportsFloat, TypeVar, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,9 +85,32 @@ NO_DISTANCE = Certificate(total_variation=0.0)
 """The certificate of exact draws."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WrittenText:
+    """A text of the language, with its value: a draw, or a member of a ranking."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    log_p: float
+    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
+
+    @cached_property
+    def value(self) -> Any:
+        """The typed value: an instance, a member, a number, ...; the text itself for a regex.
+
+        Read when it is first asked for.
+
+        Raises
+        ------
+        ValueReadError
+            The type refuses the text, by a constraint that is not part of the format.
+        """
+        return self.reader(self.text)
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Draw(WrittenText):
     """One member of the language.
 
     Attributes
@@ -110,14 +133,10 @@ class Draw:
         The function that makes the typed value of the text.
     """
 
-    text: str
-    token_ids: tuple[int, ...]
-    log_p: float
     log_w: float
     guarantee: Guarantee
     candidates: int = 1
     ess: float = 1.0
-    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, token_ids: Sequence[int], **attributes: Any) -> Draw:
@@ -125,30 +144,8 @@ class Draw:
         # Free text that the budget cuts short may end inside a character.
         return cls(text=vocabulary.decode(token_ids).decode(errors="replace"), token_ids=tuple(token_ids), **attributes)
 
-    @cached_property
-    def value(self) -> Any:
-        """The typed value: an instance, a member, a number, ...; the text itself for a regex.
 
-        Read when it is first asked for.
-
-        Raises
-        ------
-        ValueReadError
-            The type refuses the text, by a constraint that is not part of the format.
-        """
-        return self.reader(self.text)
-
-
-class ValuedText(Protocol):
-    """A text with a value: a draw, or a member of a ranking."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-
-
-Item = TypeVar("Item", bound=ValuedText, covariant=True)
+Item = TypeVar("Item", bound=WrittenText, covariant=True)
 
 
 class TextSequence(Sequence[Item]):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, final
 
 from ..errors import BudgetError
@@ -17,7 +16,7 @@ from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_finite, expand_usual
 from ..phi.tree.store import TreeStore, afresh
 from ..phi.tree.tree import BoundsTree, refuse_impossible
-from .draw import TextSequence
+from .draw import TextSequence, WrittenText
 from .draws import DrawCounts
 from .phi_options import Effort
 from .sampler import Request
@@ -25,7 +24,7 @@ from .sampler import Request
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class Member(WrittenText):
     """A member of a language, found by a search.
 
     Attributes
@@ -39,16 +38,6 @@ class Member:
     reader
         The function that makes the typed value of the text.
     """
-
-    text: str
-    token_ids: tuple[int, ...]
-    log_p: float
-    reader: Callable[[str], Any] = field(default=str, repr=False, compare=False)
-
-    @cached_property
-    def value(self) -> Any:
-        """The typed value; raises ``ValueReadError`` where the type refuses it."""
-        return self.reader(self.text)
 
 
 @final

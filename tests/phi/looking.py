@@ -1,4 +1,4 @@
-"""An estimator of an application's own that asks the model about the next tokens, by the run's branches."""
+"""An estimator of an application's own that asks the model about the next tokens, by the run's trees."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LookingEstimate(Estimate):
             torch.where(torch.from_numpy(moves.targets) == DONE, 0.0, math.log(self.phi.floor)) for moves, _ in found
         ]
         if pairs:
-            _, logits = self.run.branches.look([prefixes.nodes[i] for i, _ in pairs], tokens)
+            logits = self.run.branches.trees.extend([prefixes.nodes[i] for i, _ in pairs], tokens).logits
             for (i, place), token, raw in zip(pairs, tokens, logits, strict=True):
                 law = self.run.log_p(raw[None], [(prefixes.rows[i], (*prefixes.tokens[i], token))])[0]
                 law = law + table.bias(int(found[i][0].targets[place]), prefixes.remaining[i] - 1, law.device)

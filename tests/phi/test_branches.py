@@ -26,15 +26,11 @@ def test_chains_are_evaluated_with_the_prompts_in_one_call() -> None:
     assert branches.trees.counts.calls == 1
 
 
-def test_what_was_looked_at_is_not_evaluated_again() -> None:
-    """By an estimator, or by a chain that another walk did not follow."""
+def test_what_was_drafted_is_not_evaluated_again() -> None:
+    """By a chain that another walk did not follow."""
     branches = Branches(LM.trees(PROMPTS))
-    branches.plant()
-    (looked,), _ = branches.look([0], [5])
-    nodes, logits = branches.reach([0, ~0, ~1], [5, 6, 7])
-    assert nodes[0] == looked and branches.trees.counts.tokens == 3
-    assert torch.equal(logits, torch.stack([law(5), law(5, 6), law(5, 6, 7)]))
-    assert branches.look([nodes[0]], [6])[0] == [nodes[1]]
+    nodes, _ = branches.reach([0, ~0, ~1], [5, 6, 7])
+    assert branches.trees.counts.tokens == 3
     again, logits = branches.reach([nodes[0], ~0], [6, 7])
     assert again == nodes[1:] and branches.trees.counts.tokens == 3
     assert torch.equal(logits, torch.stack([law(5, 6), law(5, 6, 7)]))

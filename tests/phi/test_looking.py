@@ -1,4 +1,4 @@
-"""An estimator that looks ahead of the walk, by the branches that both grow."""
+"""An estimator that looks ahead of the walk, in the trees that both grow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import math
 from collections.abc import Iterable
 
 import pytest
-import torch
 
 from outlines_phi.phi import branches
 from outlines_phi.phi.branches import Branches
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.sampler import Request
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
-from tests.phi.looking import LookingPhi, looked_at
-from tests.phi.walks import law_after, mean_weight, paths
+from tests.phi.looking import LookingPhi
+from tests.phi.walks import mean_weight, paths
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
@@ -29,25 +28,6 @@ def test_the_mean_weight_is_phi(phi: LookingPhi, options: dict[str, object], lan
     found = paths(language, phi, **options)
     assert mean_weight(found) == pytest.approx(math.exp(language.reference(**options).log_phi), rel=1e-9)
     assert all(path.log_w == pytest.approx(path.log_p - path.log_q, abs=1e-9) for path in found)
-
-
-@pytest.mark.parametrize("most", [1, 3])
-@languages
-def test_what_is_looked_at_and_chosen_is_evaluated_once(most: int, language: Language) -> None:
-    """Model tokens are the distinct prefixes that were walked or looked at; calls are two per step at most."""
-    draws = AncestralSampler(LookingPhi(most=most)).sample(language.request(40, seed=2))[0]
-    walked = {draw.token_ids[:n] for draw in draws for n in range(len(draw.token_ids))}
-    looked = set()
-    settings, table = language.settings(), language.table
-    for ids in walked:
-        state, law = table.start, torch.tensor(law_after(language, settings, ids))
-        for token in ids:
-            state = table.guide.advance(state, token)
-        moves, places = looked_at(table, state, language.budget - len(ids), law.log(), most)
-        looked |= {(*ids, int(moves.tokens[place])) for place in places}
-    assert draws.counts.tokens == len((walked | looked) - {()})
-    assert draws.counts.calls <= 2 * max(len(draw.token_ids) for draw in draws)
-    assert len(walked & looked) > 1
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -76,20 +56,3 @@ def test_what_was_looked_at_in_vain_is_given_back(monkeypatch: pytest.MonkeyPatc
     assert [draw.token_ids for draw in draws] == [draw.token_ids for draw in usual]
     assert draws.counts.tokens == usual.counts.tokens
     assert len(kept) > 1 and min(kept) < 0.6
-
-
-def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of logits is a part of the answer about all that was looked at; what is kept of it is a row."""
-    language, held = LANGUAGES[0], []
-    prune = Branches.prune
-
-    def counting(self: Branches, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
-        prune(self, nodes, wanted)
-        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for _, logits in self._seen.values()}
-        rows = sum(logits.nbytes for _, logits in self._seen.values())
-        held.append((sum(storage.nbytes() for storage in storages.values()), rows))
-
-    monkeypatch.setattr(Branches, "prune", counting)
-    AncestralSampler(LookingPhi()).sample(language.request(4, seed=2))
-    assert max(rows for _, rows in held) > 0
-    assert all(storage == rows for storage, rows in held)

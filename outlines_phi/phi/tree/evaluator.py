@@ -53,7 +53,7 @@ class Evaluator:
         self._row = {tree.root: row for row, tree in enumerate(trees)}
         self._handles = dict(self._row)
         self._planted = False
-        self._branches = Branches(self._forest)
+        branches = Branches(self._forest)
         self._looked_at = 0  # nodes that an estimator has asked for
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
         # Nodes ahead of the last call that the estimator has seen, by their places.
@@ -68,7 +68,7 @@ class Evaluator:
                     settings=settings,
                     prompts=[tuple(prompt) for prompt in prompts],
                     budgets=[tree.budget for tree in trees],
-                    branches=self._branches,
+                    branches=branches,
                     stream=stream,
                 )
             )
@@ -204,7 +204,6 @@ class Evaluator:
         before = self._forest.next_node
         log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
         self._looked_at += self._forest.next_node - before
-        self._branches.prune(prefixes.nodes)
         # Where p is 0 so is what h would be multiplied by.
         return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())
 
