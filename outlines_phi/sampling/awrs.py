@@ -4,14 +4,11 @@ The next token of a walk has the distribution ``q(v) 1[v allowed] / S`` with ``S
 tokens are tested (arXiv 2504.05410). ``q`` need not sum to 1, and is given by its log.
 
 Tokens are tested in the order of a race, ``log q(v)`` plus a Gumbel number of its own, which is sampling without replacement;
-the first allowed one is drawn. With ``A_i`` the allowed mass among the first ``i`` and ``U_i`` the mass of the others, ``E_i =
-A_i + U_i 1[token i + 1 is allowed]`` has mean ``S`` (theory.md, section 4.5). The estimate is the average of ``m`` further
-ones, weighted in inverse proportion to variances of order ``U_i^2``; ``U_{i+k}`` is foreseen as ``U_i (1 - c)^k`` with ``c =
-sum q^2 / U_i^2``, the expected share of the next token.
+the first allowed one is drawn. The mass is a weighted average over ``m`` further tests (theory.md, section 4.5), the untested
+mass ``U_{i+k}`` being foreseen as ``U_i (1 - c)^k`` with ``c = sum q^2 / U_i^2``, the expected share of the next token.
 
 For ``m = 1`` this is the recursive estimate of the paper. Its other one, by an imagined sample with replacement, needs fewer
-tests where one token holds most of the mass, but its relative variance grows without bound as ``S`` falls. Masses are sums in
-log space, never 1 minus something: one of 1e-12 is as exact as any.
+tests where one token holds most of the mass, but its relative variance grows without bound as ``S`` falls.
 """
 
 from __future__ import annotations

@@ -43,10 +43,6 @@ class Prefetch:
             self.drafter, DraftRun(request.table, request.settings, request.prompts, trees=trees, encode=self.encode)
         )
 
-    def begin(self, request: Request, trees: Sequence[BoundsTree] | None = None) -> Prefetching:
-        """Return the drafts of a call whose sampler keeps evaluated texts in trees."""
-        return Prefetching(self, request, trees)
-
 
 @final
 class Prefetching:
@@ -56,7 +52,7 @@ class Prefetching:
     no coupling here, and a wrong draft costs time alone.
     """
 
-    def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None) -> None:
+    def __init__(self, options: Prefetch, request: Request, trees: Sequence[BoundsTree] | None = None) -> None:
         self._length, self._width, self._prompts = options.length, options.drafter.width, request.prompts
         self._room = AT_ONCE // len(request.table.vocabulary)
         self._rows = {tree: row for row, tree in enumerate(trees or ())}

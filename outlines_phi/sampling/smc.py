@@ -70,26 +70,6 @@ class SMC:
     boundaries: str | None = None
 
     def __post_init__(self) -> None:
-        self._check_values()
-        if self.resample != "never" and self.particles == 1:
-            raise UnsupportedError(
-                f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
-                "particles, or leave resample out."
-            )
-        needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}
-        for name, modes in needed.items():
-            if getattr(self, name) is not None and self.resample not in modes:
-                raise UnsupportedError(
-                    f"SMC({name}={getattr(self, name)!r}) was given with resample={self.resample!r}, where it has no effect. Leave "
-                    f"it out, or give resample={' or '.join(map(repr, modes))}."
-                )
-
-    def __repr__(self) -> str:
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        shown = [f"{name}={value!r}" for name, value in given.items() if value not in (None, "never")]
-        return f"SMC({', '.join(shown)})"
-
-    def _check_values(self) -> None:
         threshold, boundaries = self.threshold, self.boundaries
         expectations = {
             "particles": (is_count(self.particles, 1), "a whole number of at least 1"),
@@ -111,6 +91,23 @@ class SMC:
             if not holds:
                 raise UnsupportedError(f"SMC({name}={getattr(self, name)!r}) was given; expected {expected}.")
         check_fits("particles", self.particles, each=4096, things="particles")
+        if self.resample != "never" and self.particles == 1:
+            raise UnsupportedError(
+                f"SMC(particles=1, resample={self.resample!r}) was given; one particle cannot be replaced by another. Give more "
+                "particles, or leave resample out."
+            )
+        needed = {"scheme": ("ess", "boundary"), "threshold": ("ess",), "boundaries": ("boundary",)}
+        for name, modes in needed.items():
+            if getattr(self, name) is not None and self.resample not in modes:
+                raise UnsupportedError(
+                    f"SMC({name}={getattr(self, name)!r}) was given with resample={self.resample!r}, where it has no effect. Leave "
+                    f"it out, or give resample={' or '.join(map(repr, modes))}."
+                )
+
+    def __repr__(self) -> str:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown = [f"{name}={value!r}" for name, value in given.items() if value not in (None, "never")]
+        return f"SMC({', '.join(shown)})"
 
     def timing(self, tokens: Sequence[bytes]) -> Timing:
         """Return when one run is resampled, of texts that ``tokens`` write."""

@@ -16,7 +16,7 @@ from ..lm.model import ModelCounts
 from ..numerics.weights import draw
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
-from .drafted_stepper import Prefetch
+from .drafted_stepper import Prefetch, Prefetching
 from .phi_options import Effort
 from .rejection.attempts import Attempt, Attempts, descend, unweighted
 from .sampler import Request
@@ -88,7 +88,7 @@ class EvaluatedTexts:
 
     def __init__(self, request: Request, draft: Prefetch | None = None) -> None:
         self._request = request
-        self._drafts = None if draft is None else draft.begin(request)
+        self._drafts = None if draft is None else Prefetching(draft, request)
         self.tallies = [DraftTally() for _ in request.prompts]
         self._trees = request.lm.trees(request.prompts)
         self._roots: list[NDArray[np.floating]] = []
@@ -283,13 +283,11 @@ def lost_at(node: Node, bound: float, rng: np.random.Generator) -> Node:
 
 @final
 class NormalizerWalk:
-    """An unbiased estimate of ``Psi(r)`` of a window, from one walk that is launched after the accepted attempt.
+    """An unbiased estimate of ``Psi(r)`` of a window, from one walk after the accepted attempt (theory.md, section 6.3).
 
-    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.certify.ResidualAttempts`). Below what was
-    expanded at its launch it is drawn by ``p`` of the live tokens, and the product ``s`` of their masses stands for its
-    success: ``Lo + (U - Lo) s`` has mean ``Psi`` (theory.md, section 6.3). Where little is undecided the walk is launched with
-    the probability ``c`` alone and what it takes from the upper bound counts ``1 / c`` times, ``c`` such that the estimate is
-    never below ``(1 - COARSENESS) U``.
+    It goes down as a residual attempt (:class:`~outlines_phi.sampling.rejection.certify.ResidualAttempts`), and below what was
+    expanded at its launch by ``p`` of the live tokens, whose masses multiply to ``s``. It is launched with the probability ``c``,
+    such that the estimate is never below ``(1 - COARSENESS) U`` where ``c < 1``.
 
     ``tree``: Its bounds.
     """

@@ -28,22 +28,12 @@ class Wave(NamedTuple):
 
 @final
 class Evidence:
-    """Residual attempts, wave by wave, and the values of Phi that they rule out.
+    """Residual attempts, wave by wave, and the values of Phi that they rule out, by betting (theory.md, section 5.8).
 
-    An attempt of a wave launched at the bounds ``Lo``, ``R = U - Lo`` succeeds with probability ``(Phi - Lo) / R``, whatever came
-    before it. If Phi is at least ``phi``, a bet on its failure that stakes the share ``c`` of a capital, at odds that would be fair
-    for ``t = (phi - Lo) / R``, multiplies that capital by
-
-    ``1 - c`` at a success, ``1 + c t / (1 - t)`` at a failure,
-
-    which has expectation at most 1. So the capital of all bettors together is a supermartingale that begins at 1, and the
-    probability that it *ever* reaches ``1 / alpha`` is at most ``alpha`` (Ville's inequality; Waudby-Smith and Ramdas, arXiv
-    2010.09686). The limit is the least ``phi`` at which it has. It is under Phi with probability at most ``alpha``, however often
-    one has looked, however many attempts were launched in view of earlier ones, and although the bounds have moved from wave to
-    wave.
-
-    After ``m`` attempts without a success ``t`` is at most ``1 - (alpha / 2)^(1/m)``: the limit of Clopper and Pearson, which holds
-    for one look at a number of attempts that was fixed before, at half the error.
+    Against ``Phi >= phi``, with ``t = (phi - Lo) / R`` for a wave at the bounds ``Lo``, ``R = U - Lo``, a bet that stakes the share
+    ``c`` of a capital multiplies it by ``1 - c`` at a success and by ``1 + c t / (1 - t)`` at a failure. The probability that all
+    bettors together *ever* have ``1 / alpha`` times what they began with is at most ``alpha`` (Ville's inequality): one may look
+    at any time, launch attempts in view of earlier ones, and let the bounds move from wave to wave.
     """
 
     def __init__(self) -> None:

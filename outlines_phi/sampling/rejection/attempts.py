@@ -177,12 +177,7 @@ class Attempts(ABC):
 
 @final
 class RejectionAttempts(Attempts):
-    """Walks that return each member with probability ``p(y) / U_launch(root)``: i.i.d. ``mu*``.
-
-    An attempt arrives at ``y`` with the bound ``u`` of the moment it was chosen. With probability ``1 - U_now(y) / u``, the
-    coin of thinning, it fails; else it draws ``v ~ p(v|y) U_now(yv) / U_now(y)`` and carries ``U_now(yv)`` on (theory.md,
-    section 5.3).
-    """
+    """Walks that return each member with probability ``p(y) / U_launch(root)``: i.i.d. ``mu*`` (theory.md, section 5.3)."""
 
     def _evict(self) -> None:
         """Drop distributions and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import final
 
 import numpy as np
@@ -168,7 +167,10 @@ class AutoSampler(Sampler):
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
         attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
-        stream = partial(_stream, call.request, index)
+
+        def stream(number: int) -> np.random.Generator:
+            return call.request.stream(index, Stream.CANDIDATE + number)
+
         return TwoStages(attempts, call.request.n, self.phi, stream, max_bytes=call.max_bytes)
 
     def _draws(self, call: TreeCall, index: int, row: TwoStages, trajectories: Sequence[Candidate]) -> Draws:
@@ -194,10 +196,6 @@ class AutoSampler(Sampler):
             log_z_bounds=bounds,
             certificate=NO_DISTANCE if not missing else None,
         )
-
-
-def _stream(request: Request, row: int, number: int) -> np.random.Generator:
-    return request.stream(row, Stream.CANDIDATE + number)
 
 
 def _pick(candidates: Sequence[Candidate], rng: np.random.Generator) -> tuple[Node, int, dict[str, float]] | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import current
-from ...phi.tree.best_first import BestFirst, grow_trees
+from ...phi.tree.best_first import BestFirst, grow_trees, is_decided
 from ...phi.tree.evaluator import Evaluator
 from ...phi.tree.evidence import Evidence, Wave
 from ...phi.tree.tree import BoundsTree, Node
@@ -21,13 +21,11 @@ from .attempts import unweighted
 
 @final
 class ResidualAttempts:
-    """Unbiased estimator of the normaliser within the bounds of a tree, by walks that are launched after the draws.
+    """Unbiased estimator of the normaliser within the bounds of a tree: ``Z_hat = Lo + (U - Lo) 1[success]`` of walks that are
+    launched after the draws (theory.md, section 5.7).
 
-    Each walk goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch and on from there
-    by ``p`` alone, failing outside the language; ``Z_hat = Lo + (U - Lo) 1[success]`` (theory.md, section 5.7). All walks reach
-    their prefix before the first of them expands anything. A constraint may still rule out what a walk has found while others
-    go down, so a walk arrives with the gap it was chosen by and fails with probability ``1 - gap_now / gap``: the coin of
-    rejection.
+    Each goes down in proportion to ``p(v|y) (U - Lo)(yv)`` to a prefix that was unexpanded at the launch, with the coin of
+    rejection on the way, and on from there by ``p`` alone. All walks reach their prefix before the first of them expands anything.
 
     ``streams``: One random stream per attempt.
     ``width``: Walks that go on from their prefixes at once, at most; the next one goes on where one has finished.
@@ -146,8 +144,7 @@ class Certification:
     @property
     def certain(self) -> bool:
         """Whether the bounds alone certify the tolerance."""
-        root = self.tree.root
-        return root.expanded and root.gap <= self.tolerance * root.lower
+        return is_decided(self.tree, self.tolerance)
 
     @property
     def reached(self) -> bool:

@@ -16,7 +16,7 @@ from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
 from ...phi.tree.preexpand import FINITE_PREFIXES, expand_short
 from ...phi.tree.tree import BoundsTree, Node
-from ..drafted_stepper import Prefetch
+from ..drafted_stepper import Prefetch, Prefetching
 from ..draw import Draw
 from ..draws import DrawCounts, Draws
 from ..phi_options import Effort
@@ -49,7 +49,7 @@ class TreeCall:
 
         ``frontier`` is the estimator that is asked about every prefix that the trees meet.
         """
-        foresight = None if draft is None else draft.begin(request, trees).below
+        foresight = None if draft is None else Prefetching(draft, request, trees).below
         stream = partial(request.stream, number=Stream.ESTIMATE)
         evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
         expand(trees, evaluator, FINITE_PREFIXES)
