@@ -66,12 +66,9 @@ class Grammar:
         first = len(self.terminals)
         return self.terminals[symbol].name if symbol < first else self.nonterminals[symbol - first]
 
-    def describe(self, production: Production, dot: int | None = None) -> str:
-        """Return ``production`` as text, with a dot before the symbol at ``dot``."""
-        body = [self.name(symbol) for symbol in production.body]
-        if dot is not None:
-            body.insert(dot, "•")
-        return f"{self.name(production.head)}: {' '.join(body)}".rstrip()
+    def describe(self, production: Production) -> str:
+        """Return ``production`` as text."""
+        return f"{self.name(production.head)}: {' '.join(map(self.name, production.body))}".rstrip()
 
     @cached_property
     def nullable(self) -> frozenset[int]:

@@ -112,7 +112,7 @@ class SuffixDistances:
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion) -> None:
         self._spanner, self._parser, self._completion = spanner, parser, completion
-        self._whole: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
+        self._of_lexeme: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
         self._interned: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Suffixes] = {}
         self._decided: dict[tuple[_Suffixes, tuple[int, ...], int], _Decided] = {}
         self._recent = lru_cache(_RECENT)(self._distances)
@@ -123,33 +123,34 @@ class SuffixDistances:
 
     def _distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
         found = np.full(self._spanner.of_state(lexeme).partition.size, UNREACHABLE, dtype=np.int64)
-        live, whole = self._all_of(lexeme)
+        lexed, suffixes = self._all_of(lexeme)
         if self._parser.is_lone:
-            pending = [(configuration, live, whole)]
+            # One stack: its top decides most words, and the rest is read from what lies below.
+            pending = [(configuration, lexed, suffixes)]
             while pending:
-                stack, places, suffixes = pending.pop()
+                stack, places, left_over = pending.pop()
                 states, bottom = self._top(stack)
-                base, decided = self._of_top(stack, states, bottom, suffixes)
+                base, decided = self._of_top(stack, states, bottom, left_over)
                 if len(decided.places):
                     found[places[decided.places]] = base + decided.distances
                 for below in decided.below:
                     (left,) = self._parser.descend(bottom, below.entries + 1)
                     pending.append((self._parser.goto(left, below.head), places[below.places], below.suffixes))
-        else:
-            found[live] = self._after(whole.words.read(self._parser, configuration), whole.targets)
+        else:  # several stacks: all words are read
+            found[lexed] = self._after(suffixes.words.read(self._parser, configuration), suffixes.targets)
         found.flags.writeable = False
         return found
 
     def _all_of(self, lexeme: int) -> tuple[NDArray[np.int64], _Suffixes]:
-        """Return the classes of a state of the lexer that are not dead there, and what is to be read of them."""
-        if lexeme not in self._whole:
+        """Return the classes whose tokens a state of the lexer can read, and what is to be read of them."""
+        if lexeme not in self._of_lexeme:
             spans = self._spanner.of_state(lexeme)
             words = [*self._spanner.words, (*self._spanner.words[spans.word[EOS]], END)]
             number, targets = spans.word.copy(), spans.target.copy()
             number[EOS], targets[EOS] = len(words) - 1, _ENDED
-            live = np.flatnonzero(spans.target != DEAD)
-            self._whole[lexeme] = live, self._suffixes(TerminalWords.of(words, number[live]), targets[live])
-        return self._whole[lexeme]
+            lexed = np.flatnonzero(spans.target != DEAD)
+            self._of_lexeme[lexeme] = lexed, self._suffixes(TerminalWords.of(words, number[lexed]), targets[lexed])
+        return self._of_lexeme[lexeme]
 
     def _suffixes(self, words: TerminalWords, targets: NDArray[np.int32]) -> _Suffixes:
         """Return suffixes: equal ones are one object."""
@@ -179,7 +180,7 @@ class SuffixDistances:
 
     def _decide(self, stack: int, suffixes: _Suffixes, base: int) -> _Decided:
         # After each beginning of a word: this stack, what is known of all, and where what is known ended, with the rest since then.
-        whole, known = [stack], [self._parser.cut(stack, _TOP)]
+        stacks, known = [stack], [self._parser.cut(stack, _TOP)]
         ended: list[tuple[int, int] | None] = [None]
         rest: list[Word] = [()]
         for before, terminal in suffixes.words.steps:
@@ -187,11 +188,11 @@ class SuffixDistances:
             if after == UNKNOWN:
                 after, end = ERROR, self._parser.beyond(known[before], terminal)
             known.append(after)
-            whole.append(ERROR if after == ERROR else self._parser.shift(whole[before], terminal))
+            stacks.append(ERROR if after == ERROR else self._parser.shift(stacks[before], terminal))
             ended.append(end)
             rest.append((*rest[before], terminal) if end else ())
         place = suffixes.words.place
-        distances = self._after(np.array(whole)[place], suffixes.targets)
+        distances = self._after(np.array(stacks)[place], suffixes.targets)
         places = np.flatnonzero(distances < UNREACHABLE)
         below = []
         for end in dict.fromkeys(filter(None, ended)):
