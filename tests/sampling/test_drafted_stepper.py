@@ -51,6 +51,7 @@ from tests.languages import (
     Language,
     p_value,
     pooled_p_value,
+    sized,
 )
 from tests.phi.looking import LookingPhi
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
@@ -64,7 +65,7 @@ ESTIMATORS = {
     "learned": LearnedPhi,
 }
 OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
-DEAD_TOKEN, N, EACH = 7, 4_000, 900
+DEAD_TOKEN, N, EACH = 7, sized(4_000), sized(900)
 """Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven whose statistics are added (the same)."""
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -276,7 +277,7 @@ class TestDrawnDrafts:
     def test_weights_are_unbiased_and_correct_the_proposal(self, phi: str) -> None:
         """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
         language = LANGUAGES[0]
-        reference, n = language.reference(), 1500
+        reference, n = language.reference(), sized(1500)
         draws = speculative(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
         w = np.exp(draws.log_w)
         assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
@@ -299,7 +300,7 @@ class TestDrawnDrafts:
         drafter = replace(drawn(language)["masked"], shared=shared)
         found: list[tuple[Any, ...]] = []
         for seed in range(6):  # rows are streams of their own; a fault of sharing is one of each
-            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
+            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=sized(250)))
             found += [tuple(draw.token_ids for draw in draws) for draws in results]
         joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
         alike = sum(a == b for a, b in found) / len(found)

@@ -26,6 +26,7 @@ from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
 from tests.languages import (
     ALPHA,
+    BIAS,
     DRAWS,
     LANGUAGES,
     OF_EVERY_KIND,
@@ -35,6 +36,7 @@ from tests.languages import (
     p_value,
     pooled_p_value,
     power,
+    sized,
     z,
 )
 from tests.phi.looking import LookingPhi
@@ -89,12 +91,12 @@ def outcomes(results: list[Draws]) -> list[tuple[int, ...]]:
 
 
 def test_the_tests_have_power() -> None:
-    assert power(DRAWS, 0.02) >= 0.99 and power(DRAWS, 0.02, cells=5) >= 0.99
+    assert power(DRAWS, BIAS) >= 0.99 and power(DRAWS, BIAS, cells=5) >= 0.99
     one, both, alone = len(OF_EVERY_KIND), 2 * len(OF_EVERY_KIND), ALPHA / len(EXACT)
-    assert power(POOLED, 0.02, samples=len(EXACT) * both) >= 0.99
-    assert power(POOLED, 0.02, samples=one) < 0.6
-    assert power(POOLED, 0.03, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
-    assert power(POOLED, 0.04, samples=one, alpha=alone / 2) >= 0.98  # of one of its roads
+    assert power(POOLED, BIAS, samples=len(EXACT) * both) >= 0.99
+    assert power(POOLED, BIAS, samples=one) < 0.6
+    assert power(POOLED, 1.5 * BIAS, samples=both, alpha=alone) >= 0.98  # of a sampler, grown and whole
+    assert power(POOLED, 2 * BIAS, samples=one, alpha=alone / 2) >= 0.98  # of one of its roads
 
 
 def exact_draws(name: str, n: int, seed: int) -> list[tuple[list[tuple[int, ...]], dict[tuple[int, ...], float]]]:
@@ -157,7 +159,7 @@ def test_weights_are_unbiased_and_correct_the_proposal(name: str, n: int | None,
     The errors of seven languages add up: a bias of all that 24,500 draws of one language show is seen with power 0.99 at 3,500 of
     each. The weights of "adaptive" vary by a fifth of those of masking (0.7 to 4 of their mean), so that 1,000 show more.
     """
-    errors, n = [], n or (1_000 if name in PLANTED else 3_500)
+    errors, n = [], n or (sized(1_000 if name in PLANTED else 3_500))
     for language in OF_EVERY_KIND:
         reference = language.reference()
         draws = WEIGHTED[name]().sample(language.request(n, seed=3))[0]
@@ -173,7 +175,7 @@ def test_weights_that_are_a_tenth_too_large_fail_the_same_test() -> None:
     """Power control, by the weights of masking, which vary most."""
     errors = []
     for language in OF_EVERY_KIND:
-        draws = AncestralSampler(LocalPhi()).sample(language.request(3_500, seed=3))[0]
+        draws = AncestralSampler(LocalPhi()).sample(language.request(sized(3_500), seed=3))[0]
         errors.append(z(1.1 * np.exp(draws.log_w), math.exp(language.reference().log_phi)))
     assert deviation(errors) > 4
 
@@ -239,7 +241,7 @@ def test_settings_define_the_law(options: dict[str, float], road: str) -> None:
 
 def test_truncation_can_fail_a_trajectory_and_the_mean_counts_it() -> None:
     """Failed trajectories have weight 0; leaving them out would bias the mean upwards."""
-    language, n = LANGUAGES[0], 6_500
+    language, n = LANGUAGES[0], sized(6_500)
     options = {"top_k": 6}
     phi = math.exp(language.reference(**options).log_phi)
     draws = AncestralSampler(LocalPhi()).sample(language.request(n, seed=4, **options))[0]
@@ -278,7 +280,7 @@ def test_a_kept_tree_serves_later_calls_with_the_same_law(road: str) -> None:
     sampler = ExactSampler(ExactPhi())
     mu = language.reference().mu
     torch.manual_seed(0)
-    results = [sampler.sample(language.request(1, seed=None))[0] for _ in range(4000)]
+    results = [sampler.sample(language.request(1, seed=None))[0] for _ in range(sized(4000))]
     assert p_value(outcomes(results), mu) > ALPHA
     known = results[-100:]
     assert sum(draws.counts.tokens for draws in known) <= 20

@@ -29,7 +29,7 @@ from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.window_walks import NormalizerWalk, WindowAttempts
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, Language, p_value, sized
 from tests.sampling.banning import (
     NESTED,
     PROMPT,
@@ -46,7 +46,7 @@ from tests.sampling.banning import (
 )
 
 CASES = (SHORT, NESTED)
-N = 2_000
+N = sized(2_000)
 
 cases = pytest.mark.parametrize("case", CASES, ids=str)
 

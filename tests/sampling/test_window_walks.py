@@ -21,6 +21,7 @@ from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.sampling.window_walks import WASTE, EvaluatedText, NormalizerWalk, WindowAttempts, WindowTree
 from outlines_phi.settings import SamplingSettings
+from tests.languages import sized
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
 cases = pytest.mark.parametrize("case", [SHORT, NESTED], ids=str)
@@ -47,7 +48,7 @@ def test_the_estimate_of_a_window_is_unbiased(case: Banned, coarseness: float, m
     monkeypatch.setattr(windows, "COARSENESS", coarseness)
     psi, estimates = case.reach(WHOLE, (), ()), []
     rng = np.random.default_rng(0)
-    for _ in range(3000):
+    for _ in range(sized(3000)):
         here = ground(case)
         attempts = WindowAttempts(here.tree, rng, width=4, effort=Effort(), diagnostics=rng)
         run(here, attempts, case)
