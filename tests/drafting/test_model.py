@@ -23,11 +23,11 @@ from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.drafting.runs import propose, run_of, site_of, table_of
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value, sized
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 SMALL = TableModel.random(VOCABULARY, seed=77, scale=1.0)
 SIZE = len(VOCABULARY)
-DRAFTS = sized(6_000)
+DRAFTS = 6_000
 
 
 def oracle(run: DraftRun, site: Site, temperature: float = 1.0, masked: bool = True) -> np.ndarray:

@@ -123,7 +123,7 @@ def test_cold_trees_and_normalisers(language: Language, constraint: Merged) -> N
 def test_weights_have_mean_phi(name: str, language: Language, constraint: Merged) -> None:
     """What the constraint rules out is a draw of weight 0 and counts in the mean."""
     phi, mu = reference(language, constraint)
-    draws = WEIGHTED[name]().sample(constrained(language, sized(2500), 3, constraint))[0]
+    draws = WEIGHTED[name]().sample(constrained(language, 2500, 3, constraint))[0]
     w = np.exp(draws.log_w)
     assert len(w) == 2500
     assert abs(w.mean() - phi) < 4 * w.std() / math.sqrt(len(w))

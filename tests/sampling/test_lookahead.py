@@ -160,7 +160,7 @@ def test_a_kept_queue_fails_the_tests_of_both_laws(case: Banned, monkeypatch: py
 @cases
 def test_weights_are_unbiased_and_correct_the_draws(case: Banned) -> None:
     """E[w] = Phi within four standard errors, and the weighted frequencies are mu*."""
-    draws = drawn(case, LookaheadPhi(weights=True), 2 * N)
+    draws = drawn(case, LookaheadPhi(weights=True), 4_000)
     w = np.exp(draws.log_w)
     error = w.std() / math.sqrt(len(w))
     assert abs(w.mean() - case.phi()) < 4 * error
@@ -175,7 +175,7 @@ def test_weights_are_unbiased_and_correct_the_draws(case: Banned) -> None:
 @cases
 def test_the_weight_of_a_text_is_the_product_of_its_windows(case: Banned) -> None:
     """The mean estimate of every text that is drawn often is prod_j Psi(r_j)."""
-    exact, draws = case.windows(WHOLE)[1], drawn(case, LookaheadPhi(weights=True))
+    exact, draws = case.windows(WHOLE)[1], drawn(case, LookaheadPhi(weights=True), 4_000)
     by_text: dict[tuple[int, ...], list[float]] = {}
     for draw in draws:
         by_text.setdefault(draw.token_ids, []).append(math.exp(draw.log_w))

@@ -122,7 +122,7 @@ def test_walks_have_unbiased_weights(phi: ProposalPhi, name: str, language: Lang
     z, mu = reference(language, PREDICATES[name])
     draws = AncestralSampler(phi).sample(constrained(language, sized(4000), 3, PREDICATES[name]))[0]
     w = np.exp(draws.log_w)
-    assert len(w) == 4000
+    assert len(w) == sized(4000)
     assert abs(w.mean() - z) < 4 * w.std() / math.sqrt(len(w))
     assert {draw.token_ids for draw in draws} <= set(mu)
     weighted = frequencies((draw.token_ids for draw in draws), draws.weights)

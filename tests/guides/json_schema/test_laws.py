@@ -11,12 +11,12 @@ from outlines_phi.fidelity.comparison import frequencies, noise_floor, total_var
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
 from tests.guides.json_schema.test_json_guide import LANGUAGES, SchemaLanguage
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 from tests.sampling.test_laws import EXACT, WEIGHTED
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 
-DRAWS = sized(1500)
+DRAWS = 1500
 
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 

@@ -47,7 +47,7 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.fidelity.test_audit_report import draw as traced
 from tests.fidelity.test_audit_report import true_tv
 from tests.fidelity.test_probabilities import found
-from tests.languages import ALPHA, PROMPT, Language, p_value, sized
+from tests.languages import ALPHA, PROMPT, Language, p_value
 from tests.phi.tree.test_best_first import best, greedy, search
 from tests.sampling.drafters import Drawn, Fixed, law_of, ranked
 from tests.sampling.test_pimh import chain
@@ -75,7 +75,7 @@ CROSSING = [
     "[[",
 ]
 TOKENS = Vocabulary.from_tokens(["<eos>", *map(chr, range(0x20, 0x7F)), "\n", *CROSSING], 0)
-N = sized(2_000)
+N = 2_000
 
 Ids = tuple[int, ...]
 
@@ -229,7 +229,7 @@ def test_drafts_leave_every_law_as_it_is(name: str, language: Language) -> None:
     else:
         assert ids(drafted) == ids(plain) and drafted.log_w == pytest.approx(plain.log_w, abs=1e-9)
     if not isinstance(drafter, Fixed | Drawn):
-        (exact,) = ExactSampler(ExactPhi(width=8), draft=Prefetch(drafter, 3)).sample(language.request(sized(600), 5))
+        (exact,) = ExactSampler(ExactPhi(width=8), draft=Prefetch(drafter, 3)).sample(language.request(600, 5))
         assert p_value(ids(exact), reference.mu) > ALPHA
 
 
@@ -274,7 +274,7 @@ def test_predicates_beside_every_sampler(language: Language) -> None:
     kept = {y: math.exp(p) for y, p in language.reference().log_p.items() if odd(TOKENS.decode(y).decode())}
     phi = sum(kept.values())
     mu = {y: p / phi for y, p in kept.items()}
-    request = replace(language.request(sized(600), 2), constraint=TextConstraint(complete=odd).over(TOKENS))
+    request = replace(language.request(600, 2), constraint=TextConstraint(complete=odd).over(TOKENS))
     assert 0 < len(mu) < len(language.reference().mu)
     (exact,) = ExactSampler(ExactPhi()).sample(request)
     assert p_value(ids(exact), mu) > ALPHA
