@@ -32,7 +32,6 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.options import ESTIMATORS
 from outlines_phi.plugin.types import tables as compiled
-from tests.languages import sized
 from tests.plugin.doors import BAN, SUNDAY
 from tests.plugin.gate import Gate
 from tests.plugin.oracle import free_texts, p_value, without
@@ -309,7 +308,7 @@ class TestHostLoops:
             model, None, banned_phrases=BAN, temperature=temperature, top_k=4, max_new_tokens=5
         )
         rows = model.model.generate(
-            **inputs, logits_processor=[processor], num_return_sequences=sized(2000), **processor.host_options
+            **inputs, logits_processor=[processor], num_return_sequences=2000, **processor.host_options
         )
         w = np.exp(processor.log_w(rows))
         assert np.array_equal(np.exp(processor.log_w()), w) and (w > 0).all()

@@ -13,7 +13,6 @@ import outlines_phi
 from outlines_phi import PhiTransformers
 from outlines_phi.lm import bundled
 from outlines_phi.phi.tree.tree import BoundsTree
-from tests.languages import sized
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
 ANSWER = Literal["yes", "no", "not now"]
@@ -64,7 +63,7 @@ def test_draws_after_a_change_have_the_new_law(fresh: PhiTransformers) -> None:
     before = share(generator)
     generator.sample(QUESTION, n=50, phi="exact")
     change()
-    draws = generator.sample(QUESTION, n=sized(2000), phi="exact")
+    draws = generator.sample(QUESTION, n=2000, phi="exact")
     after = share(generator)
     found = draws.texts.count("yes") / 2000
     noise = 5 * (after * (1 - after) / 2000) ** 0.5

@@ -24,12 +24,12 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts import loop, phi_processor
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
 BUDGET = 12
-N = sized(1000)
+N = 1000
 
 LAWS: dict[str, dict[str, Any]] = {
     "cold": {"temperature": 0.7},

@@ -262,8 +262,8 @@ def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
 def test_a_small_memory_changes_no_law() -> None:
     errors = []
     for phi in (WEIGHTED, AutoPhi(share=0.1)):
-        sampler = AutoSampler(phi, TreeStore(6_000 * 2 * ROWS))
-        w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=2 * ROWS)), LOOP)
+        sampler = AutoSampler(phi, TreeStore(6_000 * 120))
+        w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=120)), LOOP)
         errors.append((z(w, 1.0), z(f, max(LOOP.reference().mu.values()))))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 

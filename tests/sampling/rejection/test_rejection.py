@@ -33,7 +33,7 @@ from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_
 WORDS, LOOP, _, BOTTLENECK = LANGUAGES
 KEYWORDS = GRAMMARS[2]
 LENGTHS = Language("lengths", "[abcx]{0,3}", 4, seed=2, scale=0.7)
-ROWS = sized(700)
+ROWS = 700
 
 
 @pytest.fixture(autouse=True)
