@@ -98,7 +98,7 @@ def test_a_folder_is_there_without_an_import_of_its_own(folder: str) -> None:
 def test_nothing_else_is_public() -> None:
     others = {name for name in vars(outlines_phi) if not name.startswith("_")} - set(PUBLIC)
     assert all(isinstance(getattr(outlines_phi, name), types.ModuleType) for name in others - {"lazy_loader"})
-    assert dir(outlines_phi) == LISTED
+    assert dir(outlines_phi) == sorted([*LISTED, "__version__"])
 
 
 @pytest.mark.parametrize("folder", ["drafting", "fidelity", "guides", "lm", "sampling"])
@@ -107,6 +107,14 @@ def test_folders_offer_what_few_applications_need(folder: str) -> None:
     assert module.__all__
     assert [name for name in module.__all__ if not getattr(module, name).__doc__] == []
     assert set(module.__all__).isdisjoint(PUBLIC)
+
+
+@pytest.mark.parametrize(("name", "folder"), [("AllOf", "drafting"), ("JSONGuide", "guides"), ("TableModel", "lm")])
+def test_a_name_of_a_folder_is_refused_by_the_name_that_it_has_there(name: str, folder: str) -> None:
+    with pytest.raises(AttributeError, match=f"^Use outlines_phi.{folder}.{name}: "):
+        getattr(outlines_phi, name)
+    with pytest.raises(AttributeError, match="AllOff"):
+        outlines_phi.AllOff  # noqa: B018
 
 
 def test_every_name_is_re_exported_by_itself() -> None:

@@ -29,6 +29,7 @@ from .mistakes import check_one, no_model, not_pickled
 from .options import (
     COUNTED,
     TOKENIZATIONS,
+    USED,
     CallOptions,
     SamplerOptions,
     Unset,
@@ -40,6 +41,9 @@ from .options import (
 )
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, reader
+
+GENERATOR = ("phi", "tokenization", "constraint", "sampler", "banned_phrases", "draft", "draft_length", "backend")
+"""The keywords of :func:`Generator`."""
 
 
 @final
@@ -228,6 +232,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     draft: Drafts | None = None,
     draft_length: int | None = None,
     backend: str | None = None,
+    **unknown: Any,
 ) -> PhiGenerator:
     """Return a generator of ``output_type`` that draws under ``phi``. The counterpart of ``outlines.Generator``.
 
@@ -267,6 +272,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     """
     if not isinstance(model, PhiTransformers):
         raise no_model(model, "Generator(model, output_type)", output_type)
+    refuse_unknown(unknown, GENERATOR, MEANT | {name: "give it to the generator's call" for name in USED})
     correction = model.correction.replaced_by(phi, banned_phrases)
     if output_type is None and correction.ban is None:
         raise UnsupportedError(

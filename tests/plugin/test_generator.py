@@ -152,6 +152,18 @@ class TestRefused:
         with pytest.raises(UnsupportedError, match="free text has nothing to correct"):
             outlines_phi.Generator(model, None)
 
+    @pytest.mark.parametrize(
+        ("keywords", "words"),
+        [
+            ({"max_new_tokens": 5}, "give it to the generator's call"),
+            ({"ph": "exact"}, "did you mean phi="),
+            ({"banned": ["x"]}, "give banned_phrases="),
+        ],
+    )
+    def test_unknown_keywords(self, model: PhiTransformers, keywords: dict, words: str) -> None:
+        with pytest.raises(UnsupportedError, match=words):
+            outlines_phi.Generator(model, COLOUR, **keywords)
+
 
 class TestDefaults:
     def test_a_generator_takes_the_phi_of_its_model(self, model: PhiTransformers) -> None:
