@@ -62,9 +62,7 @@ class Misfit(NamedTuple):
     neutral: tuple[Any, ...] = (None,)
 
 
-_DRAWN = (
-    "{name} was given to {door}, which is about the conditioned distribution itself and draws nothing; leave it out"
-)
+_DRAWN = "Leave {name} out of {door}, which is about the conditioned distribution itself and draws nothing"
 _COUNT = ("num_return_sequences",)
 _DRAFT = ("draft", "draft_length")
 _LAW = (
@@ -77,13 +75,14 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     "the host's own loop": (
         Misfit(
             ("seed",),
-            "seed= was given without phi=; Hugging Face's generate takes its randomness from torch.manual_seed(seed).",
+            "Call torch.manual_seed(seed) beforehand, or give phi= beside seed=. Hugging Face's generate takes its "
+            "randomness from torch, and seed= was given without phi=.",
             (),
         ),
         Misfit(
             ("sampler",),
-            "sampler={value!r:.80} was given for a call in Hugging Face's own loop. Particles need an output type, and an "
-            "estimator that proposes. Leave phi out or give phi='local' or another proposal, not phi=None; or leave sampler out.",
+            "Give phi='local' or another proposal beside sampler=, or leave sampler out. Particles need an output type and an "
+            "estimator that proposes, which Hugging Face's own loop has not: sampler={value!r:.80} was given without phi=.",
         ),
         Misfit(
             ("progress",),
@@ -93,40 +92,40 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         ),
         Misfit(
             ("constraint",),
-            "constraint= was given without phi=; plain masking has to know every token that may follow, and a predicate "
-            "answers for one at a time. Give phi='exact' or phi='auto', or leave it out.",
+            "Give phi='exact' or phi='auto' beside constraint=, or leave it out: constraint= was given without phi=. Plain "
+            "masking has to know every token that may follow, and a predicate answers for one at a time.",
         ),
         Misfit(
             ("tokenization",),
-            "tokenization= was given without phi=; plain masking cannot know where a tokenization is going. Give "
-            "phi='exact' or phi='auto', or leave it out.",
+            "Give phi='exact' or phi='auto' beside tokenization=, or leave it out: tokenization= was given without phi=. Plain "
+            "masking cannot know where a tokenization is going.",
             (None, "any"),
         ),
     ),
     "a logits processor": (
         Misfit(
             ("constraint",),
-            "constraint= was given to a logits processor, which has to know every token that may follow; a predicate answers "
-            "for one at a time. Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, "
-            "phi=..., constraint=...) or outlines_phi.Generator(model, T, constraint=...).",
+            "Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., constraint=...) "
+            "or outlines_phi.Generator(model, T, constraint=...). constraint= was given to a logits processor, which has to "
+            "know every token that may follow; a predicate answers for one at a time.",
         ),
         Misfit(
             ("sampler",),
-            "sampler={value!r} was given to a logits processor, in whose loop rows cannot be resampled or picked. Give it "
-            "to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., sampler=...) or "
-            "outlines_phi.Generator(model, T)(prompt, sampler=...).",
+            "Give sampler={value!r} to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., "
+            "sampler=...) or outlines_phi.Generator(model, T)(prompt, sampler=...). It was given to a logits processor, in whose "
+            "loop rows cannot be resampled or picked.",
         ),
     ),
     "do_sample=False": (
         Misfit(
             ("sampler",),
-            "do_sample=False was given with sampler={value!r:.80}, which draws; the most probable member is searched for. Leave "
-            "one of them out.",
+            "Leave one of the two out: do_sample=False was given with sampler={value!r:.80}, which draws. The most probable "
+            "member is searched for.",
         ),
         Misfit(
             _DRAFT,
-            "{name}= was given with do_sample=False: drafts are for draws, and the most probable member is searched for, many "
-            "prefixes in each model call. Leave one of the two out.",
+            "Leave one of the two out: {name}= was given with do_sample=False. Drafts are for draws, and the most probable "
+            "member is searched for, many prefixes in each model call.",
         ),
     ),
     "probabilities()": _LAW,
@@ -134,16 +133,16 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
     "an audit": (
         Misfit(
             ("tokenization",),
-            "tokenization= was given to an audit, which is of plain masking; masking knows no other tokenization than 'any'.",
+            "Leave tokenization= out of an audit, which is of plain masking; masking knows no other tokenization than 'any'.",
             (None, "any"),
         ),
         Misfit(
             ("constraint",),
-            "constraint= was given to an audit, which is of plain masking; masking knows no predicates. Audit without it.",
+            "Leave constraint= out of an audit, which is of plain masking; masking knows no predicates.",
         ),
         Misfit(
             ("phi", *_COUNT, "sampler", *_DRAFT),
-            "{name}= was given to an audit, which is of plain masking and draws n={n} times for each prompt; leave it out.",
+            "Leave {name}= out of an audit, which is of plain masking and draws n={n} times for each prompt.",
             (),
         ),
     ),
@@ -153,13 +152,13 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             "Leave progress out of a stream, whose pieces tell how far it has come, or call the model without streaming.",
             (None, False),
         ),
-        Misfit(("streamer",), "streamer= was given for a stream, which has its own; iterate over the stream."),
+        Misfit(("streamer",), "Iterate over the stream: streamer= was given for a stream, which has its own."),
     ),
     "a stream under a correction": (
         Misfit(
             ("do_sample",),
-            "do_sample={value} was given for a stream with phi=; expected True or nothing. The most probable "
-            "text is not known from left to right: call the model without streaming, or stream with phi=None.",
+            "Call the model without streaming, or stream with phi=None: do_sample={value} was given for a stream with phi=. "
+            "The most probable text is not known from left to right.",
             (None, True),
         ),
     ),

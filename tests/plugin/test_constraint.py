@@ -156,13 +156,13 @@ REFUSED: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         "processor, particles",
         lambda m: outlines_phi.PhiLogitsProcessor(m, NUMBER, max_new_tokens=5, sampler=outlines_phi.SMC()),
         UnsupportedError,
-        r"sampler=SMC\(particles=50\) was given to a logits processor",
+        r"Give sampler=SMC\(particles=50\) to a call",
     ),
     (
         "audit",
         lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens),
         UnsupportedError,
-        "constraint= was given to an audit",
+        "Leave constraint= out of an audit",
     ),
     (
         "audit of a generator",

@@ -345,7 +345,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "beams": (PROMPT, {"phi": "local", "num_beams": 3}, "num_beams=3 was given for a stream"),
     "beams, in the host": (PROMPT, {"num_beams": 3}, "num_beams=3 was given for a stream"),
     "the mode": (PROMPT, {"phi": "exact", "do_sample": False}, "do_sample=False was given for a stream with phi="),
-    "a streamer": (PROMPT, {"streamer": object()}, "iterate over the stream"),
+    "a streamer": (PROMPT, {"streamer": object()}, "Iterate over the stream"),
     "a seed, in the host": (PROMPT, {"seed": 3}, "seed= was given without phi="),
     "an unknown phi": (PROMPT, {"phi": "magic"}, "phi='magic' was given"),
     "an unknown keyword": (PROMPT, {"phi": "local", "typical_p": 0.5}, "typical_p cannot be used"),
