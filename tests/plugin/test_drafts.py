@@ -371,9 +371,9 @@ class TestRefused:
             outlines_phi.Generator(recurrent, Literal["yes", "no"], draft="forced")
 
     def test_searches_and_audits_draw_nothing_of_the_kind(self, generator: Any) -> None:
-        with pytest.raises(UnsupportedError, match=r"draft was given to mode\(\)"):
+        with pytest.raises(UnsupportedError, match=r"Leave draft out of mode\(\)"):
             generator.mode(PROMPT, draft="forced")
-        with pytest.raises(UnsupportedError, match="draft= was given to an audit"):
+        with pytest.raises(UnsupportedError, match="Leave draft= out of an audit"):
             generator.audit(PROMPT, 2, draft="forced")
 
     @pytest.mark.parametrize("phi", ["local", "exact", "auto"])
