@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, final, get_args, get_type_hints
 
 import typer
@@ -19,8 +17,9 @@ from ..guides.phrases.banned import LEVELS, BannedPhrases
 from ..phi.estimator import Phi, ProposalPhi
 from ..phi.onestep import LocalPhi
 from ..plugin.call import Call, Correction
+from ..plugin.choices import guessed
 from ..plugin.drafts import DRAFTERS, DraftOptions, resolve_draft
-from ..plugin.options import ESTIMATORS, GONE, TOKENIZATIONS, Unset
+from ..plugin.options import ESTIMATORS, TOKENIZATIONS, Unset, meant_by
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
@@ -28,16 +27,16 @@ from .inputs import Prompt, read_output_type, read_prompts
 from .loaded_model import BUNDLED, Dtype
 
 
-def one_of(option: str, names: Sequence[str], gone: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """Return what makes an option take some names alone, and show them; ``gone`` says what to give for old ones."""
+def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
+    """Return what makes an option, given once or several times, take some names alone, and show them.
+
+    ``meant`` says what another name was likely meant to be; by default the nearest one.
+    """
 
     def check(value: Any) -> Any:
         for given in value if isinstance(value, list) else [value]:
             if given is not None and given not in names:
-                near = get_close_matches(given, names, n=1)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
-                if given in gone:
-                    hint = f", which is not here any more (give {gone[given]!r})"
+                hint = guessed(given, names, ()) if meant is None else meant(given)
                 raise UnsupportedError(f"{option} {given} was given{hint}; expected one of {', '.join(names)}.")
         return value
 
@@ -271,7 +270,7 @@ class CorrectionOptions:
     phi: Annotated[
         str | None,
         typer.Option(
-            **one_of("--phi", list(ESTIMATORS), GONE),
+            **one_of("--phi", list(ESTIMATORS), meant_by),
             help="Correction.",
             show_default=f"{AutoPhi.name}; with --particles: {LocalPhi.name}; of free text: {LookaheadPhi.name}",
         ),

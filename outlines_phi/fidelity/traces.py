@@ -156,11 +156,11 @@ class TraceRecorder:
         margin = (log_p.amax(-1) - scores.amax(-1)).double()
         chosen = log_p[torch.tensor(rows, device=log_p.device), torch.tensor(tokens, device=log_p.device)].double()
         log_legal, margins = log_s.tolist(), margin.tolist()
-        for (row, number), law, token, log_p_v in zip(draws, rows, tokens, chosen.tolist(), strict=True):
-            trace = self.traces[row][number]
-            trace.log_legal.append(log_legal[law])
-            trace.margin.append(margins[law])
-            if log_legal[law] > -math.inf:
+        for (prompt, number), row, token, log_p_v in zip(draws, rows, tokens, chosen.tolist(), strict=True):
+            trace = self.traces[prompt][number]
+            trace.log_legal.append(log_legal[row])
+            trace.margin.append(margins[row])
+            if log_legal[row] > -math.inf:
                 trace.token_ids.append(token)
                 trace.pieces.append(self._vocabulary.tokens[token])
                 trace.log_p.append(log_p_v)

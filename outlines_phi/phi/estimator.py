@@ -17,6 +17,7 @@ from ..lm.model import LanguageModel
 from ..settings import SamplingSettings
 from ..vocabulary.classes import Partition
 from .branches import Branches
+from .state_values import KeptValues
 
 Need = Literal["guide", "logits", "model"]
 
@@ -66,6 +67,10 @@ class Phi(ABC):
     # processor; one that needs the model runs in samplers of this package.
     needs: ClassVar[frozenset[Need]]
 
+    def keeping(self, values: KeptValues) -> Phi:
+        """Return the estimator with what a model keeps for it between calls; itself where it learns nothing."""
+        return self
+
 
 class Estimate(ABC):
     """An estimator at work in one run; it may hold what it has found, and ask the model by the run's branches."""
@@ -92,6 +97,9 @@ class Estimate(ABC):
 
 class ProposalPhi(Phi):
     """An estimator that a walk can follow token by token."""
+
+    def keeping(self, values: KeptValues) -> ProposalPhi:
+        return self
 
     def rounds(self, n: int) -> Sequence[int]:
         """Return how many of ``n`` walks begin together, round by round; more than one round where it learns from walks."""

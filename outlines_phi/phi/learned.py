@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
-from .state_values import Knowledge, LearnedFrom, Observed, StateValues, kept_values
+from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
 ROUND = 8  # Walks of the first round; values learn between rounds
 STALE = 64
@@ -45,14 +45,14 @@ class LearnedPhi(StepPhi):
         is. Where no token ends the text, no choice multiplies a weight by more than its inverse (theory.md, section 3.1).
     """
 
-    values: StateValues | None = None
+    values: StateValues | KeptValues | None = None
     floor: float = 1e-3
     name: ClassVar[str] = "learned"
     needs: ClassVar[frozenset[Need]] = frozenset({"guide", "logits"})
     _own: StateValues = field(default_factory=StateValues, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, StateValues | None):
+        if not isinstance(self.values, StateValues | KeptValues | None):
             raise UnsupportedError(
                 f"LearnedPhi(values={self.values!r}) was given; expected StateValues(), or StateValues.load(path) for values of a "
                 "file, or None for those that the model keeps."
@@ -85,10 +85,12 @@ class LearnedPhi(StepPhi):
             The values were learned of another model, output type or distribution.
         """
         match self.values:
+            case KeptValues() as kept:
+                values = kept.of(run.lm, run.table, run.settings)
             case StateValues() as values:
                 values.concern(LearnedFrom.of(run.lm, run.table, run.settings))
             case None:
-                values = kept_values(run.lm, run.table, run.settings)
+                values = self._own
         start = values.known if run.settings.seed is None else values.given
         return LearnedEstimate(self.floor, run.table, values, [start] * len(run.prompts))
 
@@ -98,6 +100,9 @@ class LearnedPhi(StepPhi):
         while sum(sizes) < n:
             sizes.append(min(max(ROUND, sum(sizes)), n - sum(sizes)))
         return sizes
+
+    def keeping(self, values: KeptValues) -> LearnedPhi:
+        return replace(self, values=values) if self.values is None else self
 
     @property
     def _values(self) -> StateValues:

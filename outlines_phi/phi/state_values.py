@@ -6,10 +6,11 @@ import json
 import os
 import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from ..errors import UnsupportedError
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
+from ..numerics.cache import Cache
 from ..settings import SamplingSettings
 
 STEPS = 32  # Steps that are kept of each state, the latest
@@ -28,7 +30,7 @@ SWEEPS, SETTLED = 100, 1e-3  # Sweeps over all steps, and the largest change of 
 
 FORMAT = "outlines_phi state values, 1"
 
-VALUES_BYTES = 2**20  # Memory of the values of one distribution, about
+KEPT = 8  # Distributions (temperatures, truncations, versions of the weights) of one output type that are kept, the latest used
 PENDING = 2048  # Steps that wait to be learned from, at most
 
 
@@ -327,10 +329,20 @@ class StateValues:
         return values
 
 
-def kept_values(lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
-    """Return the values that ``phi="learned"`` means of a distribution: they are kept with the table, and go with it."""
-    distribution = ("learned", lm, lm.version(), written_out(settings))
-    return table.keep(distribution, table.start, StateValues, lambda _: VALUES_BYTES)
+@final
+class KeptValues:
+    """The values that ``phi="learned"`` means. Those of an output type go when it is forgotten."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Table, Cache[Hashable, StateValues]] = WeakKeyDictionary()
+
+    def of(self, lm: LanguageModel, table: Table, settings: SamplingSettings) -> StateValues:
+        """Return the values of a distribution, from now on kept for later calls."""
+        return self._of.setdefault(table, Cache(KEPT)).of((lm, lm.version(), written_out(settings)), StateValues)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._of.clear()
 
 
 def _sound(known: Knowledge) -> bool:

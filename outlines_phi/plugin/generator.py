@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, final
 
 from outlines.generator import SteerableGenerator
@@ -41,9 +42,6 @@ from .options import (
 )
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, reader
-
-GENERATOR = ("phi", "tokenization", "constraint", "sampler", "banned_phrases", "draft", "draft_length", "backend")
-"""The keywords of :func:`Generator`."""
 
 
 @final
@@ -272,7 +270,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     """
     if not isinstance(model, PhiTransformers):
         raise no_model(model, "Generator(model, output_type)", output_type)
-    refuse_unknown(unknown, GENERATOR, MEANT | {name: "give it to the generator's call" for name in USED})
+    refuse_unknown(unknown, KEYWORDS, MEANT | {name: "give it to the generator's call" for name in USED})
     correction = model.correction.replaced_by(phi, banned_phrases)
     if output_type is None and correction.ban is None:
         raise UnsupportedError(
@@ -284,3 +282,6 @@ def Generator(  # noqa: N802 - named as the host's own function
     drafts = check_draft(model, correction.estimator(sampler), resolve_draft(draft, draft_length))
     given = resolve_constraint(constraint), resolve_sampler(sampler), drafts
     return PhiGenerator(model, output_type, correction, tokenization, *given, backend)
+
+
+KEYWORDS = tuple(name for name, one in signature(Generator).parameters.items() if one.kind is one.KEYWORD_ONLY)

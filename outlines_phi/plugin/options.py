@@ -68,11 +68,11 @@ def resolve_phi(phi: object) -> Phi | None:
         return ESTIMATORS[phi]()
     names = ", ".join(repr(name) for name in ESTIMATORS)
     raise UnsupportedError(
-        f"phi={phi!r} was given{_meant(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."
+        f"phi={phi!r} was given{meant_by(phi)}; expected {names}, an estimator such as ExactPhi(...), or None."
     )
 
 
-def _meant(phi: object) -> str:
+def meant_by(phi: object) -> str:
     """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
     if isinstance(phi, str) and phi in GONE:
         return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"

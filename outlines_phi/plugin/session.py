@@ -88,7 +88,7 @@ class PhiModel(ABC):
         return self.compiled.without(output_type, ban)
 
     def clear_cache(self) -> None:
-        """Forget every kept tree and every compiled output type."""
+        """Forget every kept tree, all learned values and every compiled output type."""
         self._trees.clear()
         self.compiled.clear()
 

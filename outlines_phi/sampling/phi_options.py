@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, final, get_args
 
 from ..errors import UnsupportedError
 from ..numerics.checks import check_counts, check_fits, check_kind, is_number
 from ..phi.estimator import Need, Phi, ProposalPhi
+from ..phi.state_values import KeptValues
 from ..phi.tree.window import Ending, Release, Renewal
 
 
@@ -138,6 +139,9 @@ class AutoPhi(Phi):
                 f"AutoPhi(frontier={self.frontier!r}) was given; expected an estimator that draws step by step, such as "
                 "LearnedPhi() or OneStepPhi(), or None."
             )
+
+    def keeping(self, values: KeptValues) -> AutoPhi:
+        return self if self.frontier is None else replace(self, frontier=self.frontier.keeping(values))
 
 
 ReleaseRule = Literal["window", "early"]

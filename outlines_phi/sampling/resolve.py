@@ -42,6 +42,7 @@ def sampler_for(
     Raises :class:`UnsupportedError`: ``sampler`` was given beside an estimator that proposes nothing, or beside a drafter;
     ``length`` is not a positive whole number.
     """
+    phi = phi.keeping(store.values)
     draft = None if drafter is None else Prefetch(drafter, length, encode)
     match phi, sampler:
         case ExactPhi(), None:

@@ -18,7 +18,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.phi import learned
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.phi.state_values import StateValues, kept_values
+from outlines_phi.phi.state_values import KeptValues, StateValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
@@ -55,11 +55,12 @@ def test_the_mean_weight_is_phi_by_summation(language: Language, options: dict) 
 @pytest.mark.parametrize("language", GRAMMARS[:3], ids=str)
 def test_the_mean_weight_is_phi_for_what_is_kept_of_a_grammar(language: Language, options: dict) -> None:
     """Values cannot be given along, for the states of a grammar have no name; what is known at the start of a call stands still."""
+    kept = KeptValues()
     torch.manual_seed(0)
-    AncestralSampler(LearnedPhi()).sample(language.request(64, seed=None, **options))
-    assert len(kept_values(language.lm, language.table, language.settings(**options))) > 3
+    AncestralSampler(LearnedPhi(kept)).sample(language.request(64, seed=None, **options))
+    assert len(kept.of(language.lm, language.table, language.settings(**options))) > 3
     phi = math.exp(language.reference(**options).log_phi)
-    assert mean_weight(paths(language, LearnedPhi(), seed=None, **options)) == pytest.approx(phi, rel=1e-9)
+    assert mean_weight(paths(language, LearnedPhi(kept), seed=None, **options)) == pytest.approx(phi, rel=1e-9)
 
 
 def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,17 +148,19 @@ class TestKept:
         phi = LearnedPhi()
         return sampler_for(phi, store).sample(LATE.request(16, seed, **options))[0]
 
-    def values(self, **options: object) -> StateValues:
-        return kept_values(LATE.lm, LATE.table, LATE.settings(**options))
+    def values(self, store: TreeStore, **options: object) -> StateValues:
+        return store.values.of(LATE.lm, LATE.table, LATE.settings(**options))
 
     def test_a_name_keeps_its_values_with_the_model(self) -> None:
         store = TreeStore()
         torch.manual_seed(0)
-        self.draw(store, None, temperature=0.77)
-        first = len(self.values(temperature=0.77).known.at)
-        self.draw(store, None, temperature=0.77)
-        assert 0 < first < len(self.values(temperature=0.77).known.at)
-        assert len(self.values(temperature=0.78)) == 0
+        self.draw(store, None)
+        first = len(self.values(store).known.at)
+        self.draw(store, None)
+        assert 0 < first < len(self.values(store).known.at)
+        assert len(self.values(store, temperature=0.5)) == 0
+        store.clear()
+        assert len(self.values(store)) == 0
 
     def test_a_seeded_call_does_not_depend_on_others(self) -> None:
         store = TreeStore()
@@ -182,11 +185,28 @@ class TestKept:
         alone = AncestralSampler(LearnedPhi()).sample(LATE.request(32, 3))
         assert both[0].items == alone[0].items
 
-    def test_few_laws_of_an_output_type_are_kept(self) -> None:
-        for i in range(100):
-            self.values(temperature=0.5 + i / 100).add(learned.Observed(2, np.array([1], np.int32), torch.ones(1)))
-        kept = [len(self.values(temperature=0.5 + i / 100)) for i in range(99, 91, -1)]
-        assert kept == [1] * 8 and len(self.values(temperature=0.5)) == 0
+    def test_few_distributions_of_an_output_type_are_kept(self) -> None:
+        store = TreeStore()
+        for i in range(20):
+            self.values(store, temperature=0.5 + i / 10).add(
+                learned.Observed(2, np.array([1], np.int32), torch.ones(1))
+            )
+        kept = [len(self.values(store, temperature=0.5 + i / 10)) for i in range(19, 11, -1)]
+        assert kept == [1] * 8 and len(self.values(store, temperature=0.5)) == 0
+
+    def test_a_generator_forgets_them_when_its_model_does(self) -> None:
+        """Also one that was made before, and keeps its compiled output type."""
+        model = outlines_phi.from_transformers(*bundled.load())
+        generator = outlines_phi.Generator(model, ANSWER, phi="learned")
+
+        def draw() -> tuple[float, ...]:
+            torch.manual_seed(1)
+            return tuple(generator.sample(PROMPT, 8, max_new_tokens=12).log_w)
+
+        first = draw()
+        assert draw() != first
+        model.clear_cache()
+        assert draw() == first
 
 
 def test_learning_costs_no_model_call() -> None:

@@ -14,6 +14,7 @@ from ...lm.model import LanguageModel
 from ...numerics.checks import is_count, shown
 from ...settings import SamplingSettings
 from ..constraint import Constraint
+from ..state_values import KeptValues
 from .tree import BoundsTree
 
 Arguments = ParamSpec("Arguments")
@@ -28,6 +29,8 @@ class TreeStore:
 
     ``max_bytes``: bound on the memory of all trees; the least recently used goes first, and a single tree that is too large drops
         its least recently visited distributions and subtrees.
+
+    ``values``: the values that ``phi="learned"`` has learned in earlier calls, beside the trees.
     """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
@@ -37,6 +40,7 @@ class TreeStore:
                 "such as 2**30 for 1 GB."
             )
         self.max_bytes = max_bytes
+        self.values = KeptValues()
         self._trees: OrderedDict[Hashable, BoundsTree] = OrderedDict()
         # Sizes when last looked at, and their sum: a call pays for the trees that it was lent, however many are kept.
         self._sizes: dict[Hashable, int] = {}
@@ -125,7 +129,8 @@ class TreeStore:
         self._lent.clear()
 
     def clear(self) -> None:
-        """Forget every tree."""
+        """Forget every tree, and all learned values."""
+        self.values.clear()
         self._trees.clear()
         self._sizes.clear()
         self._sum = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -210,13 +209,13 @@ def test_a_compacted_cache_is_evaluated_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_store_keeps_trees_under_its_bound() -> None:
-    store, words = TreeStore(max_bytes=400_000), replace(WORDS)  # whose table nothing else fills
+    store = TreeStore(max_bytes=400_000)
     for i in range(12):
-        tree = store.tree(i, words.table, words.budget)
-        expand_all(tree, Evaluator(words.lm, words.settings(), [(1, 2, i % 5 + 1)], [tree]))
+        tree = store.tree(i, WORDS.table, WORDS.budget)
+        expand_all(tree, Evaluator(WORDS.lm, WORDS.settings(), [(1, 2, i % 5 + 1)], [tree]))
         store.trim()
         assert store.bytes <= store.max_bytes
     assert 0 < len(store) < 12
-    assert store.tree(11, words.table, words.budget) is tree
+    assert store.tree(11, WORDS.table, WORDS.budget) is tree
     store.clear()
     assert len(store) == 0
