@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-full: $(VENV)/.dev
-	OUTLINES_PHI_FULL=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "full or not full"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "full or not full"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

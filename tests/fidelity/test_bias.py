@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from outlines_phi.fidelity.bias import lower_limit, unit_interval
-from tests.languages import sized
 
-SAMPLES, DRAWS = sized(400), 60
+SAMPLES, DRAWS = 400, 60
 LAWS = {
     "constant": (lambda rng: np.full(DRAWS, 0.3), 0.3),
     "rare": (lambda rng: (rng.random(DRAWS) < 0.02).astype(float), 0.02),

@@ -24,7 +24,7 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi
 from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language, sized
+from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language
 from tests.phi.walks import mean_weight, paths
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -81,7 +81,7 @@ def test_weights_of_walks_that_learn_are_unbiased(language: Language) -> None:
     """E[w f] = Phi mu*(f) over calls of 32 walks in 3 rounds, each of which learns from those before it."""
     reference = language.reference()
     phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=sized(100)))
+    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=100))
     w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
     f = np.array([sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results])
     assert abs(z(w, 1.0)) < 3.5
@@ -98,7 +98,7 @@ def test_scoring_all_walks_by_the_last_values_is_caught(monkeypatch: pytest.Monk
         return kept[-1][0]
 
     monkeypatch.setattr(LearnedPhi, "begin", noting)
-    results = AncestralSampler(LearnedPhi()).sample(LOOP.request(16, seed=5, rows=sized(120)))
+    results = AncestralSampler(LearnedPhi()).sample(LOOP.request(16, seed=5, rows=120))
     ((estimate, run),) = kept
     estimate.learn()
     w = [

@@ -15,7 +15,7 @@ from outlines_phi import TextConstraint, generate
 from outlines_phi.errors import ConstraintError, EmptyLanguageError, UnsupportedError
 from outlines_phi.fidelity.reference import enumerate_language
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 PROMPT = "The year is "
@@ -41,15 +41,15 @@ def test_draws_have_the_constrained_law(
     model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float], phi: str
 ) -> None:
     generator = outlines_phi.Generator(model, NUMBER, phi=phi, constraint=sevens)
-    draws = generator.sample(PROMPT, sized(3000), max_new_tokens=5, seed=1)
+    draws = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1)
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
-    anyhow = generator.sample(PROMPT, sized(3000), max_new_tokens=5, seed=1, constraint=None)
+    anyhow = generator.sample(PROMPT, 3000, max_new_tokens=5, seed=1, constraint=None)
     assert p_value([draw.token_ids for draw in anyhow], mu) < ALPHA
 
 
 def test_probabilities_mode_and_weights(model: outlines_phi.PhiTransformers, mu: dict[tuple[int, ...], float]) -> None:
     generator = outlines_phi.Generator(model, NUMBER, phi="local", constraint=sevens)
-    draws = generator.sample(PROMPT, sized(2000), max_new_tokens=5, seed=1)
+    draws = generator.sample(PROMPT, 2000, max_new_tokens=5, seed=1)
     spell = model.lm.vocabulary.decode
     found = generator.probabilities(PROMPT, tolerance=0.0, max_new_tokens=5)
     for text in ("14", "21", "98"):
@@ -110,7 +110,7 @@ def test_under_custom_generate(model: outlines_phi.PhiTransformers, mu: dict[tup
         return [tuple(row[: row.index(eos) + 1]) for row in rows]
 
     options: dict[str, Any] = {"vocabulary": model.hf_tokenizer, "phi": "exact", "constraint": sevens}
-    assert p_value(written(num_return_sequences=sized(2000), seed=4, **options), mu) > ALPHA
+    assert p_value(written(num_return_sequences=2000, seed=4, **options), mu) > ALPHA
     assert written(do_sample=False, **options) == [max(mu, key=lambda y: mu[y])]
 
 

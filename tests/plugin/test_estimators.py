@@ -22,13 +22,12 @@ from outlines_phi.phi.estimator import Phi
 from outlines_phi.plugin.options import resolve_phi
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.settings import SamplingSettings
-from tests.languages import sized
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
 TEXTS = {"yes", "no", "not now", "nobody"}
 BUDGET = 12
-N = sized(400)
+N = 400
 
 NAMES: dict[str, Phi] = {
     "dp": BigramDPPhi(),

@@ -12,7 +12,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.fidelity.comparison import total_variation
 from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
 ANSWERS = Literal[
@@ -35,9 +35,9 @@ def test_draws_probabilities_and_mode(model: outlines_phi.PhiTransformers, law: 
     whole, mu = law
     generator = outlines_phi.Generator(model, ANSWERS, phi="exact", tokenization="canonical")
     options = {"max_new_tokens": 12, "temperature": TEMPERATURE}
-    drawn = [draw.token_ids for draw in generator.sample(QUESTION, sized(6000), seed=2, **options)]
+    drawn = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, **options)]
     assert p_value(drawn, mu) > ALPHA
-    anyhow = [draw.token_ids for draw in generator.sample(QUESTION, sized(6000), seed=2, tokenization="any", **options)]
+    anyhow = [draw.token_ids for draw in generator.sample(QUESTION, 6000, seed=2, tokenization="any", **options)]
     assert p_value(anyhow, mu) < ALPHA and p_value(anyhow, whole.mu) > ALPHA
     found = generator.probabilities(QUESTION, tolerance=0.0, **options)
     for y, p in mu.items():
@@ -102,7 +102,7 @@ def test_under_custom_generate(model: outlines_phi.PhiTransformers, law: tuple) 
         rows = ids[:, prompt["input_ids"].shape[1] :].tolist()
         return [tuple(row[: row.index(eos) + 1]) for row in rows]
 
-    drawn = generate(vocabulary=model.hf_tokenizer, phi="exact", num_return_sequences=sized(3000), seed=4)
+    drawn = generate(vocabulary=model.hf_tokenizer, phi="exact", num_return_sequences=3000, seed=4)
     assert p_value(drawn, mu) > ALPHA
     assert generate(vocabulary=model.hf_tokenizer, do_sample=False) == [max(mu, key=lambda y: mu[y])]
     with pytest.raises(UnsupportedError, match="Give vocabulary=tokenizer, which defines"):

@@ -18,7 +18,7 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.attempts import RejectionAttempts
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, DRAWS, p_value, sized
+from tests.languages import ALPHA, DRAWS, p_value
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
 
 QUESTION = "Question: is the bakery open on Monday? Answer: "
@@ -94,12 +94,12 @@ def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransform
     """Where nothing can be enumerated, exact draws and weighted draws estimate the same things."""
     generator = outlines_phi.Generator(model, Person)
     prompt = "Person: Nora is a teacher. JSON: "
-    exact_draws = generator.sample(prompt, sized(300), seed=4, phi=ExactPhi(normalizers=sized(200)))
-    weighted = generator.sample(prompt, sized(1500), seed=5, phi="local")
+    exact_draws = generator.sample(prompt, 300, seed=4, phi=ExactPhi(normalizers=200))
+    weighted = generator.sample(prompt, 1500, seed=5, phi="local")
     for draw in exact_draws:
         Person.model_validate_json(draw.text)
     z = np.exp(weighted.log_w)
-    error = z.std() / math.sqrt(len(z)) + np.std(exact_draws.normalizers) / math.sqrt(sized(200))
+    error = z.std() / math.sqrt(len(z)) + np.std(exact_draws.normalizers) / math.sqrt(200)
     assert abs(z.mean() - np.mean(exact_draws.normalizers)) < 4 * error
     assert (
         exact_draws.log_z_bounds[0] <= math.log(z.mean()) + 0.5
@@ -112,7 +112,7 @@ def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransform
     p = np.mean([long(text) for text in exact_draws.texts])
     f = np.array([long(text) for text in weighted.texts])
     q = float((weighted.weights * f).sum())
-    spread = math.sqrt(p * (1 - p) / len(exact_draws)) + math.sqrt(q * (1 - q) / weighted.ess)
+    spread = math.sqrt(p * (1 - p) / 300) + math.sqrt(q * (1 - q) / weighted.ess)
     assert abs(p - q) < 4 * spread
 
 
@@ -121,7 +121,7 @@ def test_a_batch_row_has_the_law_of_the_prompt_alone(answers: tuple) -> None:
     generator, reference = answers
     prompts = [QUESTION if i % 2 == 0 else CHARACTER for i in range(16)]
     drawn = []
-    for seed in range(sized(30)):
+    for seed in range(30):
         results = generator.sample_batch(prompts, 10, seed=seed, max_new_tokens=BUDGET)
         drawn += [draw.token_ids for draws in results[::2] for draw in draws]
     assert p_value(drawn, reference.mu) > ALPHA

@@ -29,7 +29,7 @@ from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.certify import ResidualAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Request
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value, sized
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 WORDS, LOOP, NESTED, _ = LANGUAGES
@@ -91,14 +91,14 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_samplers_draw_the_constrained_law(name: str, language: Language, constraint: Merged) -> None:
     phi, mu = reference(language, constraint)
-    draws = EXACT[name]().sample(constrained(language, sized(3000), 7, constraint))[0]
+    draws = EXACT[name]().sample(constrained(language, 3000, 7, constraint))[0]
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
     assert draws.log_z_bounds[0] <= math.log(phi) + 1e-9 and math.log(phi) <= draws.log_z_bounds[1] + 1e-9
 
 
 @languages
 def test_draws_without_the_constraint_fail_the_same_test(language: Language) -> None:
-    draws = ExactSampler(ExactPhi()).sample(language.request(sized(6000), 7))[0]
+    draws = ExactSampler(ExactPhi()).sample(language.request(6000, 7))[0]
     assert p_value([draw.token_ids for draw in draws], reference(language, Merged(even=True))[1]) < ALPHA
 
 
@@ -108,9 +108,7 @@ def test_draws_without_the_constraint_fail_the_same_test(language: Language) -> 
 def test_cold_trees_and_normalisers(language: Language, constraint: Merged) -> None:
     """One draw and eight residual attempts of each of many trees that start from nothing."""
     phi, mu = reference(language, constraint)
-    results = ExactSampler(ExactPhi(width=6, normalizers=8)).sample(
-        constrained(language, 1, 3, constraint, rows=sized(400))
-    )
+    results = ExactSampler(ExactPhi(width=6, normalizers=8)).sample(constrained(language, 1, 3, constraint, rows=400))
     assert p_value([draws[0].token_ids for draws in results], mu) > ALPHA
     z = np.array([np.mean(draws.normalizers) for draws in results])
     assert abs(z.mean() - phi) < 4 * z.std() / math.sqrt(len(z)) + 1e-12
@@ -137,7 +135,7 @@ def test_weights_have_mean_phi(name: str, language: Language, constraint: Merged
 def test_adaptive_weights_on_cold_trees(language: Language) -> None:
     phi, _ = reference(language, Merged(even=True))
     results = AutoSampler(AutoPhi(share=0, candidates=1)).sample(
-        constrained(language, 32, 5, Merged(even=True), rows=sized(100))
+        constrained(language, 32, 5, Merged(even=True), rows=100)
     )
     w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
     assert abs(w.mean() - 1) < 4 * w.std() / math.sqrt(len(w))

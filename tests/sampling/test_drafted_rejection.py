@@ -18,7 +18,7 @@ from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.phi_options import Effort, ExactPhi
 from outlines_phi.sampling.rejection.attempts import Attempt, Attempts, RejectionAttempts
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
-from tests.languages import ALPHA, GRAMMARS, Language, p_value, sized
+from tests.languages import ALPHA, GRAMMARS, Language, p_value
 from tests.sampling.banning import ids
 from tests.sampling.foreseen import LOOP, NAMES, WORDS, ahead, drafters
 from tests.sampling.test_constraint import Merged, constrained
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 LONG = Language("long", "(a|b|ab|c)*x", 6, seed=5)
-ROWS, FRESH = sized(630), 1800
+ROWS, FRESH = 630, 1800
 """Prompts of a language, shared by its drafters under a seed each; and prompts of the control."""
 WALK = RejectionAttempts._walk
 
@@ -82,14 +82,14 @@ class TestRejection:
         mu = WORDS.reference().mu
         for name in ("likeliest", "least likely"):
             sampler = ExactSampler(ExactPhi(width=4), TreeStore(3_000), ahead(WORDS, name))
-            (draws,) = sampler.sample(WORDS.request(sized(800), seed=1))
+            (draws,) = sampler.sample(WORDS.request(800, seed=1))
             assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
 
     def test_a_constraint_that_is_found_out_node_by_node(self) -> None:
         constraint, found = Merged(even=True), []
         for seed, name in enumerate(("likeliest", "least likely", "drawn")):
             sampler = ExactSampler(ExactPhi(width=8), draft=ahead(LOOP, name))
-            found += sampler.sample(constrained(LOOP, 1, seed, constraint, rows=sized(200)))
+            found += sampler.sample(constrained(LOOP, 1, seed, constraint, rows=200))
         mu = constrained_reference(LOOP, constraint)[1]
         assert p_value([draws[0].token_ids for draws in found], mu) > ALPHA
 
@@ -98,7 +98,7 @@ class TestRejection:
         """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
         draft = Prefetch(FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"])), 4)
         sampler = ExactSampler(ExactPhi(normalizers=2, width=4), TreeStore(memory), draft)
-        results = sampler.sample(WORDS.request(2, 5, rows=sized(400)))
+        results = sampler.sample(WORDS.request(2, 5, rows=400))
         means = np.array([np.mean(draws.normalizers) for draws in results])
         phi = math.exp(WORDS.reference().log_phi)
         assert abs(means.mean() - phi) <= 4 * means.std() / math.sqrt(len(means))
@@ -106,7 +106,7 @@ class TestRejection:
     def test_certified_draws_have_the_law_of_those_without_a_draft(self) -> None:
         phi = ExactPhi(tolerance=0.6, width=8)
         (plain,), *others = (
-            ExactSampler(phi, draft=draft).sample(LONG.request(sized(3000), seed=2))
+            ExactSampler(phi, draft=draft).sample(LONG.request(3000, seed=2))
             for draft in (None, *(ahead(LONG, name) for name in ("likeliest", "least likely", "drawn")))
         )
         assert plain.guarantee == Guarantee.CERTIFIED

@@ -51,7 +51,6 @@ from tests.languages import (
     Language,
     p_value,
     pooled_p_value,
-    sized,
 )
 from tests.phi.looking import LookingPhi
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
@@ -65,7 +64,7 @@ ESTIMATORS = {
     "learned": LearnedPhi,
 }
 OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
-DEAD_TOKEN, N, EACH = 7, sized(4_000), sized(900)
+DEAD_TOKEN, N, EACH = 7, 4_000, 900
 """Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven whose statistics are added (the same)."""
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -277,7 +276,7 @@ class TestDrawnDrafts:
     def test_weights_are_unbiased_and_correct_the_proposal(self, phi: str) -> None:
         """E[w] = Phi within four standard errors: learned values, too, whose law moves from round to round."""
         language = LANGUAGES[0]
-        reference, n = language.reference(), sized(1500)
+        reference, n = language.reference(), 1500
         draws = speculative(ESTIMATORS[phi](), drawn(language)["cold"], 3).sample(language.request(n, 3))[0]
         w = np.exp(draws.log_w)
         assert abs(w.mean() - math.exp(reference.log_phi)) < 4 * w.std() / math.sqrt(n) + 1e-9
@@ -300,7 +299,7 @@ class TestDrawnDrafts:
         drafter = replace(drawn(language)["masked"], shared=shared)
         found: list[tuple[Any, ...]] = []
         for seed in range(6):  # rows are streams of their own; a fault of sharing is one of each
-            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=sized(250)))
+            results = speculative(LocalPhi(), drafter, 4).sample(language.request(2, seed, rows=250))
             found += [tuple(draw.token_ids for draw in draws) for draws in results]
         joint = {(a, b): p * q for a, p in mu.items() for b, q in mu.items()}
         alike = sum(a == b for a, b in found) / len(found)
@@ -369,6 +368,23 @@ class _Refreshed(Estimate):
             if prefixes.drafted[i] and (above := place.get((row, tokens[:-1]))) is not None:
                 scores[above, tokens[-1]] += mass[i]
         return scores
+
+
+def test_what_waits_holds_no_memory_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of logits is a part of the answer about all that was drafted; what is kept of it is a row."""
+    language, held = LANGUAGES[0], []
+    prune = branches.Branches.prune
+
+    def counting(self: branches.Branches, *arguments: Any) -> None:
+        prune(self, *arguments)
+        storages = {logits.untyped_storage().data_ptr(): logits.untyped_storage() for _, logits in self._seen.values()}
+        rows = sum(logits.nbytes for _, logits in self._seen.values())
+        held.append((sum(storage.nbytes() for storage in storages.values()), rows))
+
+    monkeypatch.setattr(branches.Branches, "prune", counting)
+    speculative(LocalPhi(), drawn(language)["another model"], 4).sample(language.request(60, seed=2))
+    assert max(rows for _, rows in held) > 0
+    assert all(storage == rows for storage, rows in held)
 
 
 class TestControls:

@@ -21,7 +21,7 @@ from outlines_phi.sampling.phi_options import Effort
 from outlines_phi.sampling.rejection.attempts import ConfidentAttempts, RejectionAttempts
 from outlines_phi.sampling.rejection.certify import ResidualAttempts
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value, sized
+from tests.languages import ALPHA, PROMPT, VOCABULARY, p_value
 
 BUDGET = 3
 LM = TableModel.random(VOCABULARY, seed=11, scale=1.5)
@@ -74,7 +74,7 @@ def test_ends_that_a_constraint_may_refuse_are_not_counted_beforehand() -> None:
     """Bounds hold and residual attempts are unbiased, in trees that have seen a single draw."""
     phi = sum(math.exp(log_p) for ids, log_p in reference().log_p.items() if ids[-1] in (A, 0))
     estimates = []
-    for seed in range(sized(400)):
+    for seed in range(400):
         tree = BoundsTree(TABLE, BUDGET, EndsWithA())
         evaluator = Evaluator(LM, SETTINGS, [PROMPT], [tree])
         row = RejectionAttempts(tree, 1, partial(stream, seed), width=4, effort=Effort(), max_bytes=2**30)

@@ -24,7 +24,7 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.verification.oracle import GrammarOracle
-from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value, sized
+from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)
 EOS = VOCABULARY.eos_ids[0]
@@ -128,7 +128,7 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
 @grammars
 def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
     sampler, reference = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS["model"], 3)), language.reference()
-    draws = sampler.sample(language.request(sized(3000), seed=6))[0]
+    draws = sampler.sample(language.request(3000, seed=6))[0]
     drawn = [draw.token_ids for draw in draws]
     assert draws.counts.drafted
     assert p_value(drawn, reference.mask) > ALPHA

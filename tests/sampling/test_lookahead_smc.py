@@ -21,7 +21,7 @@ from outlines_phi.sampling.particles import Particles
 from outlines_phi.sampling.phi_options import Effort, LookaheadPhi
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.smc import PIMH, SMC
-from tests.languages import GRAMMARS, VOCABULARY, sized
+from tests.languages import GRAMMARS, VOCABULARY
 from tests.sampling.banning import NESTED, SHORT, ids
 
 WEIGHTED = LookaheadPhi(weights=True)
@@ -33,7 +33,7 @@ OPTIONS = {
 }
 
 
-def sample(name: str, n: int = sized(300)) -> Draws:
+def sample(name: str, n: int = 300) -> Draws:
     return LookaheadSMCSampler(WEIGHTED, OPTIONS[name]).sample(NESTED.request(n, 1))[0]
 
 

@@ -23,10 +23,10 @@ from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.particles import AtBoundaries, Particles
 from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.sampling.stepper import Trajectory
-from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value, sized
+from tests.languages import ALPHA, LANGUAGES, OF_EVERY_KIND, PROMPT, VOCABULARY, Language, p_value
 
 WORDS, LOOP, NESTED, BOTTLENECK = LANGUAGES
-RUNS = sized(600)
+RUNS = 600
 
 OPTIONS = {
     "never": SMC(particles=5),

@@ -32,7 +32,7 @@ from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.sampling.sampler import Request, Sampler
 from outlines_phi.sampling.smc import SMC
-from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value, sized
+from tests.languages import ALPHA, GRAMMARS, LANGUAGES, PROMPT, VOCABULARY, Language, p_value
 from tests.sampling.test_awrs import outcomes
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
@@ -85,7 +85,7 @@ def reference(language: Language, texts: TextConstraint) -> tuple[float, dict[tu
 def test_exact_draws(sampler: Sampler, name: str, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "FINITE_PREFIXES", prefixes)
     phi, mu = reference(WORDS, PREDICATES[name])
-    draws = sampler.sample(constrained(WORDS, sized(4000), 7, PREDICATES[name]))[0]
+    draws = sampler.sample(constrained(WORDS, 4000, 7, PREDICATES[name]))[0]
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
     assert draws.log_z_bounds[0] <= math.log(phi) + 1e-9 and math.log(phi) <= draws.log_z_bounds[1] + 1e-9
 
@@ -96,7 +96,7 @@ def test_exact_draws_of_grammars(language: Language, sampler: Sampler) -> None:
     texts = PREDICATES["even number of a's"]
     mu, request = reference(language, texts)[1], constrained(language, 4000, 7, texts)
     assert p_value([draw.token_ids for draw in sampler.sample(request)[0]], mu) > ALPHA
-    without = sampler.sample(language.request(sized(4000), 7))[0]
+    without = sampler.sample(language.request(4000, 7))[0]
     assert p_value([draw.token_ids for draw in without], mu) < ALPHA
     w = np.exp(AncestralSampler(LocalPhi()).sample(request)[0].log_w)
     assert abs(w.mean() - reference(language, texts)[0]) < 4 * w.std() / math.sqrt(len(w))
@@ -104,7 +104,7 @@ def test_exact_draws_of_grammars(language: Language, sampler: Sampler) -> None:
 
 @predicates
 def test_draws_without_the_predicate_fail_the_same_test(name: str) -> None:
-    draws = ExactSampler(ExactPhi()).sample(WORDS.request(sized(4000), 7))[0]
+    draws = ExactSampler(ExactPhi()).sample(WORDS.request(4000, 7))[0]
     assert p_value([draw.token_ids for draw in draws], reference(WORDS, PREDICATES[name])[1]) < ALPHA
 
 
@@ -120,9 +120,9 @@ def test_draws_without_the_predicate_fail_the_same_test(name: str) -> None:
 def test_walks_have_unbiased_weights(phi: ProposalPhi, name: str, language: Language) -> None:
     """E[w] = Phi within four standard errors, and the weighted frequencies are mu*; the weights of another law would tell."""
     z, mu = reference(language, PREDICATES[name])
-    draws = AncestralSampler(phi).sample(constrained(language, sized(4000), 3, PREDICATES[name]))[0]
+    draws = AncestralSampler(phi).sample(constrained(language, 4000, 3, PREDICATES[name]))[0]
     w = np.exp(draws.log_w)
-    assert len(w) == sized(4000)
+    assert len(w) == 4000
     assert abs(w.mean() - z) < 4 * w.std() / math.sqrt(len(w))
     assert {draw.token_ids for draw in draws} <= set(mu)
     weighted = frequencies((draw.token_ids for draw in draws), draws.weights)
@@ -219,7 +219,7 @@ def test_a_predicate_that_kills_almost_all_of_a_step(phi: ProposalPhi) -> None:
     language, texts = Killed("killed", "[abc]{2,3}", 5, seed=2), TextConstraint(no_a, further=2)
     z, mu = reference(language, texts)
     assert z < 1e-11
-    draws = AncestralSampler(phi).sample(constrained(language, sized(3000), 3, texts))[0]
+    draws = AncestralSampler(phi).sample(constrained(language, 3000, 3, texts))[0]
     w = np.exp(draws.log_w) / z
     assert draws.failures == 0 and w.min() > 1e-3
     assert abs(w.mean() - 1) < 4 * w.std() / math.sqrt(len(w))

@@ -30,7 +30,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.classic import install as install_module
 from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 from tests.plugin.classic.test_generate import BUDGET, PROMPT, WORDS, law  # noqa: F401 - a fixture
 
 HOLDERS = (outlines, outlines.generator, outlines.applications)
@@ -223,10 +223,10 @@ class TestGenerator:
     ) -> None:
         generator = outlines.Generator(stock, Choice(WORDS), phi="exact")
         assert isinstance(generator, PhiGenerator)
-        draws = generator.sample(PROMPT, sized(5000), seed=1, max_new_tokens=BUDGET)
+        draws = generator.sample(PROMPT, 5000, seed=1, max_new_tokens=BUDGET)
         assert p_value(draws.texts, law) > ALPHA
         masked = outlines.Generator(stock, Choice(WORDS), phi="local")
-        assert p_value(masked.sample(PROMPT, sized(2000), seed=1, max_new_tokens=BUDGET).texts, law) < ALPHA
+        assert p_value(masked.sample(PROMPT, 2000, seed=1, max_new_tokens=BUDGET).texts, law) < ALPHA
 
     def test_wrapped_models(self, model: PhiTransformers) -> None:
         generator = outlines.Generator(model, NUMBER, phi=ExactPhi(tolerance=1e-6))

@@ -28,13 +28,13 @@ from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.transformers import LOANS
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
 TEXTS = ("yes", "no", "not now", "nobody")
 BUDGET = 12
-N = sized(3000)
+N = 3000
 
 
 @pytest.fixture(scope="module")

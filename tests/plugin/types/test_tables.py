@@ -24,7 +24,7 @@ from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.options import CallOptions
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
-from tests.languages import ALPHA, p_value, sized
+from tests.languages import ALPHA, p_value
 
 PROMPT = "Question: is the bakery open on Monday? Answer: "
 ANSWER = Literal["yes", "no", "not now", "nobody"]
@@ -82,7 +82,7 @@ def test_an_existing_generator_under_a_correction(model: PhiTransformers, stock:
         enumerate_language(model.lm, table, model._prompt_ids(prompt), settings, BUDGET) for table in (theirs, ours)
     )
     assert set(of_index.log_p) < set(of_pattern.log_p)
-    options = CallOptions(settings, n=sized(6000))
+    options = CallOptions(settings, n=6000)
 
     def drawn(phi: Phi) -> list[tuple[int, ...]]:
         return [draw.token_ids for draw in model.draw([prompt], theirs, phi, options)[0]]

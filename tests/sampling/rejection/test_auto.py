@@ -50,14 +50,13 @@ from tests.languages import (
     deviation,
     p_value,
     pooled_p_value,
-    sized,
     z,
 )
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 WORDS, LOOP, _, LATE = LANGUAGES
 WEIGHTED = AutoPhi(share=0, candidates=1)
-ROWS = sized(60)
+ROWS = 60
 """Prompts of each of seven languages: a bias of all shows as it would in 420 of one, and that of the controls in any of them."""
 
 
@@ -146,11 +145,11 @@ def test_exact_draws_of_a_mixed_set_are_exact() -> None:
     exact, errors = [], []
     for language, share in ((WORDS, 0.4), (LOOP, 0.5)):
         sampler, reference = AutoSampler(AutoPhi(share=share, width=8)), language.reference()
-        results = sampler.sample(language.request(3, seed=8, rows=sized(300)))
+        results = sampler.sample(language.request(3, seed=8, rows=300))
         kinds = [tuple(draw.guarantee for draw in draws) for draws in results]
-        assert 12 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
+        assert 30 < sum(Guarantee.WEIGHTED in kind and Guarantee.EXACT in kind for kind in kinds)
         first = [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
-        assert len(first) > 40
+        assert len(first) > 100
         exact.append((first, reference.mu))
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         last = [draws[-1] for draws in results if draws[-1].guarantee == Guarantee.WEIGHTED]
@@ -197,11 +196,11 @@ class TestCandidatesBesideAttempts:
     phi = AutoPhi(share=0.1, candidates=1, width=4)
 
     def test_weights_of_weighted_draws_are_unbiased(self) -> None:
-        results = AutoSampler(self.phi).sample(TWO_LENGTHS.request(1, seed=8, rows=sized(900)))
+        results = AutoSampler(self.phi).sample(TWO_LENGTHS.request(1, seed=8, rows=900))
         mu = TWO_LENGTHS.reference().mu
         long = sum(share for tokens, share in mu.items() if len(tokens) > 2)
         w, f = of_weighted_draws(results)
-        assert 0.3 < len(w) / len(results) < 0.8
+        assert 300 < len(w) < 700
         assert abs(z(w, 1.0)) < 3.5 and abs(z(f, long)) < 3.5
         drawn = [draws[0].token_ids for draws in results if draws.guarantee == Guarantee.EXACT]
         lengths = [(len(tokens),) for tokens in drawn]
@@ -262,8 +261,8 @@ def test_nothing_is_evaluated_twice_and_trees_are_kept() -> None:
 def test_a_small_memory_changes_no_law() -> None:
     errors = []
     for phi in (WEIGHTED, AutoPhi(share=0.1)):
-        sampler = AutoSampler(phi, TreeStore(6_000 * 120))
-        w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=120)), LOOP)
+        sampler = AutoSampler(phi, TreeStore(6_000 * 2 * ROWS))
+        w, f = sums(sampler.sample(LOOP.request(8, seed=9, rows=2 * ROWS)), LOOP)
         errors.append((z(w, 1.0), z(f, max(LOOP.reference().mu.values()))))
     assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 

@@ -25,7 +25,6 @@ from tests.languages import (
     deviation,
     p_value,
     pooled_p_value,
-    sized,
     z,
 )
 from tests.sampling.variants import cut_by_length, first_to_finish, keep_bounds_after_eviction, without_coin
@@ -105,7 +104,7 @@ def test_residual_attempts_give_an_unbiased_normaliser() -> None:
     errors = []
     for language in OF_EVERY_KIND:
         phi = math.exp(language.reference().log_phi)
-        results = ExactSampler(ExactPhi(normalizers=1)).sample(language.request(1, 5, rows=sized(300)))
+        results = ExactSampler(ExactPhi(normalizers=1)).sample(language.request(1, 5, rows=300))
         errors.append(z(np.array([estimate for draws in results for estimate in draws.normalizers]), phi))
     print(errors)
     assert deviation(errors) < 4  # that of 2,100 rows, were it the bias of all
@@ -114,7 +113,7 @@ def test_residual_attempts_give_an_unbiased_normaliser() -> None:
 def test_the_accepting_wave_is_no_normaliser() -> None:
     """Control: the success rate up to the accepted attempt, scaled by the bounds at the end, is biased upwards."""
     phi = math.exp(WORDS.reference().log_phi)
-    results = ExactSampler(ExactPhi()).sample(WORDS.request(1, 5, rows=sized(2000)))
+    results = ExactSampler(ExactPhi()).sample(WORDS.request(1, 5, rows=2000))
     estimates = []
     for draws in results:
         lower, upper = np.exp(draws.log_z_bounds)
