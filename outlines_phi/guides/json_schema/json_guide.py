@@ -86,7 +86,7 @@ class JSONGuide(Guide):
         self._walks = Walks(machine, self._forest)
         self._tiling = Tiling(machine, self._forest)
         self._sizes: dict[int, int] = {}
-        self._recent = lru_cache(_ROWS)(self._found)
+        self._recent = lru_cache(_ROWS)(self._make_row)
         self.start = self._number(machine.start)
 
     @classmethod
@@ -241,7 +241,7 @@ class JSONGuide(Guide):
         before = state if state < _UNREAD else self._number(at)
         return _UNREAD + before * len(self.vocabulary)
 
-    def _found(self, state: int) -> _Known:
+    def _make_row(self, state: int) -> _Known:
         targets = [DEAD, DEAD]
         if state < _FIRST:
             return _Known(Row(self._forest.partition((), (), len(targets)), np.array(targets)), np.array(targets))
@@ -254,8 +254,8 @@ class JSONGuide(Guide):
         pieces: list[list[int] | NDArray[np.int64]] = [targets]
         alike: list[list[int] | NDArray[np.int64]] = [list(targets)]
         size = len(targets)
-        base: list[Placed] = []
-        more: list[Placed] = []
+        base: list[Placed] = []  # tokens that end inside the innermost value, whatever the stack: many states share them
+        more: list[Placed] = []  # tokens that close it and read on by the stack, placed later so that they win
 
         def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
             nonlocal size
