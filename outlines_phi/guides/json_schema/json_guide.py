@@ -254,8 +254,9 @@ class JSONGuide(Guide):
         pieces: list[list[int] | NDArray[np.int64]] = [targets]
         alike: list[list[int] | NDArray[np.int64]] = [list(targets)]
         size = len(targets)
-        base: list[Placed] = []  # tokens that end inside the innermost value, whatever the stack: many states share them
-        more: list[Placed] = []  # tokens that close it and read on by the stack, placed later so that they win
+        # Tokens that end inside the innermost value, the stack as it is; and those that close it, placed later, so that they win.
+        base: list[Placed] = []
+        more: list[Placed] = []
 
         def place(placed: list[Placed], tokens: Tokens, within: State | None, stack: Stack) -> None:
             nonlocal size
