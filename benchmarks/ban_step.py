@@ -26,7 +26,7 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 
 FREE_TEXT = r"[\s\S]*"
 MICRO = 1e6

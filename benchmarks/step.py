@@ -25,7 +25,7 @@ from outlines_phi.guides.guide import DONE, UNREACHABLE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
 from outlines_phi.phi.onestep import OneStepPhi
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 BATCHES = (1, 8, 32)

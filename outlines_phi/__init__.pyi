@@ -34,7 +34,7 @@ from .plugin.hosts.custom_generate import custom_generate as custom_generate
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers
-from .plugin.hosts.transformers import wrap as wrap
+from .plugin.wrapping import wrap as wrap
 from .sampling.draw import Draw as Draw
 from .sampling.draw import Guarantee as Guarantee
 from .sampling.draws import Draws as Draws

@@ -19,9 +19,9 @@ from ..fidelity.report_text import bias_section, sections, verdict
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
 from ..plugin import auditing
-from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
+from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.types.output_types import to_language
 from .command_options import (
     BanOptions,

@@ -63,7 +63,7 @@ class Batches:
     def _refusal(self, row: int) -> OutlinesPhiError | None:
         """Return why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
         model = self.generator.model
-        options = replace(CallOptions.read(self.keywords, model.model.generation_config), n=self.n)
+        options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
         try:
             with model.asking([model_input(self.prompts[row])], self.generator.logits_processor, options):
                 return None

@@ -25,11 +25,12 @@ from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
 from .call import Ban, Correction, resolve_ban
 from .choices import MEANT, refuse_misfits, refuse_unknown
-from .hosts.generation_config import FIELDS, TRUNCATION, said
-from .hosts.processor import MaskLogitsProcessor
-from .hosts.transformers import PhiTransformers, wrap
+from .generation_config import FIELDS, TRUNCATION, said
 from .options import COUNTED, CallOptions, Unset
+from .processor import MaskLogitsProcessor
 from .progress import Told, telling
+from .session import PhiModel
+from .wrapping import wrap
 
 TOLERANCE = 1e-3
 """Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them."""
@@ -99,7 +100,7 @@ def audit(
         )
     refuse_misfits("an audit", settings, n=n)
     refuse_unknown(said(settings), COUNTED, MEANT)
-    defaults = model.model.generation_config
+    defaults = model.defaults
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
     with model.asking(rows, processor, options) as request, telling(options.progress):
@@ -119,7 +120,7 @@ def audit(
     )
 
 
-def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiTransformers, Any]:
+def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiModel, Any]:
     """Return the model and the logits processor of what an application calls."""
     model, processor, correction = _parts(source)
     if isinstance(banned_phrases, Unset):
@@ -137,7 +138,7 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiTr
     return model, processor
 
 
-def _parts(source: Any) -> tuple[PhiTransformers, Any, Correction | None]:
+def _parts(source: Any) -> tuple[PhiModel, Any, Correction | None]:
     """Return the model and the logits processor of an application, and what a generator of this package corrects."""
     for option, neutral in (("tokenization", "any"), ("constraint", None)):
         if isinstance(source, SteerableGenerator) and getattr(source, option, neutral) != neutral:
@@ -156,8 +157,8 @@ def _parts(source: Any) -> tuple[PhiTransformers, Any, Correction | None]:
     )
 
 
-def _wrapped(model: Any) -> PhiTransformers:
-    return model if isinstance(model, PhiTransformers) else wrap(model)
+def _wrapped(model: Any) -> PhiModel:
+    return model if isinstance(model, PhiModel) else wrap(model)
 
 
 def _name(prompt: Any, row: int) -> str:

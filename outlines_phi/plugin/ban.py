@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 from outlines.generator import SteerableGenerator
-from outlines.models.transformers import Transformers
 from outlines.processors import OutlinesLogitsProcessor
 
 from ..errors import UnsupportedError
@@ -17,9 +16,10 @@ from .classic.classic_generator import ClassicGenerator
 from .generator import PhiGenerator
 from .hosts.loop import check_budget
 from .hosts.phi_processor import PhiLogitsProcessor, compiled_for
-from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
-from .hosts.transformers import PhiTransformers, wrap
+from .processor import MaskLogitsProcessor, TableLogitsProcessor
+from .session import PhiModel
 from .types.tables import CompiledTypes
+from .wrapping import HOSTS, wrap
 
 OPTIONS = tuple(field.name for field in fields(BannedPhrases) if field.name != "phrases")
 """The options of :class:`BannedPhrases`."""
@@ -66,19 +66,19 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
         The phrases leave nothing of what ``thing`` writes.
     """
     banned = _read(phrases, options)
-    ours = isinstance(getattr(thing, "model", None), PhiTransformers)
-    if isinstance(thing, Transformers | ClassicGenerator) or (isinstance(thing, SteerableGenerator) and ours):
+    hosted, ours = isinstance(thing, (PhiModel, *HOSTS)), isinstance(getattr(thing, "model", None), PhiModel)
+    if hosted or isinstance(thing, ClassicGenerator) or (isinstance(thing, SteerableGenerator) and ours):
         _refuse_of_loops(thing, tokenizer, max_new_tokens)
         if isinstance(thing, PhiGenerator | ClassicGenerator):
             return thing.banning(_joined(thing.banned_phrases, banned))
-        if isinstance(thing, Transformers):
+        if hosted:
             return wrap(thing, banned_phrases=_joined(getattr(thing, "banned_phrases", None), banned))
     else:
         _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
     match thing:
         case PhiLogitsProcessor():
             return _weighted(thing, banned, max_new_tokens)
-        case SteerableGenerator(model=Transformers()):
+        case SteerableGenerator():
             masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
             return type(thing).from_processor(thing.model, masking)
         case TableLogitsProcessor():

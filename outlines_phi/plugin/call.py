@@ -14,8 +14,8 @@ from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..phi.onestep import LocalPhi
 from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
-from .hosts.processor import MaskLogitsProcessor, TableLogitsProcessor
 from .options import Unset, resolve_phi
+from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .types.tables import CompiledTypes
 
 Ban: TypeAlias = BannedPhrases | Iterable[Phrase]

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, final
 
 from ..errors import UnsupportedError
-from .hosts import generation_config
-from .hosts.generation_config import BUDGET, END
+from . import generation_config
+from .generation_config import BUDGET, END
 
 PARTICLES = "give sampler=SMC(particles=..., resample=...)"
 

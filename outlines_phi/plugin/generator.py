@@ -23,9 +23,7 @@ from .auditing import audit
 from .call import Ban, Call, Correction
 from .choices import MEANT, refuse_unknown
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
-from .hosts.generation_config import said
-from .hosts.processor import MaskLogitsProcessor
-from .hosts.transformers import PhiTransformers
+from .generation_config import said
 from .mistakes import check_one, no_model, not_pickled
 from .options import (
     COUNTED,
@@ -40,6 +38,8 @@ from .options import (
     resolve_sampler,
     search_effort,
 )
+from .processor import MaskLogitsProcessor
+from .session import PhiModel
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, reader
 
@@ -56,7 +56,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def __init__(
         self,
-        model: PhiTransformers,
+        model: PhiModel,
         output_type: Any,
         correction: Correction,
         tokenization: str = "any",
@@ -65,7 +65,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         draft: DraftOptions | None = None,
         backend: str | None = None,
     ) -> None:
-        self.model: PhiTransformers = model
+        self.model: PhiModel = model
         self.worker = model.worker
         self.correction, self.tokenization, self.constraint = correction, tokenization, constraint
         self.sampler, self.draft, self.backend = sampler, draft, backend
@@ -219,7 +219,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
 
 def Generator(  # noqa: N802 - named as the host's own function
-    model: PhiTransformers,
+    model: PhiModel,
     output_type: Any,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
@@ -268,7 +268,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     EmptyLanguageError
         The phrases leave nothing of the output type.
     """
-    if not isinstance(model, PhiTransformers):
+    if not isinstance(model, PhiModel):
         raise no_model(model, "Generator(model, output_type)", output_type)
     refuse_unknown(unknown, KEYWORDS, MEANT | {name: "give it to the generator's call" for name in USED})
     correction = model.correction.replaced_by(phi, banned_phrases)

@@ -25,7 +25,7 @@ from ..sampling.smc import PIMH, SMC
 from ..settings import SamplingSettings
 from .choices import MEANT, MEANT_BY_DRAWS, MISFITS, guessed, refuse_misfits, refuse_unknown
 from .drafts import DraftOptions, resolve_draft
-from .hosts.generation_config import check_config, held, said
+from .generation_config import check_config, held, said
 from .progress import Told, resolve_progress
 
 ESTIMATORS: dict[str, type[Phi]] = {
@@ -107,7 +107,7 @@ class CallOptions:
     ) -> CallOptions:
         """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
 
-        What each field of the configuration counts for is in :data:`outlines_phi.plugin.hosts.generation_config.FIELDS`. Its
+        What each field of the configuration counts for is in :data:`outlines_phi.plugin.generation_config.FIELDS`. Its
         truncations do *not* apply: they change the distribution that draws are faithful to and can empty the language, so the
         call has to ask for them.
         """

@@ -1,4 +1,4 @@
-"""A language model, and what is kept for it between calls: what every host has in common."""
+"""What every host has in common: a language model, what is kept for it between calls, and the calls themselves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from outlines.generator import SteerableGenerator
 from transformers import GenerationConfig
 
 from ..errors import UnsupportedError
@@ -29,45 +30,148 @@ from ..sampling.ranking import Ranking, rank
 from ..sampling.resolve import sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
-from .call import Call
+from .call import Ban, Call, Correction, level_of, resolve_ban
 from .drafts import DraftSources
 from .mistakes import check_batch
-from .options import CallOptions, check_closed, search_options, texts
+from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
+from .processor import MaskLogitsProcessor
 from .progress import telling
-from .streaming import Pieces, accepted, pieces, stepped
-from .types.tables import CompiledTypes
+from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pieces, stepped
+from .types.output_types import left_to_outlines
+from .types.tables import CompiledTypes, masks_only
 
 MAX_TREE_BYTES = 2**30
 """Bound on the memory of the token trees of a model, where nothing else is said."""
 
 
-class PhiModel(ABC):
-    """The base of every host: a language model with its token trees, compiled output types, drafters and lock.
+class PhiModel(Asynchronous, ABC):
+    """The base of every host: a language model, what is kept for it, and the calls that take ``phi=``.
 
-    ``PhiTransformers`` adds the doors of an Outlines model, which generators ask for.
+    A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm` and :meth:`_prompt_ids`;
+    with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted`, :meth:`_hosted_batch` and :meth:`_hosted_stream`.
+    What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
     hf_tokenizer: Any
     """What writes texts in its tokens; ``None`` where only the vocabulary is known."""
 
-    def __init__(self, max_tree_bytes: int = MAX_TREE_BYTES) -> None:
+    def __init__(
+        self,
+        max_tree_bytes: int = MAX_TREE_BYTES,
+        phi: str | Phi | None = None,
+        banned_phrases: Ban | None = None,
+    ) -> None:
         self._trees = TreeStore(max_tree_bytes)
         # Threads that share a model take turns: their calls share trees.
         self._drawing = threading.RLock()
+        self.phi = resolve_phi(phi)
+        self.banned_phrases = resolve_ban(banned_phrases)
+        _ = self.correction  # raises what is wrong with the two together
+        self.worker = Worker()
 
     @property
     @abstractmethod
     def lm(self) -> LanguageModel:
-        """The model as samplers see it."""
+        """The model as samplers see it; errors where it has none, at every access."""
 
     @abstractmethod
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         """Return the token ids of a prompt."""
 
+    def _hosted(self, call: Call, prompt: Any) -> Any:
+        """Return what the host's own loop writes under a call without an estimator."""
+        raise self._loopless
+
+    def _hosted_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
+        """Return :meth:`_hosted` of several prompts."""
+        raise self._loopless
+
+    def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
+        """Return :meth:`_hosted` piece by piece."""
+        raise self._loopless
+
+    @property
+    def _loopless(self) -> UnsupportedError:
+        return UnsupportedError(f"Give phi='local' for plain masking. A {type(self).__name__} has no loop of its own.")
+
     @property
     def defaults(self) -> GenerationConfig | None:
         """What holds of temperature, penalty and length where a call does not say."""
         return None
+
+    @property
+    def _at_hand(self) -> bool:
+        """Whether :attr:`lm` is made already."""
+        return True
+
+    def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
+        """Generate a text, or a list where ``num_return_sequences`` is more than 1; the type is compiled when it is needed."""
+        return self.written(self._typed(output_type, backend, keywords), model_input)
+
+    def batch(
+        self, model_input: list[Any], output_type: Any = None, backend: str | None = None, **keywords: Any
+    ) -> list[Any]:
+        """Generate for several prompts in shared model calls."""
+        return self.written_batch(self._typed(output_type, backend, keywords), model_input)
+
+    def stream(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Pieces:
+        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
+        return self.written_in_pieces(self._typed(output_type, backend, keywords), model_input)
+
+    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Any:
+        """Generate under a logits processor that Outlines built."""
+        return self.written(self._under(output_type, self._correction(keywords), keywords), model_input)
+
+    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
+        """Generate for several prompts; as :meth:`generate`."""
+        return self.written_batch(self._under(output_type, self._correction(keywords), keywords), model_input)
+
+    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
+        """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
+        return self.written_in_pieces(self._under(output_type, self._correction(keywords), keywords), model_input)
+
+    def written(self, call: Call, prompt: Any) -> Any:
+        """Return the text that a call asks for, or the list of texts."""
+        return self._hosted(call, prompt) if call.phi is None else self.drawn(call, [prompt])[0]
+
+    def written_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
+        """Return :meth:`written` of every prompt, in shared model calls."""
+        check_batch(prompts)
+        if not prompts:
+            return []
+        return self._hosted_batch(call, prompts) if call.phi is None else self.drawn(call, prompts)
+
+    def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
+        """Return the text that a call asks for, piece by piece."""
+        check_stream(prompt, call.keywords, self.defaults, call.phi is not None)
+        return self._hosted_stream(call, prompt) if call.phi is None else self.streamed(call, prompt)
+
+    def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
+        """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
+        stock, correction = masks_only(backend), self._correction(keywords)
+        if output_type is None:
+            return self._under(None, correction, keywords)
+        plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
+        if plain and (stock or left_to_outlines(output_type, at_hand=self._at_hand)):
+            outlines_model: Any = self
+            return Call(None, SteerableGenerator(outlines_model, output_type, backend).logits_processor, None, keywords)
+        return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
+
+    def _under(self, processor: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
+        """Return a call under a logits processor that Outlines built; ``None`` for free text."""
+        if isinstance(processor, MaskLogitsProcessor) and not correction.chosen:
+            correction = replace(correction, level=level_of(processor.ban))
+        return Call.of(correction, processor, keywords, usual=None)
+
+    def _correction(self, keywords: dict[str, Any]) -> Correction:
+        """Take what a call says of its correction out of its keywords."""
+        return self.correction.replaced_by(*(keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases")))
+
+    @property
+    def correction(self) -> Correction:
+        """What holds of every call that does not say otherwise."""
+        own = Correction().replaced_by(Unset.UNSET if self.phi is None else self.phi, self.banned_phrases)
+        return replace(own, inherited=True)
 
     @cached_property
     def compiled(self) -> CompiledTypes:

@@ -10,14 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, TypeVar, cast, final
 
-import torch
-from torch import Tensor
 from transformers import GenerationConfig
-from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
-from transformers.generation.streamers import BaseStreamer
 
 from ..errors import UnsupportedError
 from ..lm.watch import INTERRUPTION, Interruption, turn
@@ -88,41 +83,6 @@ def accepted(draw: Callable[[], Sequence[Draws]], options: CallOptions) -> Ids:
     yield from draws[0].token_ids
 
 
-def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
-    """Yield the tokens of ``generate(**keywords)``, a generation by Hugging Face's own loop that runs in a thread.
-
-    Closing the iterator ends the thread at its next step and waits for it. What the thread raises is raised here.
-    """
-    written: SimpleQueue[list[int] | BaseException | None] = SimpleQueue()
-    interruption = Interruption()
-
-    def work() -> None:
-        try:
-            generate(streamer=_TokenStreamer(written), **_stopped_by(interruption, keywords))
-            written.put(None)
-        except BaseException as error:
-            written.put(error)
-
-    thread = threading.Thread(target=work, name="outlines_phi stream")
-    thread.start()
-    try:
-        while (item := written.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield from item
-    finally:
-        interruption.ask()
-        # The garbage collector may close a forgotten stream in any thread, this one too.
-        if thread is not threading.current_thread():
-            thread.join()
-
-
-def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
-    interruption = INTERRUPTION.get()
-    return keywords if interruption is None else _stopped_by(interruption, keywords)
-
-
 def check_stream(
     model_input: Any, keywords: dict[str, Any], defaults: GenerationConfig | None, corrected: bool
 ) -> None:
@@ -144,40 +104,6 @@ def check_stream(
     refuse_misfits("a stream", keywords)
     if corrected:
         refuse_misfits("a stream under a correction", keywords)
-
-
-@final
-class _TokenStreamer(BaseStreamer):
-    """Hands the ids that Hugging Face's loop has written to the consumer's thread."""
-
-    def __init__(self, written: SimpleQueue[Any]) -> None:
-        self._written = written
-        self._prompt_is_next = True
-
-    def put(self, value: Tensor) -> None:
-        if not self._prompt_is_next:
-            self._written.put(value.reshape(-1).tolist())
-        self._prompt_is_next = False
-
-    def end(self) -> None:
-        """Nothing: the thread says itself when it is done."""
-
-
-@final
-class _InterruptionCriterion(StoppingCriteria):
-    """Ends a generation, by an exception, at the step before which it was asked to stop."""
-
-    def __init__(self, interruption: Interruption) -> None:
-        self._interruption = interruption
-
-    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
-        self._interruption.check()
-        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[str, Any]:
-    given = keywords.get("stopping_criteria") or ()
-    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
 
 
 Result = TypeVar("Result")

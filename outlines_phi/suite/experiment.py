@@ -27,9 +27,9 @@ from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
 from ..phi.onestep import LocalPhi
 from ..phi.tree.tree import BoundsTree
-from ..plugin.hosts.processor import MaskLogitsProcessor
 from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
+from ..plugin.processor import MaskLogitsProcessor
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi

@@ -11,7 +11,7 @@ from outlines_phi import BannedPhrases, ExactPhi, LocalPhi, PhiTransformers, gen
 from outlines_phi.guides.phrases.phrase_guide import BanningGuide
 from outlines_phi.plugin.call import Call, Correction
 from outlines_phi.plugin.choices import MISFITS
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.sampling.phi_options import AutoPhi, LookaheadPhi
 from outlines_phi.sampling.smc import SMC
 

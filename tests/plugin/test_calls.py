@@ -25,7 +25,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.numerics.cache import Cache
 from outlines_phi.phi.tree.tree import BoundsTree, Node
-from outlines_phi.plugin.hosts.processor import Prefix
+from outlines_phi.plugin.processor import Prefix
 from outlines_phi.plugin.types import tables as compiled
 from outlines_phi.plugin.types.json_text import JSONText
 from outlines_phi.plugin.types.tables import CompiledTypes

@@ -19,9 +19,10 @@ from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
 from ..call import Ban
 from ..choices import MEANT, refuse_unknown
+from ..generation_config import END, said
 from ..generator import PhiGenerator
-from ..hosts.generation_config import END, said
 from ..options import USED, Unset
+from ..session import PhiModel
 from ..types.output_types import GrammarText, to_language
 from .samplers import ClassicSampler
 
@@ -119,7 +120,7 @@ class ClassicGenerator:
         if keywords["phi"] is not None:
             with _named(max_tokens):
                 return self._read(generate(prompts, seed=seed, **keywords), ())
-        with _seeded(seed, self.generator.model.model.device):
+        with _seeded(seed, self.generator.model):
             return self._read(generate(prompts, **keywords), stops)
 
     def stream(
@@ -257,12 +258,13 @@ def _named(max_tokens: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed torch for one call of Hugging Face's loop, and leave its generators as they were."""
+def _seeded(seed: int | None, model: PhiModel) -> Iterator[None]:
+    """Seed torch for one call of the host's own loop, and leave its generators as they were."""
     if seed is None:
         yield
         return
     check_counts("a classic generator", seed=seed, least=0)
+    device = model.lm.device
     with _SEEDED, torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

@@ -27,9 +27,9 @@ from ..call import Ban, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
 from ..generator import Generator, PhiGenerator
-from ..hosts.transformers import PhiTransformers
 from ..mistakes import no_model
 from ..options import Unset
+from ..session import PhiModel
 from ..types.output_types import to_json, to_language
 from ..types.readers import FixedTexts, Parsed, ValueReader, reader
 from .classic_generator import ClassicGenerator
@@ -214,8 +214,8 @@ def _refused(given: Any, what: str, expected: str) -> UnsupportedError:
     )
 
 
-def _checked(model: Any, second: Any = None) -> PhiTransformers:
-    if not isinstance(model, PhiTransformers):
+def _checked(model: Any, second: Any = None) -> PhiModel:
+    if not isinstance(model, PhiModel):
         raise no_model(model, "the model first, then the format", second)
     return model
 

@@ -16,14 +16,14 @@ from weakref import WeakKeyDictionary
 import outlines
 import outlines.applications
 import outlines.generator
-from outlines.models.transformers import Transformers
 
 from ...errors import UnsupportedError
 from ...phi.estimator import Phi
 from ..call import Ban, Correction
 from ..generator import Generator as PhiGeneratorOf
-from ..hosts.transformers import PhiTransformers, wrap
 from ..options import Unset
+from ..session import PhiModel
+from ..wrapping import HOSTS, wrap
 from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))
@@ -37,7 +37,7 @@ HOLDERS = (outlines, outlines.generator, outlines.applications)
 
 _LOCK = threading.RLock()
 _STOCK = outlines.generator.Generator
-_WRAPPED: WeakKeyDictionary[Transformers, PhiTransformers] = WeakKeyDictionary()
+_WRAPPED: WeakKeyDictionary[Any, PhiModel] = WeakKeyDictionary()
 """The wrapped form of stock models that were met; kept, so that their trees are."""
 
 
@@ -80,8 +80,8 @@ def Generator(  # noqa: N802 - named as the host's own function
 
 
 def adopt(model: Any) -> Any:
-    """Return the wrapped form of a stock ``Transformers`` model, always the same one; another model as it is."""
-    if type(model) is not Transformers:
+    """Return the wrapped form of a stock model of a host, always the same one; another model as it is."""
+    if isinstance(model, PhiModel) or type(model) not in HOSTS:
         return model
     with _LOCK:
         if model not in _WRAPPED:

@@ -37,10 +37,10 @@ from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions
 from ..call import Ban, Call, Correction
 from ..drafts import Drafts
+from ..generation_config import DEFAULTS
 from ..options import USED, CallOptions, Unset, check_closed, dead_end, search_options
+from ..processor import TableLogitsProcessor
 from ..progress import Told
-from .generation_config import DEFAULTS
-from .processor import TableLogitsProcessor
 from .transformers import LOANS, BorrowedModel
 
 KEYWORDS = (*(name for name in USED if name != "banned_phrases"), "num_beams")

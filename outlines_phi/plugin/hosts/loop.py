@@ -1,26 +1,35 @@
-"""Hugging Face's own loop: what runs in it, how long its texts may be, and what it does to the logits after our processors."""
+"""Hugging Face's own loop: what runs in it, how long its texts may be, what it does after our processors, and its streams."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, final
 
 import numpy as np
+import torch
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
+from torch import Tensor
 from transformers import GenerationConfig
+from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList
+from transformers.generation.streamers import BaseStreamer
 
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.guide import UNREACHABLE
 from ...guides.index import is_byte_level
 from ...guides.phrases.banned import BannedPhrases
 from ...guides.table import Table
+from ...lm.watch import INTERRUPTION, Interruption
 from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
 from ..choices import refuse_misfits, refuse_mistyped
 from ..drafts import hosted_draft, resolve_draft
+from ..generation_config import FIELDS, TRUNCATION, held
+from ..processor import MaskLogitsProcessor
+from ..streaming import Ids
 from ..types.tables import CompiledTypes
-from .generation_config import FIELDS, TRUNCATION, held
-from .processor import MaskLogitsProcessor
 
 CUTS = ("stop_strings", "stopping_criteria", "max_time")
 """Options by which the loop may end a text anywhere."""
@@ -155,3 +164,72 @@ def _neutral(name: str) -> str:
     if name in ("top_p", "min_p"):
         return f"Give {name}={FIELDS[name].neutral[-1]} here and in the call (**processor.host_options has it)"
     return f"Set model.generation_config.{name}={FIELDS[name].neutral[-1]}"
+
+
+def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
+    """Yield the tokens of ``generate(**keywords)``, a generation by Hugging Face's own loop that runs in a thread.
+
+    Closing the iterator ends the thread at its next step and waits for it. What the thread raises is raised here.
+    """
+    written: SimpleQueue[list[int] | BaseException | None] = SimpleQueue()
+    interruption = Interruption()
+
+    def work() -> None:
+        try:
+            generate(streamer=_TokenStreamer(written), **_stopped_by(interruption, keywords))
+            written.put(None)
+        except BaseException as error:
+            written.put(error)
+
+    thread = threading.Thread(target=work, name="outlines_phi stream")
+    thread.start()
+    try:
+        while (item := written.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield from item
+    finally:
+        interruption.ask()
+        # The garbage collector may close a forgotten stream in any thread, this one too.
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
+    interruption = INTERRUPTION.get()
+    return keywords if interruption is None else _stopped_by(interruption, keywords)
+
+
+@final
+class _TokenStreamer(BaseStreamer):
+    """Hands the ids that Hugging Face's loop has written to the consumer's thread."""
+
+    def __init__(self, written: SimpleQueue[Any]) -> None:
+        self._written = written
+        self._prompt_is_next = True
+
+    def put(self, value: Tensor) -> None:
+        if not self._prompt_is_next:
+            self._written.put(value.reshape(-1).tolist())
+        self._prompt_is_next = False
+
+    def end(self) -> None:
+        """Nothing: the thread says itself when it is done."""
+
+
+@final
+class _InterruptionCriterion(StoppingCriteria):
+    """Ends a generation, by an exception, at the step before which it was asked to stop."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        self._interruption.check()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[str, Any]:
+    given = keywords.get("stopping_criteria") or ()
+    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}

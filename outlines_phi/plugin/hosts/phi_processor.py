@@ -21,10 +21,11 @@ from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Correction
 from ..choices import refuse_misfits
 from ..options import Unset
+from ..processor import Prefix, Representatives, Step, TableLogitsProcessor
+from ..session import PhiModel
 from ..types.tables import CompiledTypes
 from .loop import check_budget, loop_settings
-from .processor import Prefix, Representatives, Step, TableLogitsProcessor
-from .transformers import LOANS, PhiTransformers
+from .transformers import LOANS
 
 AVAILABLE = frozenset({"guide", "logits"})
 """What a logits processor has to offer to an estimator."""
@@ -279,7 +280,7 @@ def compiled_for(model: Any, tokenizer: Any = None) -> CompiledTypes:
     given.
     """
     match model:
-        case PhiTransformers():
+        case PhiModel():
             return model.compiled
         case Transformers():
             return LOANS.of(model.model, model.hf_tokenizer).compiled

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from outlines.generator import SteerableGenerator
 from outlines.models.transformers import Transformers, TransformerTokenizer
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
@@ -24,16 +22,13 @@ from ...phi.estimator import Phi
 from ...phi.tree.store import TreeStore
 from ...sampling.sampler import no_tokens
 from ...vocabulary.vocabulary import Vocabulary
-from ..call import Ban, Call, Correction, level_of, resolve_ban
+from ..call import Ban, Call
 from ..drafts import Borrowed
-from ..mistakes import check_batch, check_loaded, no_model, no_prompt, not_pickled
-from ..options import CallOptions, Unset, resolve_phi
+from ..mistakes import check_loaded, no_prompt, not_pickled
+from ..options import CallOptions
 from ..session import MAX_TREE_BYTES, PhiModel
-from ..streaming import Asynchronous, Pieces, Worker, check_stream, hosted, pieces, stoppable
-from ..types.output_types import left_to_outlines
-from ..types.tables import masks_only
-from .loop import Loop, refuse_options
-from .processor import MaskLogitsProcessor
+from ..streaming import Pieces, pieces
+from .loop import Loop, hosted, refuse_options, stoppable
 
 SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
 """The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
@@ -84,7 +79,7 @@ class ByteTokenizer(TransformerTokenizer):
         return b"" if token == self.eos_token else bytes.fromhex(token)
 
 
-class PhiTransformers(Asynchronous, PhiModel, Transformers):
+class PhiTransformers(PhiModel, Transformers):
     """A stock Outlines ``Transformers`` model whose calls may carry ``phi=``.
 
     Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With it, calls
@@ -122,10 +117,7 @@ class PhiTransformers(Asynchronous, PhiModel, Transformers):
         banned_phrases: Ban | None = None,
         max_tree_bytes: int = MAX_TREE_BYTES,
     ) -> None:
-        PhiModel.__init__(self, max_tree_bytes)
-        self.phi = resolve_phi(phi)
-        self.banned_phrases = resolve_ban(banned_phrases)
-        _ = self.correction  # raises what is wrong with the two together
+        PhiModel.__init__(self, max_tree_bytes, phi, banned_phrases)
         check_loaded(model, tokenizer)
         self.model, self.hf_tokenizer = model, tokenizer
         try:
@@ -137,7 +129,11 @@ class PhiTransformers(Asynchronous, PhiModel, Transformers):
             shown = TransformerTokenizer  # plain calls do without a correction
         Transformers.__init__(self, model, tokenizer, device_dtype=device_dtype)
         self.tokenizer = shown(tokenizer)
-        self.worker = Worker()
+
+    @classmethod
+    def over(cls, model: Any, **options: Any) -> PhiTransformers:
+        """Return the form that takes ``phi=`` of a model of Outlines, which stays as it is; ``options`` as in the constructor."""
+        return cls(model.model, model.hf_tokenizer, device_dtype=model.device_dtype, **options)
 
     @cached_property
     def lm(self) -> TransformersModel:
@@ -153,86 +149,26 @@ class PhiTransformers(Asynchronous, PhiModel, Transformers):
     def __reduce__(self) -> Any:
         raise not_pickled("A PhiTransformers")
 
-    def __call__(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Any:
-        """Generate a text, or a list where ``num_return_sequences`` is more than 1; the type is compiled when it is needed."""
-        return self.written(self._typed(output_type, backend, keywords), model_input)
+    @property
+    def _at_hand(self) -> bool:
+        return "lm" in vars(self)
 
-    def batch(
-        self, model_input: list[Any], output_type: Any = None, backend: str | None = None, **keywords: Any
-    ) -> list[Any]:
-        """Generate for several prompts in shared model calls."""
-        return self.written_batch(self._typed(output_type, backend, keywords), model_input)
+    def _hosted(self, call: Call, prompt: Any) -> Any:
+        return self._in_loop(partial(Transformers.generate, self, prompt), call, [prompt])
 
-    def stream(self, model_input: Any, output_type: Any = None, backend: str | None = None, **keywords: Any) -> Pieces:
-        """Yield the text of a call piece by piece: only what is accepted, whole characters, never taken back."""
-        return self.written_in_pieces(self._typed(output_type, backend, keywords), model_input)
+    def _hosted_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
+        written: list[Any] = self._in_loop(partial(Transformers.generate_batch, self, prompts), call, prompts)
+        return written
 
-    def generate(self, model_input: Any, output_type: Any = None, **keywords: Any) -> str | list[str]:
-        """Generate under a logits processor that Outlines built; see :class:`PhiTransformers`."""
-        return self.written(self._under(output_type, self._correction(keywords), keywords), model_input)
-
-    def generate_batch(self, model_input: list[Any], output_type: Any = None, **keywords: Any) -> list[Any]:
-        """Generate for several prompts; as :meth:`generate`."""
-        return self.written_batch(self._under(output_type, self._correction(keywords), keywords), model_input)
-
-    def generate_stream(self, model_input: Any, output_type: Any = None, **keywords: Any) -> Pieces:
-        """Generate piece by piece under a logits processor that Outlines built; checked now, begun with the first piece."""
-        return self.written_in_pieces(self._under(output_type, self._correction(keywords), keywords), model_input)
-
-    def written(self, call: Call, prompt: Any) -> Any:
-        """Return the text that a call asks for, or the list of texts."""
-        if call.phi is None:
-            return self._hosted(super().generate, call, prompt, [prompt])
-        return self.drawn(call, [prompt])[0]
-
-    def written_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
-        """Return :meth:`written` of every prompt, in shared model calls."""
-        check_batch(prompts)
-        if not prompts:
-            return []
-        if call.phi is None:
-            return self._hosted(super().generate_batch, call, prompts, prompts)
-        return self.drawn(call, prompts)
-
-    def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
-        """Return the text that a call asks for, piece by piece."""
-        check_stream(prompt, call.keywords, self.defaults, call.phi is not None)
-        if call.phi is not None:
-            return self.streamed(call, prompt)
-        generate = partial(super().generate, prompt, self._host_processor(call, [prompt]))
+    def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
+        generate = partial(Transformers.generate, self, prompt, self._host_processor(call, [prompt]))
         first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
         return pieces(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first)
 
-    def _hosted(self, generate: Callable[..., Any], call: Call, given: Any, prompts: Sequence[Any]) -> Any:
+    def _in_loop(self, generate: Callable[..., Any], call: Call, prompts: Sequence[Any]) -> Any:
         processor = self._host_processor(call, prompts)
         with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
-            return generate(given, processor, **stoppable(call.keywords))
-
-    def _typed(self, output_type: Any, backend: str | None, keywords: dict[str, Any]) -> Call:
-        """Return a call for an output type; by the means of Outlines where nothing is corrected and it writes what we do not."""
-        stock, correction = masks_only(backend), self._correction(keywords)
-        if output_type is None:
-            return self._under(None, correction, keywords)
-        plain = correction.ban is None and correction.estimator(keywords.get("sampler"), usual=None) is None
-        if plain and (stock or left_to_outlines(output_type, at_hand="lm" in vars(self))):
-            return Call(None, SteerableGenerator(self, output_type, backend).logits_processor, None, keywords)
-        return self._under(MaskLogitsProcessor(self.table(output_type, backend=backend)), correction, keywords)
-
-    def _under(self, processor: Any, correction: Correction, keywords: dict[str, Any]) -> Call:
-        """Return a call under a logits processor that Outlines built; ``None`` for free text."""
-        if isinstance(processor, MaskLogitsProcessor) and not correction.chosen:
-            correction = replace(correction, level=level_of(processor.ban))
-        return Call.of(correction, processor, keywords, usual=None)
-
-    def _correction(self, keywords: dict[str, Any]) -> Correction:
-        """Take what a call says of its correction out of its keywords."""
-        return self.correction.replaced_by(*(keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases")))
-
-    @property
-    def correction(self) -> Correction:
-        """What holds of every call that does not say otherwise."""
-        own = Correction().replaced_by(Unset.UNSET if self.phi is None else self.phi, self.banned_phrases)
-        return replace(own, inherited=True)
+            return generate(processor, **stoppable(call.keywords))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:
@@ -246,7 +182,7 @@ class PhiTransformers(Asynchronous, PhiModel, Transformers):
         lengths = [len(self._prompt_ids(item)) for item in inputs]
         if not any(lengths):
             raise no_tokens(0, len(lengths))
-        if "lm" not in vars(self) and call.ban is None:
+        if not self._at_hand and call.ban is None:
             refuse_options(call.keywords)
             return call.language
         loop = Loop(self.defaults, max(lengths), self.lm.max_length)
@@ -271,38 +207,6 @@ def from_transformers(
     made = PhiTransformers(model, tokenizer, device_dtype=device_dtype, **options)  # type: ignore[arg-type]
     _ = made.lm  # raises why it cannot be corrected
     return made
-
-
-def wrap(
-    model: Any,
-    *,
-    phi: str | Phi | Unset | None = Unset.UNSET,
-    banned_phrases: Ban | Unset | None = Unset.UNSET,
-    max_tree_bytes: int = MAX_TREE_BYTES,
-) -> PhiTransformers:
-    """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
-
-    The new model has the ``phi``, the ``banned_phrases`` and the memory bound given here, and trees of its own. Where one of the
-    first two is left out, a model that is wrapped already keeps its own. A model that cannot be corrected (its tokens do not fit
-    it, it is an encoder-decoder) is wrapped all the same where neither is given: its calls are those of plain Outlines, and the
-    first one that asks for more raises why it cannot be had.
-
-    Raises
-    ------
-    UnsupportedError, VocabularyError
-        Not a text model made by ``outlines.from_transformers``; or, with ``phi`` or ``banned_phrases``, one that cannot be
-        corrected.
-    """
-    if type(model) not in (Transformers, PhiTransformers):
-        raise no_model(model, "wrap(model)")
-    return PhiTransformers(
-        model.model,
-        model.hf_tokenizer,
-        device_dtype=model.device_dtype,
-        phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
-        banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,
-        max_tree_bytes=max_tree_bytes,
-    )
 
 
 @final

@@ -28,7 +28,7 @@ from ...guides.regex_build import Stopped
 from ...guides.table import Table
 from ...numerics.cache import Cache
 from ...vocabulary.vocabulary import Vocabulary
-from ..hosts.processor import TableLogitsProcessor
+from ..processor import TableLogitsProcessor
 from .json_text import JSONText
 from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 

@@ -29,7 +29,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.classic import install as install_module
 from outlines_phi.plugin.generator import PhiGenerator
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 from tests.languages import ALPHA, p_value
 from tests.plugin.classic.test_generate import BUDGET, PROMPT, WORDS, law  # noqa: F401 - a fixture
 

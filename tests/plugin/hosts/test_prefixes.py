@@ -12,7 +12,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
-from outlines_phi.plugin.hosts.processor import Prefix, PrefixTree, Representatives, Step
+from outlines_phi.plugin.processor import Prefix, PrefixTree, Representatives, Step
 from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 

@@ -20,8 +20,8 @@ from outlines_phi.guides.guide import DEAD
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
 from outlines_phi.phi.estimator import Phi
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.plugin.types.tables import CompiledTypes
 from outlines_phi.settings import SamplingSettings
 from tests.languages import ALPHA, p_value

@@ -28,8 +28,8 @@ from outlines_phi.lm.table_model import TableModel
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
-from outlines_phi.plugin.hosts.processor import MaskLogitsProcessor
 from outlines_phi.plugin.options import CallOptions
+from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
-from ...errors import ModelError, UnsupportedError
-from ...guides.guide import DEAD, DONE, UNREACHABLE
-from ...guides.phrases.banned import BannedPhrases
-from ...guides.table import Table
-from ...vocabulary.classes import EOS, Partition
+from ..errors import ModelError, UnsupportedError
+from ..guides.guide import DEAD, DONE, UNREACHABLE
+from ..guides.phrases.banned import BannedPhrases
+from ..guides.table import Table
+from ..vocabulary.classes import EOS, Partition
 
 
 @final

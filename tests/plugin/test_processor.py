@@ -20,7 +20,7 @@ from outlines_phi.guides import FSMGuide, Table
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.lm import bundled
-from outlines_phi.plugin.hosts.processor import UNLIMITED, MaskLogitsProcessor
+from outlines_phi.plugin.processor import UNLIMITED, MaskLogitsProcessor
 
 PROMPT = "A person as JSON: "
 CODE = regex("[a-z]{3,5}-[0-9]{2}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from transformers import GenerationConfig
 
-from ...errors import UnsupportedError
+from ..errors import UnsupportedError
 
 END = "write the end into the format, such as outlines.types.regex(r'[^\\n]*\\n') for a line"
 """What to do in place of a stop."""
