@@ -15,7 +15,7 @@ from outlines_phi.lm import bundled
 from outlines_phi.plugin.generation_config import DEFAULTS, FIELDS, INSTALLED, Role
 from outlines_phi.plugin.options import USED, CallOptions
 
-PAGE = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 
 SAYING: dict[str, Any] = {
     "temperature": 0.7,
