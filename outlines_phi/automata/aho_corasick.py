@@ -10,6 +10,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.trie import trie_of_sorted
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,9 @@ class AhoCorasick:
         used = np.unique(text)
         symbol_class = np.full(symbols, len(used), dtype=np.int32)
         symbol_class[used] = np.arange(len(used))
-        parent, symbol, levels, word_at = _levels(text, lengths)
-        word_at[word_at >= 0] = np.array(order, dtype=np.int32)[word_at[word_at >= 0]]
+        parent, symbol, levels, node_of = trie_of_sorted(text, lengths)
+        word_at = np.full(len(parent), -1, dtype=np.int32)
+        word_at[node_of] = order
 
         after = np.zeros((len(parent), len(used) + int(len(used) < symbols)), dtype=np.int32)
         failure = np.zeros(len(parent), dtype=np.int32)
@@ -101,33 +104,3 @@ class AhoCorasick:
             lacking = nodes[nearest[nodes] == 0]
             nearest[lacking] = nearest[self.failure[lacking]]
         return nearest
-
-
-def _levels(
-    text: NDArray[np.int32], lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
-    """Return parent, symbol, the first node of each level (and the end), and the word at each node, of sorted words."""
-    starts = np.cumsum(lengths) - lengths
-    words = np.arange(len(lengths))
-    at = np.zeros(len(lengths), dtype=np.int64)  # the node of the first symbols of each word
-    parent, symbol, levels = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int32)], [0, 1]
-    word_at = [np.full(1, -1, dtype=np.int32)]
-    for depth in range(int(lengths.max(initial=0))):
-        edge = text[starts + depth]
-        new = np.ones(len(words), dtype=bool)
-        new[1:] = (at[1:] != at[:-1]) | (edge[1:] != edge[:-1])
-        parent.append(at[new])
-        symbol.append(edge[new])
-        at = levels[-1] + np.cumsum(new) - 1
-        levels.append(levels[-1] + int(new.sum()))
-        longer = lengths > depth + 1
-        ending = np.full(levels[-1] - levels[-2], -1, dtype=np.int32)
-        ending[at[~longer] - levels[-2]] = words[~longer]
-        word_at.append(ending)
-        words, lengths, starts, at = words[longer], lengths[longer], starts[longer], at[longer]
-    return (
-        np.concatenate(parent).astype(np.int32),
-        np.concatenate(symbol),
-        np.array(levels, dtype=np.int64),
-        np.concatenate(word_at),
-    )

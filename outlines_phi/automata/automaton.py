@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..vocabulary.trie import spans
 from .lift import Transformations
 
 DEAD = 0  # The state from which nothing is accepted; every automaton has it
@@ -246,9 +247,7 @@ def distances(
     while len(frontier):
         step += 1
         first = starts[frontier]
-        counts = starts[frontier + 1] - first
-        ends = np.cumsum(counts)
-        found = into[np.arange(ends[-1]) + np.repeat(first - ends + counts, counts)]
+        found = into[spans(first, starts[frontier + 1] - first)]
         found = found[distance[found] == UNREACHABLE]
         distance[found] = step
         mark[found] = np.arange(len(found))  # the last write wins, so each state is kept once

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from .. import __version__
 from ..errors import UnsupportedError, ValueReadError
+from ..fidelity.report_text import jsonable
 from ..guides.phrases.banned import BannedPhrases
 from ..sampling.draw import Draw
 from ..sampling.draws import Draws
@@ -120,8 +120,8 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
         "prompt_ess": draws.ess,
         "total_variation": None if draws.certificate is None else draws.certificate.total_variation,
         "confidence": None if draws.certificate is None else draws.certificate.confidence,
-        "log_z": _finite(draws.log_z),
-        "log_z_bounds": [_finite(bound) for bound in draws.log_z_bounds],
+        "log_z": jsonable(draws.log_z),
+        "log_z_bounds": jsonable(draws.log_z_bounds),
         **({"rejections": dict(draws.rejections)} if draws.rejections else {}),
         **({"tokens_per_call": draws.counts.tokens_per_call} if draws.counts.turns else {}),
     }
@@ -135,8 +135,8 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
             "text": None if draw is None else draw.text,
             **({"value": None} if draw is None else _value(draw)),
             **({"token_ids": draw and list(draw.token_ids)} if token_ids else {}),
-            "log_p": draw and _finite(draw.log_p),
-            "log_w": draw and _finite(draw.log_w),
+            "log_p": draw and jsonable(draw.log_p),
+            "log_w": draw and jsonable(draw.log_w),
             "weight": weight,
             "guarantee": "weighted" if draw is None else draw.guarantee.name.lower(),
             "ess": 0.0 if draw is None else draw.ess,
@@ -172,11 +172,6 @@ def _value(draw: Draw) -> Record:
         return {"value": None, "value_error": " ".join(str(error).split())}
     except (PydanticSerializationError, UnicodeEncodeError, ValueError) as error:
         return {"value": None, "value_error": f"The value has no form in JSON: {error}"}
-
-
-def _finite(x: float) -> float | None:
-    """Return a number as JSON has it: null for what is infinite."""
-    return x if math.isfinite(x) else None
 
 
 def records(path: Path) -> Iterator[tuple[Any, int]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -28,6 +27,7 @@ from .findings import (
 )
 from .page import audit_page, write_atomically
 from .plots import audit_figure, png
+from .report_text import jsonable
 from .traces import Trace, tree_bounds
 
 WIDE = 0.5
@@ -47,7 +47,7 @@ class AuditReport(Findings):
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number, ready for JSON: ``None`` where there is none, or where it is infinite. Traces are left out."""
-        return {field.name: _jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "traces"}
+        return {field.name: jsonable(getattr(self, field.name)) for field in fields(self) if field.name != "traces"}
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as JSON text."""
@@ -207,16 +207,3 @@ def _warnings(findings: Sequence[PromptFinding], settings: SamplingSettings) -> 
             f"{len(wide)} {of}: the interval of TV is wider than {WIDE}. Ask for more draws, or for bounds (bounds_tokens)."
         )
     return found
-
-
-def _jsonable(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case tuple() if hasattr(value, "_asdict"):
-            return {name: _jsonable(part) for name, part in value._asdict().items()}
-        case tuple() | list():
-            return [_jsonable(part) for part in value]
-        case _ if is_dataclass(value):
-            return {field.name: _jsonable(getattr(value, field.name)) for field in fields(value)}
-    return value

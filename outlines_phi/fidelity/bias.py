@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..numerics.weights import effective_size, log_mean, scaled
+from ..numerics.weights import effective_size, log, log_mean, scaled
 from ..phi.tree.evidence import Evidence
 
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
@@ -172,12 +172,12 @@ def measure(
         )
 
     every_row = range(len(log_w)) if evidence else ()
-    bounds = [Interval(_log(low), _log(high)) for low, high in certain]
+    bounds = [Interval(log(low), log(high)) for low, high in certain]
     mean_bounds = Interval(*np.mean(np.array(certain), axis=0).tolist())
     every = np.concatenate(log_w)
     pooled, single = by_attempts(every_row), [by_attempts([row]) for row in every_row] or [None] * len(log_w)
     log_phi = [
-        _clip(log_mean(weights), known if limit is None else Interval(known.low, _log(limit(alpha))))
+        _clip(log_mean(weights), known if limit is None else Interval(known.low, log(limit(alpha))))
         for weights, known, limit in zip(log_w, bounds, single, strict=True)
     ]
     limits = [
@@ -194,7 +194,7 @@ def measure(
         mean_w=math.exp(log_mean(every)),
         log_phi=IntervalEstimate(
             log_mean(np.array(log_phi)),
-            log_phi_interval(every, Interval(_log(mean_bounds.low), _log(mean_bounds.high)), alpha, pooled),
+            log_phi_interval(every, Interval(log(mean_bounds.low), log(mean_bounds.high)), alpha, pooled),
         ),
         certain=mean_bounds,
         tv=IntervalEstimate(
@@ -216,10 +216,10 @@ def log_phi_interval(
     """
     top = float(log_w.max())
     # The lower limit scales with the weights, so it is computed where they do not underflow.
-    low = top + _log(lower_limit(np.exp(log_w - top), alpha / 2)) if top > -math.inf else top
-    high = min(_log(unit_interval(np.exp(log_w), alpha if attempted is None else alpha / 2).high), certain.high)
+    low = top + log(lower_limit(np.exp(log_w - top), alpha / 2)) if top > -math.inf else top
+    high = min(log(unit_interval(np.exp(log_w), alpha if attempted is None else alpha / 2).high), certain.high)
     if attempted is not None:
-        high = min(high, _log(attempted(alpha / 4)))
+        high = min(high, log(attempted(alpha / 4)))
     return Interval(min(max(low, certain.low), high), high)
 
 
@@ -254,7 +254,3 @@ def _kl(log_w: NDArray[np.float64], certain: Interval) -> float:
 
 def _clip(x: float, interval: Interval) -> float:
     return min(max(x, interval.low), interval.high)
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf

@@ -13,6 +13,7 @@ from ..errors import BudgetError, ValueReadError
 from ..guides.guide_texts import list_texts
 from ..lm.model import LanguageModel, ModelCounts
 from ..lm.watch import Progress, current, follow
+from ..numerics.weights import log
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
@@ -234,7 +235,7 @@ def _probabilities(
         entries=tuple(entries),
         other=(0.0, 0.0 if listed is not None else (upper - lower) / upper),
         complete=listed is not None,
-        log_z_bounds=(_log(lower), _log(upper)),
+        log_z_bounds=(log(lower), log(upper)),
         counts=counts,
         budget=tree.budget,
     )
@@ -319,7 +320,3 @@ def grouped(texts: Iterable[bytes], reader: Callable[[str], Any] | None) -> list
 def _beginning(texts: Sequence[bytes], written: bytes) -> int:
     """Return how many of the sorted ``texts`` begin with ``written``; no UTF-8 text holds the byte that ends the range."""
     return bisect_left(texts, written + b"\xff") - bisect_left(texts, written)
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf

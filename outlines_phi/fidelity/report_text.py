@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import NamedTuple
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any, NamedTuple
 
 from ..numerics.checks import counted
 from .bias import Bias, IntervalEstimate
@@ -234,6 +234,22 @@ def number(value: float, form: str) -> str:
     """Return a number as reports write it: ``none`` where there is none, and no sign before what is rounded to 0."""
     written = format(value, form)
     return "none" if math.isnan(value) else written if float(written) else format(0.0, form.lstrip("+"))
+
+
+def jsonable(value: Any) -> Any:
+    """Return a number, or what holds numbers, as JSON has it: ``None`` for what is not finite."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case tuple() if hasattr(value, "_asdict"):
+            return jsonable(value._asdict())
+        case tuple() | list():
+            return [jsonable(part) for part in value]
+        case dict():
+            return {name: jsonable(part) for name, part in value.items()}
+        case _ if is_dataclass(value):
+            return {field.name: jsonable(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def interval(low: float, high: float, form: str) -> str:

@@ -15,6 +15,11 @@ from torch import Tensor
 Weights = NDArray[np.float64]
 
 
+def log(x: float) -> float:
+    """Return the natural logarithm; ``-inf`` of 0."""
+    return math.log(x) if x > 0 else -math.inf
+
+
 def scaled(log_w: Weights) -> Weights:
     """Return the weights divided by the largest; zeros where all are zero."""
     top = log_w.max(initial=-math.inf)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, TypeAlias, final
+
+from tqdm.auto import tqdm
 
 from ..errors import UnsupportedError
 from ..lm.watch import Progress, Watch, watching
@@ -85,53 +84,18 @@ def _tell(callback: Callable[[Progress], object], watch: Watch) -> None:
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Watch], None]]:
-    """Show how far a call has come: by tqdm's bar where there is tqdm, else by a line on stderr."""
-    bar = _Bar(import_module("tqdm.auto").tqdm) if find_spec("tqdm") is not None else _Line()
-    try:
-        yield partial(_tell, bar.show)
-    finally:
-        bar.close()
+    """Show how far a call has come by a bar of tqdm: of draws where some were asked for, else a count of model calls."""
+    with ExitStack() as opened:
+        bars: list[Any] = []
 
+        def show(progress: Progress) -> None:
+            total, done = (progress.wanted, progress.draws) if progress.wanted else (None, progress.calls)
+            if not bars:
+                bars.append(opened.enter_context(tqdm(total=total, unit="draw" if total else "call")))
+            bars[0].set_postfix_str(beside(progress), refresh=False)
+            bars[0].update(done - bars[0].n)
 
-@final
-class _Bar:
-    """A bar of tqdm: of draws where some were asked for, else a count of model calls."""
-
-    def __init__(self, tqdm: Any) -> None:
-        self._tqdm, self._bar = tqdm, None  # type: Any, Any
-
-    def show(self, progress: Progress) -> None:
-        """Move the bar to where the call is."""
-        total, done = (progress.wanted, progress.draws) if progress.wanted else (None, progress.calls)
-        if self._bar is None:
-            self._bar = self._tqdm(total=total, unit="draw" if total else "call")
-        self._bar.set_postfix_str(beside(progress), refresh=False)
-        self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-@final
-class _Line:
-    """A line on stderr that is written again and again."""
-
-    def __init__(self) -> None:
-        self._width = 0
-
-    def show(self, progress: Progress) -> None:
-        """Write where the call is."""
-        said = str(progress)
-        sys.stderr.write(f"\r{said:{self._width}}")
-        sys.stderr.flush()
-        self._width = len(said)
-
-    def close(self) -> None:
-        """End the line."""
-        if self._width:
-            sys.stderr.write("\n")
+        yield partial(_tell, show)
 
 
 def beside(progress: Progress, *, draws: bool = False) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from ..fidelity.plots import INK, figure_class
-from ..fidelity.report_text import TextTable
+from ..fidelity.report_text import TextTable, jsonable
 from .cells import Cell
 
 COLUMNS = ("TV", "to masking", "noise", "TV tokens", "KL", "ESS", "log Z", "certificate", "calls", "tokens")
@@ -88,10 +88,7 @@ class Grid:
 
     def json(self, **context: Any) -> str:
         """Return everything, unrounded, as JSON text, with what it was measured by: what is not finite is ``null``."""
-        data = {
-            "languages": [_finite(asdict(h)) for h in self.headings],
-            "cells": [_finite(asdict(c)) for c in self.cells],
-        }
+        data = {"languages": jsonable(self.headings), "cells": jsonable(self.cells)}
         return json.dumps({**context, **data}, indent=1, allow_nan=False) + "\n"
 
 
@@ -147,12 +144,6 @@ def _noise(cell: Cell) -> str:
     if not cell.floor:
         return "-"
     return f"+-{number(cell.floor)}" if cell.how == "weights" else number(cell.floor)
-
-
-def _finite(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()
-    }
 
 
 COLORS = (

@@ -116,28 +116,21 @@ class Refinement(NamedTuple):
 
 def refine(a: Partition, b: Partition) -> Refinement:
     """Return the coarsest common refinement of ``a`` and ``b``; what is :data:`NEVER` in one of them is so in it."""
-    never = NEVER * b.size + NEVER
-    end = EOS * b.size + EOS
-    pair = a.class_of.astype(np.int64) * b.size + b.class_of
-    pair[(a.class_of == NEVER) | (b.class_of == NEVER)] = never
-    rest = np.setdiff1d(pair, [never, end])
-    class_of = (np.searchsorted(rest, pair) + EOS + 1).astype(np.int32)
-    class_of[pair == never] = NEVER
-    class_of[pair == end] = EOS
-    left, right = np.divmod(np.concatenate([[never, end], rest]), b.size)
-    return Refinement(Partition(class_of, len(left)), left.astype(np.int32), right.astype(np.int32))
+    return _paired(a, b, (a.class_of == NEVER) | (b.class_of == NEVER))
 
 
 def common_refinement(partitions: Iterable[Partition]) -> Partition:
     """Return the coarsest partition finer than all of ``partitions``; :data:`NEVER` in it is what is so in each of them."""
-    return reduce(_both, partitions)
+    return reduce(lambda a, b: _paired(a, b, (a.class_of == NEVER) & (b.class_of == NEVER)).partition, partitions)
 
 
-def _both(a: Partition, b: Partition) -> Partition:
-    pair = a.class_of.astype(np.int64) * b.size + b.class_of
-    first = [NEVER * b.size + NEVER, EOS * b.size + EOS]
+def _paired(a: Partition, b: Partition, is_never: NDArray[np.bool_]) -> Refinement:
+    """Return the partition by the classes of both, but for what is in :data:`NEVER`."""
+    first = np.array([NEVER * b.size + NEVER, EOS * b.size + EOS])
+    pair = np.where(is_never, first[NEVER], a.class_of.astype(np.int64) * b.size + b.class_of)
     rest = np.setdiff1d(pair, first)
     class_of = (np.searchsorted(rest, pair) + EOS + 1).astype(np.int32)
-    class_of[pair == first[0]] = NEVER
-    class_of[pair == first[1]] = EOS
-    return Partition(class_of, len(rest) + EOS + 1)
+    for kind in (NEVER, EOS):
+        class_of[pair == first[kind]] = kind
+    left, right = np.divmod(np.concatenate([first, rest]), b.size)
+    return Refinement(Partition(class_of, len(left)), left.astype(np.int32), right.astype(np.int32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,28 +95,12 @@ class Trie:
     def build(cls, tokens: tuple[bytes, ...]) -> Trie:
         """Return the trie of ``tokens``, those that write nothing left out."""
         order = sorted((v for v, token in enumerate(tokens) if token), key=tokens.__getitem__)
-        ids = np.array(order, dtype=np.int64)
         lengths = np.array([len(tokens[v]) for v in order], dtype=np.int64)
         text = np.frombuffer(b"".join(tokens[v] for v in order), dtype=np.uint8)
-        starts = np.cumsum(lengths) - lengths
+        parent, byte, levels, ends = trie_of_sorted(text, lengths)
         node_of = np.zeros(len(tokens), dtype=np.int32)
-        parent, byte, levels = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.uint8)], [0, 1]
-        at = np.zeros(len(ids), dtype=np.int64)  # the node of the first bytes of each token
-        for depth in range(int(lengths.max(initial=0))):
-            edge = text[starts + depth]
-            # Tokens are in the order of their bytes, so those with a common beginning are neighbours.
-            new = np.ones(len(ids), dtype=bool)
-            new[1:] = (at[1:] != at[:-1]) | (edge[1:] != edge[:-1])
-            parent.append(at[new])
-            byte.append(edge[new])
-            at = levels[-1] + np.cumsum(new) - 1
-            levels.append(levels[-1] + int(new.sum()))
-            longer = lengths > depth + 1
-            node_of[ids[~longer]] = at[~longer]
-            ids, lengths, starts, at = ids[longer], lengths[longer], starts[longer], at[longer]
-        return cls(
-            np.concatenate(parent).astype(np.int32), np.concatenate(byte), np.array(levels, dtype=np.int32), node_of
-        )
+        node_of[order] = ends
+        return cls(parent, byte, levels, node_of)
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Trie:
@@ -141,6 +125,34 @@ class Trie:
         trie = cls(**arrays)
         whole = len(trie.node_of) == size and len(trie.parent) == len(trie.byte) == trie.levels[-1]
         return trie if whole else None
+
+
+Symbol = TypeVar("Symbol", bound=np.integer[Any])
+
+
+def trie_of_sorted(
+    text: NDArray[Symbol], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[Symbol], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the trie of words, ``text`` of ``lengths`` one after the other, sorted: those with a common beginning are neighbours.
+
+    Per node its parent and the symbol on the edge from there, then the levels as :class:`Trie` has them, and each word's node.
+    """
+    words, starts = np.arange(len(lengths)), np.cumsum(lengths) - lengths
+    at = np.zeros(len(lengths), dtype=np.int64)  # the node of the first symbols of each word
+    parent, symbol, levels = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=text.dtype)], [0, 1]
+    node_of = np.zeros(len(lengths), dtype=np.int32)
+    for depth in range(int(lengths.max(initial=0))):
+        edge = text[starts + depth]
+        new = np.ones(len(words), dtype=bool)
+        new[1:] = (at[1:] != at[:-1]) | (edge[1:] != edge[:-1])
+        parent.append(at[new])
+        symbol.append(edge[new])
+        at = levels[-1] + np.cumsum(new) - 1
+        levels.append(levels[-1] + int(new.sum()))
+        longer = lengths > depth + 1
+        node_of[words[~longer]] = at[~longer]
+        words, lengths, starts, at = words[longer], lengths[longer], starts[longer], at[longer]
+    return np.concatenate(parent).astype(np.int32), np.concatenate(symbol), np.array(levels, dtype=np.int32), node_of
 
 
 def spans(starts: NDArray[np.integer], counts: NDArray[np.integer]) -> NDArray[np.int64]:
