@@ -1,4 +1,4 @@
-"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T16 and T18 of grammar-theory.md."""
+"""A guide against the oracle of its language: assumptions S5, S7 and S8, theorems T9 to T17 of grammar-theory.md."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def independent_of_the_cut(subject: Subject) -> CheckFinding:
     return subject.bounded(cases, None, f"of {len(words):,} words" if cases < len(words) else "")
 
 
-@check("T18", "wrong guides are found out")
+@check("T17", "wrong guides are found out")
 def mistakes_are_found(subject: Subject) -> CheckFinding:
     """Masks that are made wrong on purpose are found out by these checks."""
     caught, harmless, cases = [], [], 0

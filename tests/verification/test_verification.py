@@ -51,7 +51,7 @@ def test_the_engine_on_the_fixtures(fixture: Fixture) -> None:
     assert (of["S4"] is Verdict.PROVED) == fixture.has_separator
     assert (of["S5"] is Verdict.PROVED) == fixture.has_single_bytes
     assert (of["S6"] is Verdict.PROVED) == fixture.restarts
-    assert {of[check] for check in ("S1", "S2", "S3", "T1", "T2", "T3", "T4")} == {Verdict.PROVED}
+    assert {of[check] for check in ("S1", "S2", "S3", "T1", "T2", "T4")} == {Verdict.PROVED}
     expected = Verdict.PROVED if is_finite else Verdict.BOUNDED
     assert {of[f"T{n}"] for n in (9, 10, 11, 12, 13, 14, 16)} == {expected}
     assert all(result.finding.cases for result in found.results if result.check.id not in ("S7", "T15"))
@@ -161,7 +161,8 @@ def raw_engine(given: Grammar, words: Vocabulary) -> Guide:
         spans = guide.spanner.of_state(lexeme)
         for kind in range(EOS + 1, len(targets)):
             after = guide.parser.read(configuration, guide.spanner.words[spans.word[kind]])
-            expected = after >= 0 and guide.parser.expected(after)[guide.lexer.producible[spans.target[kind]]].any()
+            promised = np.flatnonzero(guide.lexer.reaches[spans.target[kind]]).tolist()  # nothing is held back here
+            expected = after >= 0 and any(guide.parser.shift(after, each) != guide.parser.ERROR for each in promised)
             if targets[kind] == DEAD and spans.target[kind] and expected:
                 targets[kind] = 2 + after * len(guide.lexer) + spans.target[kind]
 
@@ -346,7 +347,7 @@ def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, 
 )
 def test_a_guide_that_is_wrong_beyond_the_words_that_are_tried_is_no_mistake(pattern: str, harmless: bool) -> None:
     subject = Subject.of_pattern(pattern, Vocabulary.from_tokens([b"</s>", b"a", b"b"], 0), depth=6)
-    (found,) = (check.find(subject) for check in CHECKS if check.id == "T18")
+    (found,) = (check.find(subject) for check in CHECKS if check.id == "T17")
     assert found.verdict is not Verdict.COUNTEREXAMPLE
     caught, _, spared = found.remark.partition("no mistake here:")
     name = "forbids what leads away from the end"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -131,35 +130,6 @@ class Lexer:
             if state == DEAD:
                 return None
         return state, emitted
-
-    @cached_property
-    def producible(self) -> NDArray[np.bool_]:
-        """``bool[L, T]``: the terminals that what is emitted from a state on may begin with (grammar-theory.md, section 3.2).
-
-        Where nothing is held back, it is what the pending lexeme may be of.
-        """
-        found = self.reaches.copy()
-        for state in np.flatnonzero(self.held).tolist():
-            failing = [self._failing(each) for each in self._waiting(state)]
-            found[state, [word[0] for words in failing for word, _ in words]] = True
-        return found
-
-    def _waiting(self, state: int) -> list[int]:
-        """Return the states, ``state`` among them, that hold terminals back and that it leads to without emitting."""
-        found = [state] if self.held[state] else []
-        for each in found:  # it grows on the way
-            silent = np.unique(self.targets[each, self.emits[each] == 0]).tolist()
-            found += [target for target in silent if self.held[target] and target not in found]
-        return found
-
-    def _failing(self, state: int) -> set[tuple[Word, int]]:
-        """Return what a state that holds terminals back emits when the longer lexeme fails, and where that leads."""
-        steps = {
-            (self.words[word], target)
-            for word, target in zip(self.emits[state].tolist(), self.targets[state].tolist(), strict=True)
-            if word
-        }
-        return steps | ({(self.words[self.ends[state]], START)} if self.can_end[state] else set())
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..grammar import Grammar
 from .lr_tables import LRTables
 from .rules import END, Rules
@@ -126,7 +123,6 @@ class Parser:
         self._stacks = Stacks()
         self._width = len(grammar.terminals) + 1
         self._after: dict[int, int] = {}  # by configuration and terminal, as one number
-        self._expected: dict[int, NDArray[np.bool_]] = {}
         self.start = self._stacks.push(0, ())
 
     @classmethod
@@ -165,25 +161,6 @@ class Parser:
     def accepts(self, configuration: int) -> bool:
         """Whether the text may end here."""
         return self.is_certain(self.shift(configuration, END))
-
-    def expected(self, configuration: int) -> NDArray[np.bool_]:
-        """Return ``bool[T]``: the terminals after which a text can still be completed.
-
-        Each candidate is tried: an LALR table may reduce before a terminal that turns out to be wrong.
-        """
-        if configuration not in self._expected:
-            allowed = np.zeros(len(self.grammar.terminals), dtype=np.bool_)
-            states = [self.top(stack) for stack in self.stacks(configuration) if stack != UNKNOWN]
-            candidates = {
-                terminal for state in states for row in (self._shifts, self._reductions) for terminal in row[state]
-            }
-            for terminal in candidates - {END}:
-                allowed[terminal] = any(
-                    terminal in self._shifts[state] for state in self._reduce(configuration, terminal)[0]
-                )
-            allowed.flags.writeable = False
-            self._expected[configuration] = allowed
-        return self._expected[configuration]
 
     def cut(self, configuration: int, entries: int) -> int:
         """Return ``configuration`` with only the top ``entries`` of its stacks known.

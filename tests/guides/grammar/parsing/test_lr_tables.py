@@ -200,7 +200,7 @@ def compare_with_lark(reference: lark.Lark, walks: int, length: int) -> int:
         theirs, ours = reference.parse_interactive(""), parser.start
         for _ in range(length):
             by_lark = theirs.accepts()
-            allowed = {names[terminal] for terminal in parser.expected(ours).nonzero()[0]}
+            allowed = {name for terminal, name in enumerate(names) if parser.shift(ours, terminal) != parser.ERROR}
             allowed |= {"$END"} if parser.accepts(ours) else set()
             assert by_lark == allowed or (parser.tables.conflicts and by_lark < allowed)
             places += by_lark == allowed

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -61,7 +60,6 @@ def compare(parser: Parser, length: int) -> int:
         for configuration, sets in level:
             assert parser.accepts(configuration) == earley.accepts(sets)
             reached = [earley.read(sets, terminal) for terminal in terminals]
-            assert parser.expected(configuration).tolist() == [below is not None for below in reached]
             for terminal, below in zip(terminals, reached, strict=True):
                 target = parser.shift(configuration, terminal)
                 assert (target == parser.ERROR) == (below is None)
@@ -157,18 +155,14 @@ def test_ambiguity_costs_a_polynomial() -> None:
 def test_after_the_end_nothing_follows() -> None:
     parser = Parser.of(grammar(DYCK))
     ended = parser.shift(parser.start, END)
-    assert parser.is_certain(ended) and not parser.expected(ended).any()
+    assert parser.is_certain(ended)
     assert not parser.accepts(ended) and parser.shift(ended, 0) == parser.ERROR
 
 
 def test_error_stays_error() -> None:
     parser = Parser.of(grammar(DYCK))
     assert parser.read(parser.start, (1, 0, 0)) == parser.ERROR
-    assert (
-        not parser.accepts(parser.ERROR)
-        and not parser.expected(parser.ERROR).any()
-        and parser.stacks(parser.ERROR) == ()
-    )
+    assert not parser.accepts(parser.ERROR) and parser.stacks(parser.ERROR) == ()
     assert parser.cut(parser.ERROR, 3) == parser.ERROR and parser.describe(parser.ERROR) == "no text goes on this way"
 
 
@@ -249,9 +243,3 @@ def test_dyck_splits_as_the_theory_says() -> None:
     for depends in ((1, 1), (0, 1, 1, 1), (1, END)):
         assert parser.read(inside, depends) != parser.ERROR and not parser.is_certain(parser.read(inside, depends))
     assert parser.read(inside, (END,)) == parser.ERROR
-
-
-def test_expected_is_read_only_and_remembered() -> None:
-    parser = Parser.of(grammar(CALC))
-    first = parser.expected(parser.start)
-    assert parser.expected(parser.start) is first and not first.flags.writeable and first.dtype == np.bool_
