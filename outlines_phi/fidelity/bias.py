@@ -93,50 +93,32 @@ class Bias:
     """The distance of masking from ``mu*`` after one prompt, or on the average over prompts.
 
     All of it is about token sequences; what is said of total variation is an upper bound of the same for texts.
-
-    Attributes
-    ----------
-    draws, failures
-        Trajectories, and those of weight 0: truncation left them no legal token.
-    ess
-        Effective sample size of the weights; summed over prompts.
-    mean_w
-        The mean of the weights: an unbiased estimate of Phi.
-    log_phi
-        Future validity, the probability that the model meets the format by itself, in nats: ``log mean_w`` (biased low), brought
-        inside ``certain`` and ``residual``. Its interval assumes nothing about tails
-        (:func:`outlines_phi.fidelity.bias.lower_limit`).
-    certain
-        ``(Lo, U)``, between which Phi lies for certain: the tree of what the draws have visited, or an enumeration.
-    attempts, residual
-        Residual attempts on what an enumeration left undecided, and ``(Lo, limit)``: the limit of Phi that they give, at the
-        confidence of an interval; ``None`` without attempts.
-    phi
-        The exponential of ``log_phi``.
-    tv
-        ``TV(mu_proj, mu*) = 1 - E min(1, w / Phi)``. The value plugs the estimate of Phi in; the interval holds at the stated
-        confidence, from the interval of Phi and the limits of a bounded mean.
-    kl
-        ``KL(mu_proj given completion || mu*) = log Phi - log Pr(w > 0) - E[log w | w > 0]``, in nats; read it beside ``failed``.
-        The interval is a bootstrap's, which covers less than it says where weights have heavy tails.
-    failed
-        ``Pr(w = 0)``.
     """
 
-    draws: int
-    failures: int
-    ess: float
-    mean_w: float
+    draws: int  # trajectories
+    failures: int  # those of weight 0: truncation left them no legal token
+    ess: float  # effective sample size of the weights; summed over prompts
+    mean_w: float  # the mean of the weights: an unbiased estimate of Phi
+    # Future validity, the probability that the model meets the format by itself, in nats: ``log mean_w`` (biased low), brought
+    # inside ``certain`` and ``residual``. Its interval assumes nothing about tails (:func:`lower_limit`).
     log_phi: IntervalEstimate
-    certain: Interval
+    certain: (
+        Interval  # ``(Lo, U)``, which hold Phi for certain: the tree of what the draws have visited, or an enumeration
+    )
+    # ``TV(mu_proj, mu*) = 1 - E min(1, w / Phi)``. The value plugs the estimate of Phi in; the interval holds at the stated
+    # confidence, from the interval of Phi and the limits of a bounded mean.
     tv: IntervalEstimate
+    # ``KL(mu_proj given completion || mu*) = log Phi - log Pr(w > 0) - E[log w | w > 0]``, in nats; read it beside ``failed``.
+    # The interval is a bootstrap's, which covers less than it says where weights have heavy tails.
     kl: IntervalEstimate
-    failed: IntervalEstimate
-    attempts: int = 0
+    failed: IntervalEstimate  # ``Pr(w = 0)``
+    attempts: int = 0  # residual attempts on what an enumeration left undecided
+    # ``(Lo, limit)``: the limit of Phi that they give, at the confidence of an interval; ``None`` without attempts.
     residual: Interval | None = None
 
     @property
     def phi(self) -> IntervalEstimate:
+        """The exponential of ``log_phi``."""
         value, (low, high) = self.log_phi
         return IntervalEstimate(math.exp(value), Interval(math.exp(low), math.exp(high)))
 

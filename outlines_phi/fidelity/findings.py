@@ -30,56 +30,31 @@ SEEN = 5
 @final
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What masking takes away in one place, a field or a step.
+    """What masking takes away in one place, a field or a step."""
 
-    Attributes
-    ----------
-    place
-        The field's path, or the step's number, counted from 1.
-    steps
-        Steps that all draws took there.
-    failures
-        Draws that ended there without a legal token.
-    nats
-        ``- sum_t log S(y_t)`` over the steps there, on the average over completed draws.
-    excess
-        ``nats`` less the same under ``mu*`` (by self-normalised weights): what a masked draw loses there beyond what a draw of the
-        conditioned distribution does. Over all places these sum to ``E_mask[-log w] - E_mu*[-log w]``, the divergence
-        ``KL(mu_proj || mu*) + KL(mu* || mu_proj)``: the part of the bias that arises there. A loss that all draws share has none.
-    margin
-        Log probability of the model's likeliest token less that of the likeliest legal one, on the average over the steps there,
-        in nats. 0 where the model's first choice is legal.
-    """
-
-    place: str
-    steps: int
-    failures: int
-    nats: float
+    place: str  # the field's path, or the step's number, counted from 1
+    steps: int  # steps that all draws took there
+    failures: int  # draws that ended there without a legal token
+    nats: float  # ``- sum_t log S(y_t)`` over the steps there, on the average over completed draws
+    # ``nats`` less the same under ``mu*`` (by self-normalised weights): what a masked draw loses there beyond what a draw of
+    # the conditioned distribution does. Over all places these sum to ``E_mask[-log w] - E_mu*[-log w]``, the divergence
+    # ``KL(mu_proj || mu*) + KL(mu* || mu_proj)``: the part of the bias that arises there. A loss that all draws share has none.
     excess: float
+    # Log probability of the model's likeliest token less that of the likeliest legal one, on the average over the steps there,
+    # in nats. 0 where the model's first choice is legal.
     margin: float
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Distortion:
-    """A value that masking writes too often, or too rarely.
+    """A value that masking writes too often, or too rarely."""
 
-    Attributes
-    ----------
-    field, value
-        The field's path and the value as JSON; of other formats the whole text.
-    masked
-        Its share of the completed draws: its probability under masking.
-    model
-        Its self-normalised weighted share: its estimated probability under ``mu*``.
-    noise
-        What ``abs(model - masked)`` exceeds by chance with a probability of at most ``1 - confidence`` for all values together.
-    """
-
-    field: str
-    value: str
-    masked: float
-    model: float
+    field: str  # the field's path
+    value: str  # the value as JSON; of other formats the whole text
+    masked: float  # its share of the completed draws: its probability under masking
+    model: float  # its self-normalised weighted share: its estimated probability under ``mu*``
+    # What ``abs(model - masked)`` exceeds by chance with a probability of at most ``1 - confidence`` for all values together.
     noise: float
 
 
@@ -197,62 +172,35 @@ def log_weights(traces: Sequence[Trace]) -> NDArray[np.float64]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PromptFinding:
-    """What an audit found after one prompt, or for all prompts together.
+    """What an audit found after one prompt, or for all prompts together."""
 
-    Attributes
-    ----------
-    name
-        The prompt as it was given, or how many there are.
-    bias
-        Phi, total variation, divergence and effective sample size.
-    places
-        Where legal mass is lost: by JSON field, in the order of the text; by step for other formats.
-    steps
-        The same by step.
-    distortions
-        The values that are written too often or too rarely, beyond noise; the worst first.
-    """
-
-    name: str
-    bias: Bias
-    places: tuple[Loss, ...]
-    steps: tuple[Loss, ...]
-    distortions: tuple[Distortion, ...]
+    name: str  # the prompt as it was given, or how many there are
+    bias: Bias  # Phi, total variation, divergence and effective sample size
+    places: tuple[
+        Loss, ...
+    ]  # where legal mass is lost: by JSON field, in the order of the text; by step for other formats
+    steps: tuple[Loss, ...]  # the same by step
+    distortions: tuple[
+        Distortion, ...
+    ]  # the values that are written too often or too rarely, beyond noise; the worst first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What an audit found.
+    """What an audit found."""
 
-    Attributes
-    ----------
-    findings
-        One per prompt.
-    pooled
-        All prompts together, each with the same weight; the finding itself where there is one prompt.
-    by_field
-        Whether ``places`` are fields of JSON; else they are steps.
-    confidence
-        Of each interval by itself, and of all distortions together.
-    settings, budgets
-        What defines the distribution, and the most tokens of a draw after each prompt.
-    counts
-        What the audit cost.
-    warnings
-        What the reader should know before believing a number.
-    traces
-        The draws, per prompt, step by step.
-    """
-
-    findings: tuple[PromptFinding, ...]
-    pooled: PromptFinding
-    by_field: bool
-    confidence: float
+    findings: tuple[PromptFinding, ...]  # one per prompt
+    pooled: (
+        PromptFinding  # all prompts together, each with the same weight; the finding itself where there is one prompt
+    )
+    by_field: bool  # whether ``places`` are fields of JSON; else they are steps
+    confidence: float  # of each interval by itself, and of all distortions together
+    # What defines the distribution, and the most tokens of a draw after each prompt.
     settings: SamplingSettings
     budgets: tuple[int, ...]
-    counts: ModelCounts
-    warnings: tuple[str, ...]
-    traces: tuple[tuple[Trace, ...], ...]
+    counts: ModelCounts  # what the audit cost
+    warnings: tuple[str, ...]  # what the reader should know before believing a number
+    traces: tuple[tuple[Trace, ...], ...]  # the draws, per prompt, step by step
 
     @property
     def n(self) -> int:

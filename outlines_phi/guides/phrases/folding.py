@@ -90,27 +90,17 @@ class CharacterReader:
     A state is what of a character has been held back; state 0 is between characters. A byte that cannot continue the character
     breaks it: the bytes held are then no characters, each a foreign one that is no part of a word, and the byte is read in state
     0. This is how Python decodes with ``errors="surrogateescape"``.
-
-    Attributes
-    ----------
-    after, breaks
-        ``int32[R, C]``, ``bool[R, C]``: the next state, and whether the bytes held are no character.
-    completes
-        ``int32[R, C]``: the index into ``readings`` of the character that this byte completes, or :data:`NOTHING`.
-    byte_class
-        ``uint8[256]``: the column of each byte.
-    readings
-        What characters are read as, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
-    held
-        ``int32[R]``: how many bytes are held back.
     """
 
-    after: NDArray[np.int32]
-    breaks: NDArray[np.bool_]
-    completes: NDArray[np.int32]
-    byte_class: NDArray[np.uint8]
+    after: NDArray[np.int32]  # ``int32[R, C]``: the next state
+    breaks: NDArray[np.bool_]  # ``bool[R, C]``: whether the bytes held are no character
+    completes: NDArray[
+        np.int32
+    ]  # ``int32[R, C]``: the reading of the character that this byte completes, or :data:`NOTHING`
+    byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
+    # What characters are read as, each once; the first two are those of :data:`NOTHING` and :data:`BROKEN`.
     readings: tuple[CharacterReading, ...]
-    held: NDArray[np.int32]
+    held: NDArray[np.int32]  # ``int32[R]``: how many bytes are held back
 
     @classmethod
     def of(cls, alphabet: Iterable[str], *, ignore_case: bool, whole_word: bool) -> CharacterReader:

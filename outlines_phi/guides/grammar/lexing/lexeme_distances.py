@@ -21,28 +21,17 @@ class LookaheadStates(NamedTuple):
     A *guess* about a state takes some terminals as emitted before they are; there may be several, for the longer lexeme may fail in
     several ways, one behind the other. What is emitted along a path of guesses is what the lexer emits along it, so each lexeme
     that ends is one step, however late the lexer tells. States have the first numbers, in their order, and guess nothing.
-
-    Attributes
-    ----------
-    emitted
-        For each number what it takes as emitted beyond what is.
-    of_state
-        The guesses about the states that hold terminals back.
-    source, target, terminal
-        ``int32[E]``: steps on single tokens, with the one terminal that they emit or :data:`NOTHING`.
-    complete
-        ``int32[X]``: the terminal of the lexeme that is pending and complete, if it counts; else :data:`NOTHING`.
-    end
-        ``int32[X]``: the terminal that the end of the text completes, :data:`SILENT` for none, :data:`NOTHING` where it may not
-        end.
     """
 
-    emitted: tuple[Word, ...]
-    of_state: dict[int, tuple[int, ...]]
+    emitted: tuple[Word, ...]  # for each number what it takes as emitted beyond what is
+    of_state: dict[int, tuple[int, ...]]  # the guesses about the states that hold terminals back
+    # ``int32[E]``: steps on single tokens, with the one terminal that they emit or :data:`NOTHING`.
     source: NDArray[np.int32]
     target: NDArray[np.int32]
     terminal: NDArray[np.int32]
+    # ``int32[X]``: the terminal of the lexeme that is pending and complete, if it counts; else :data:`NOTHING`.
     complete: NDArray[np.int32]
+    # ``int32[X]``: the terminal that the end of the text completes, :data:`SILENT` for none, :data:`NOTHING` where it may not end.
     end: NDArray[np.int32]
 
     @classmethod

@@ -33,39 +33,22 @@ class Lexer:
     emitted at once. Where that would hold more than ``transducer.HELD`` terminals, as a comment ``/* ..`` that may not end does
     beside ``/`` and ``*``, the longer lexeme must be ignored or have a higher priority: what begins like it has to be one. Other
     such grammars are refused.
-
-    Attributes
-    ----------
-    terminals
-        Their numbers are what is emitted.
-    targets
-        ``int32[L, C]``: the next state. Row 0 is dead, row :data:`START` comes first.
-    emits
-        ``int32[L, C]``: what that step emits, an index into ``words``. At most one terminal, but where some were held back.
-    words
-        What steps and the end of a text emit; ``words[0]`` is ``()``.
-    byte_class
-        ``uint8[256]``: the column of each byte.
-    label
-        ``int32[L]``: the terminal of which the pending bytes are a lexeme, or :data:`NOTHING`.
-    ends
-        ``int32[L]``: what the end of the text emits, an index into ``words``, or :data:`NOTHING` where it may not end.
-    reaches
-        ``bool[L, T]``: the terminals that the pending lexeme may be of when it is complete, all bytes since the last emission
-        belonging to it.
-    held, fallback
-        ``int32[L]``: where ``held``, an index into ``words``, is not 0, terminals are held back: if the longer lexeme fails, it is
-        as if they had been emitted and the lexer were in the state ``fallback``.
     """
 
-    terminals: tuple[Terminal, ...]
-    targets: NDArray[np.int32]
+    terminals: tuple[Terminal, ...]  # their numbers are what is emitted
+    targets: NDArray[np.int32]  # ``int32[L, C]``: the next state. Row 0 is dead, row :data:`START` comes first
+    # ``int32[L, C]``: what that step emits, an index into ``words``. At most one terminal, but where some were held back.
     emits: NDArray[np.int32]
-    words: tuple[Word, ...]
-    byte_class: NDArray[np.uint8]
-    label: NDArray[np.int32]
+    words: tuple[Word, ...]  # what steps and the end of a text emit; ``words[0]`` is ``()``
+    byte_class: NDArray[np.uint8]  # ``uint8[256]``: the column of each byte
+    label: NDArray[np.int32]  # ``int32[L]``: the terminal of which the pending bytes are a lexeme, or :data:`NOTHING`
+    # ``int32[L]``: what the end of the text emits, an index into ``words``, or :data:`NOTHING` where it may not end.
     ends: NDArray[np.int32]
+    # ``bool[L, T]``: the terminals that the pending lexeme may be of when it is complete, all bytes since the last emission
+    # belonging to it.
     reaches: NDArray[np.bool_]
+    # ``int32[L]``: where ``held``, an index into ``words``, is not 0, terminals are held back: if the longer lexeme fails, it is
+    # as if they had been emitted and the lexer were in the state ``fallback``.
     held: NDArray[np.int32]
     fallback: NDArray[np.int32]
 
