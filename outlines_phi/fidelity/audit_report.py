@@ -103,25 +103,11 @@ def audit_traces(
     confidence: float = 0.95,
     notes: Sequence[str] = (),
 ) -> AuditReport:
-    """Return the audit of draws of plain masking; no model call is made.
+    """Return the audit of draws of plain masking, of which there are as many after each prompt; no model call is made.
 
-    Parameters
-    ----------
-    traces
-        Per prompt, every trajectory, failed ones included; as many for each.
-    bounds, evidence
-        Per prompt, certain bounds of Phi beside those of the draws' own tree, and residual attempts that limit it.
-    confidence
-        Of each interval, in (0, 1).
-    notes
-        Warnings to begin with.
-
-    Raises
-    ------
-    UnsupportedError
-        No prompts, fewer than two draws, or a confidence outside (0, 1).
-    EmptyLanguageError
-        No draw was completed: there is nothing to measure.
+    ``bounds`` and ``evidence`` are, per prompt, certain bounds of Phi beside those of the draws' own tree, and residual attempts
+    that limit it; ``notes`` are warnings to begin with. Errors as :func:`check`, and an :class:`EmptyLanguageError` where no draw
+    was completed.
     """
     check(len(traces), min(map(len, traces), default=0), confidence)
     if all(trace.failed for drawn in traces for trace in drawn):

@@ -131,18 +131,10 @@ def measure(
 ) -> Bias:
     """Return the bias after some prompts, on the average over them (theory.md, section 10).
 
-    Parameters
-    ----------
-    log_w
-        Per prompt, ``[n]``: the log weight of every trajectory, at most 0, ``-inf`` for failures. As many for each prompt.
-    certain
-        Per prompt, certain bounds of Phi.
-    alpha
-        Each interval fails with at most this probability. For TV, half of it goes to the limits of Phi, of all prompts together,
-        and half to the mean of ``min(1, w / limit)``.
-    evidence
-        Per prompt, residual attempts that know more of Phi than the certain bounds; nothing where there are none. An upper limit
-        of Phi is then the lower one of two, each of which may fail with half of the probability.
+    ``log_w`` are, per prompt, ``[n]``: the log weight of every trajectory, at most 0, ``-inf`` for failures; as many for each.
+    ``certain`` are certain bounds of Phi. Each interval fails with probability ``alpha`` at most: for TV, half of it goes to the
+    limits of Phi, of all prompts together, and half to the mean of ``min(1, w / limit)``. ``evidence`` are residual attempts that
+    know more of Phi than the certain bounds: an upper limit is then the lower one of two, each with half of the probability.
     """
 
     def by_attempts(rows: Sequence[int]) -> Limit | None:

@@ -166,23 +166,12 @@ def probabilities(
     An undecided prefix can spell only texts that begin with what it has written. That makes ``R(x)`` less than ``U - Lo`` where
     every text is its own value, or where all texts of the type are known; ``R'(x)`` is above 0 only in the second case.
 
-    Parameters
-    ----------
-    trees
-        One per prompt, in any state.
-    tolerance
-        Enumerate until ``U - Lo <= tolerance * Lo``.
-    max_tokens, max_bytes
-        Model tokens to spend at most, and memory, per prompt. The time of the call that is watched ends the work as well.
-    reader
-        The value of a text; ``None`` where every text is its own value.
+    ``trees`` are one per prompt, in any state. They are enumerated until ``U - Lo <= tolerance * Lo``, for ``max_tokens`` model
+    tokens and ``max_bytes`` of memory per prompt at most; the time of the call that is watched ends the work as well. ``reader``
+    gives the value of a text, ``None`` where every text is its own.
 
-    Raises
-    ------
-    BudgetError
-        The tolerance was not reached; its ``partial`` has the probabilities with the bounds that were.
-    EmptyLanguageError
-        No member of the language has any probability.
+    A :class:`BudgetError` where the tolerance was not reached, whose ``partial`` has the probabilities with the bounds that were;
+    an :class:`EmptyLanguageError` where no member of the language has any probability.
     """
     evaluator, known = Evaluator(lm, settings, prompts, trees), [tree.expansions for tree in trees]
     follow(lambda: Progress.of(evaluator.counts, bounds=[tree.bounds for tree in trees]))

@@ -95,26 +95,11 @@ def enumerate_language(
     start: int | None = None,
     max_prefixes: int = 100_000,
 ) -> Reference:
-    """Return the exact distributions over a language after ``prompt``, level by level.
+    """Return the exact distributions over a language after ``prompt``, level by level; members have ``budget`` tokens at most.
 
-    Parameters
-    ----------
-    lm, table, prompt, settings
-        As for a sampler.
-    budget
-        The most tokens of a member, end of sequence included.
-    estimators
-        Whose proposals ``q_h`` to compute, by name; plain masking alone by default. Each is asked for its ``h`` at every prefix, as
-        by a sampler; the proposal of a random ``h`` is that given its random numbers.
-    start
-        The guide state of the prompt; that of the table by default.
-    max_prefixes
-        Prefixes to evaluate at most.
-
-    Raises
-    ------
-    UnsupportedError
-        The language has more prefixes than that.
+    ``estimators`` are those whose proposals ``q_h`` are computed, by name; plain masking alone by default. Each is asked for its
+    ``h`` at every prefix, as by a sampler; the proposal of a random ``h`` is that given its random numbers. ``start`` is the guide
+    state of the prompt, by default that of the table. An :class:`UnsupportedError` for more than ``max_prefixes`` prefixes.
     """
     chosen = {LocalPhi.name: LocalPhi()} if estimators is None else estimators
     branches = Branches(lm.trees([prompt]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any, final
@@ -45,6 +45,7 @@ from .types.readers import ValueReader, reader
 
 
 @final
+@dataclass(eq=False, repr=False)
 class PhiGenerator(Asynchronous, SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called. Made by :func:`Generator`.
 
@@ -54,27 +55,24 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     masking, ``"local"``, where none was chosen. ``progress=`` is told how far a call has come.
     """
 
-    def __init__(
-        self,
-        model: PhiModel,
-        output_type: Any,
-        correction: Correction,
-        tokenization: str = "any",
-        constraint: TextConstraint | None = None,
-        sampler: SamplerOptions | None = None,
-        draft: DraftOptions | None = None,
-        backend: str | None = None,
-    ) -> None:
-        self.model: PhiModel = model
-        self.worker = model.worker
-        self.correction, self.tokenization, self.constraint = correction, tokenization, constraint
-        self.sampler, self.draft, self.backend = sampler, draft, backend
-        self.output_type = output_type
-        self.reader = str if output_type is None else reader(output_type)
+    model: PhiModel
+    output_type: Any
+    correction: Correction
+    tokenization: str = "any"
+    constraint: TextConstraint | None = None
+    sampler: SamplerOptions | None = None
+    draft: DraftOptions | None = None
+    backend: str | None = None
+
+    def __post_init__(self) -> None:
+        self.worker = self.model.worker
+        self.reader = str if self.output_type is None else reader(self.output_type)
         self.unbanned_processor = (
-            None if output_type is None else MaskLogitsProcessor(model.table(output_type, backend=backend))
+            None
+            if self.output_type is None
+            else MaskLogitsProcessor(self.model.table(self.output_type, backend=self.backend))
         )
-        self.logits_processor = self._processor(correction)
+        self.logits_processor = self._processor(self.correction)
 
     def __reduce__(self) -> Any:
         raise not_pickled("A generator")
@@ -96,9 +94,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
     def banning(self, phrases: Ban | None) -> PhiGenerator:
         """Return the same generator with other banned phrases; ``None`` for none."""
-        correction = self.correction.replaced_by(banned_phrases=phrases)
-        others = self.tokenization, self.constraint, self.sampler, self.draft, self.backend
-        return PhiGenerator(self.model, self.output_type, correction, *others)
+        return replace(self, correction=self.correction.replaced_by(banned_phrases=phrases))
 
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""

@@ -12,31 +12,17 @@ from ...errors import EmptyLanguageError, warn_of_grammar
 
 @dataclass(frozen=True)
 class Terminal:
-    """A kind of lexeme.
+    """A kind of lexeme."""
 
-    Parameters
-    ----------
-    name
-        What the grammar calls it.
-    pattern
-        A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a whole.
-    priority
-        Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
-        regular expression.
-    literal
-        The lexeme was written as a string, not as a regular expression.
-    ignored
-        It may stand between any two lexemes, and no production uses it.
-    shortest
-        The lexeme ends where it first matches, as behind a lazy quantifier.
-    """
-
-    name: str
+    name: str  # what the grammar calls it
+    # A regular expression in the dialect of :func:`~outlines_phi.guides.regex.compile_regex`; a lexeme matches it as a whole.
     pattern: str
+    # Where two terminals match the same longest lexeme, the higher number wins, as in Lark; a literal wins a tie against a
+    # regular expression.
     priority: int = 0
-    literal: bool = False
-    ignored: bool = False
-    shortest: bool = False
+    literal: bool = False  # the lexeme was written as a string, not as a regular expression
+    ignored: bool = False  # it may stand between any two lexemes, and no production uses it
+    shortest: bool = False  # the lexeme ends where it first matches, as behind a lazy quantifier
 
 
 @dataclass(frozen=True)

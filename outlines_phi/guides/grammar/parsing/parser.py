@@ -86,14 +86,8 @@ class Parser:
     first freed of empty bodies, so that every reduction takes something off the stack: hidden left recursion and symbols that
     derive themselves end like all others.
 
-    Attributes
-    ----------
-    grammar, tables
-        Whose texts are parsed, and the tables of its rules without empty bodies.
-    is_lone
-        Whether a configuration is always one stack: the tables have no conflicts.
-    start
-        The configuration before the first terminal.
+    ``tables`` are those of the rules without empty bodies, ``start`` is the configuration before the first terminal. Where
+    ``is_lone``, the tables have no conflicts, and a configuration is always one stack.
     """
 
     ERROR = ERROR
@@ -178,12 +172,7 @@ class Parser:
     def beyond(self, configuration: int, terminal: int) -> tuple[int, int]:
         """Return where the reductions before ``terminal`` leave what is known of a lone stack.
 
-        Returns
-        -------
-        entries
-            How many they take off below the last entry that is known.
-        head
-            The nonterminal that they put there.
+        They take some ``entries`` off below the last entry that is known, and put the nonterminal ``head`` there.
         """
         (stack,) = self.stacks(configuration)
         state, (lower,) = self.top(stack), self.below(stack)
@@ -285,10 +274,8 @@ class Parser:
         return self._configuration(members) if members else ERROR
 
     def _reduce(self, configuration: int, terminal: int) -> tuple[dict[int, set[int]], bool]:
-        """Follow all reductions before ``terminal``.
-
-        Returns, by LR state, the stacks that it then lies on, the unreduced ones included; and whether one took off more than is
-        known.
+        """Return, by LR state, the stacks that it lies on after reductions before ``terminal`` or none, and whether one took off more
+        than is known.
         """
         top, below = self._stacks.top, self._stacks.below
         stacks = self.stacks(configuration)
