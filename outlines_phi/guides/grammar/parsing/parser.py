@@ -274,7 +274,7 @@ class Parser:
         return self._configuration(members) if members else ERROR
 
     def _reduce(self, configuration: int, terminal: int) -> tuple[dict[int, set[int]], bool]:
-        """Return, by LR state, the stacks that it lies on after reductions before ``terminal`` or none, and whether one took off more
+        """Return, by LR state, the stacks that it lies on after reductions before ``terminal`` or none; and if one took off more
         than is known.
         """
         top, below = self._stacks.top, self._stacks.below
