@@ -39,8 +39,7 @@ from .journal import records
 from .loaded_model import check_chats, load
 from .terminal import Quiet, bar, print_table
 
-SUFFIXES = (".md", ".html", ".json", ".png")
-"""Formats of a report."""
+SUFFIXES = (".md", ".html", ".json", ".png")  # Formats of a report
 
 
 @grouped

@@ -36,8 +36,7 @@ from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..settings import SamplingSettings
 from .terminal import print_table
 
-BUDGET = 128
-"""More tokens than any text of the types below has, so that nothing is ever cut short."""
+BUDGET = 128  # More tokens than any text of the types below has, so that nothing is ever cut short
 
 
 @final
@@ -78,17 +77,10 @@ CHARACTER = Case(
 )
 
 
-ROWS = 12
-"""Values of a field that are listed."""
-
-BAR = 17
-"""Width of the bar of the largest deviation."""
-
-COLORS = ("red", "green")
-"""Of the two samples of a report."""
-
-NAME = 24
-"""Width of the names of rows in a report."""
+ROWS = 12  # Values of a field that are listed
+BAR = 17  # Width of the bar of the largest deviation
+COLORS = ("red", "green")  # Of the two samples of a report
+NAME = 24  # Width of the names of rows in a report
 
 
 PLAIN, EXACT, SHARED = "plain Outlines", 'phi="exact"', "masking, prefixes shared"

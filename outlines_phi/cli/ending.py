@@ -14,8 +14,7 @@ from ..errors import BudgetError, GrammarError, ModelError
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: work that failed, something given that cannot be used (as for a wrong option), Ctrl-C."""
 
-DEBUG = "outlines_phi.debug"
-"""Where the context of a command keeps whether tracebacks were asked for."""
+DEBUG = "outlines_phi.debug"  # Where the context of a command keeps whether tracebacks were asked for
 
 
 def _set_debug(context: typer.Context, asked: bool) -> None:

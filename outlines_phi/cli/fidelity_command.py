@@ -28,11 +28,8 @@ from .inputs import model_input
 from .loaded_model import BUNDLED, check_chats, load
 from .terminal import Quiet, bar, print_table
 
-FILES = ("fidelity.json", "fidelity.md", "fidelity.png")
-"""What is written to the folder of the results."""
-
-QUICK_DRAWS = 120
-"""Draws per cell under ``--quick``."""
+FILES = ("fidelity.json", "fidelity.md", "fidelity.png")  # What is written to the folder of the results
+QUICK_DRAWS = 120  # Draws per cell under `--quick`
 
 WIDE, NARROW = 110, ("TV", "to masking", "noise", "ESS", "tokens")
 """Columns of a terminal that shows the whole table, and what a narrower one shows of it; files have all."""

@@ -42,11 +42,8 @@ from .journal import Saved
 from .loaded_model import check_chats, identity, load
 from .terminal import Quiet, bar
 
-SHOWN = 5
-"""Banned phrases whose attempts are told, at most."""
-
-DRAFTED = ("written", "drafted", "followed", "turns")
-"""Counts of a call that say what drafts were worth."""
+SHOWN = 5  # Banned phrases whose attempts are told, at most
+DRAFTED = ("written", "drafted", "followed", "turns")  # Counts of a call that say what drafts were worth
 
 
 @grouped

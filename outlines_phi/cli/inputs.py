@@ -19,19 +19,13 @@ from ..errors import GrammarError, GrammarWarning, UnsupportedError
 from ..guides.grammar.notation.reader import NAMES, grammar_text, read_grammar
 from ..plugin.types.output_types import to_json
 
-Prompt = str | list[dict[str, Any]]
-"""A text, or the messages of a chat: what a line of JSON can hold."""
-
-PIPE = "-"
-"""The argument that stands for the standard input."""
-
-JSONL = (".jsonl", ".ndjson")
-"""Suffixes of files with one JSON object per line."""
+Prompt = str | list[dict[str, Any]]  # A text, or the messages of a chat: what a line of JSON can hold
+PIPE = "-"  # The argument that stands for the standard input
+JSONL = (".jsonl", ".ndjson")  # Suffixes of files with one JSON object per line
 
 EXPECTED = "Give exactly one of --type module:Class, --schema FILE.json, --regex PATTERN and --grammar FILE.lark."
 
-FREE = "free text"
-"""How a command names what has no output type."""
+FREE = "free text"  # How a command names what has no output type
 
 
 def read_prompts(arguments: Sequence[str], file: Path | None) -> list[Prompt]:

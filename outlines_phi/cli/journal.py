@@ -30,11 +30,8 @@ from .inputs import Prompt
 
 Record = dict[str, Any]
 
-FORMAT, VERSION = "outlines-phi draws", 1
-"""What the first line of a file says that it is."""
-
-BEGINNING = b'{"record": "run", '
-"""How every file begins."""
+FORMAT, VERSION = "outlines-phi draws", 1  # What the first line of a file says that it is
+BEGINNING = b'{"record": "run", '  # How every file begins
 
 SHOWN = {
     "model.weights": ("the weights or the configuration of the model", "model.name"),

@@ -17,11 +17,8 @@ from ..errors import UnsupportedError
 from ..lm import bundled
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 
-BUNDLED = "bundled"
-"""The name of the model that ships with the package."""
-
-SAMPLED = 256
-"""Numbers of each tensor, about, that stand for it in the fingerprint of a model."""
+BUNDLED = "bundled"  # The name of the model that ships with the package
+SAMPLED = 256  # Numbers of each tensor, about, that stand for it in the fingerprint of a model
 
 PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5b57 \U0001f642'
 """A text whose tokens tell tokenizers of equal vocabularies apart."""

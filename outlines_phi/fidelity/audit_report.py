@@ -30,8 +30,7 @@ from .plots import audit_figure, png
 from .report_text import jsonable
 from .traces import Trace, tree_bounds
 
-WIDE = 0.5
-"""Width of an interval of TV that says little."""
+WIDE = 0.5  # Width of an interval of TV that says little
 
 
 @final

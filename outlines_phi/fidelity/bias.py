@@ -16,8 +16,7 @@ from ..phi.tree.evidence import Evidence
 STAKES = np.array([1.0, *(1 / (1 + np.exp(np.linspace(-5.0, 9.0, 15))))])
 """Shares of the capital that are bet, on a logit scale: large for narrow distributions, small for heavy tails."""
 
-HALVINGS = 60
-"""Of the bracket of a limit, on a logarithmic scale."""
+HALVINGS = 60  # Of the bracket of a limit, on a logarithmic scale
 
 
 class Interval(NamedTuple):
@@ -73,11 +72,8 @@ def _log_capital(values: NDArray[np.float64], counts: NDArray[np.int64], mean: f
     return float(np.logaddexp(mixed, math.log(mean) - log_m)) - math.log(2)
 
 
-Limit: TypeAlias = Callable[[float], float]
-"""An upper limit, by the probability at which it may fail."""
-
-RESAMPLES = 400
-"""Of a bootstrap interval."""
+Limit: TypeAlias = Callable[[float], float]  # An upper limit, by the probability at which it may fail
+RESAMPLES = 400  # Of a bootstrap interval
 
 
 class IntervalEstimate(NamedTuple):

@@ -60,8 +60,7 @@ Reader = Callable[[str], Mapping[str, Hashable]]
 OUTSIDE = "(not in the format)"
 """Stands for the value of a text that is outside the format, such as one that was cut short."""
 
-WHOLE = "whole text"
-"""The name of the view that compares the texts themselves."""
+WHOLE = "whole text"  # The name of the view that compares the texts themselves
 
 
 def label(value: Hashable) -> str:

@@ -20,11 +20,8 @@ from .bias import Bias
 from .comparison import WHOLE
 from .traces import Trace, byte_places, field_values
 
-ENOUGH = 30.0
-"""Effective draws per prompt from which on values are compared."""
-
-SEEN = 5
-"""Draws that a value must have to be compared: an error is taken to be normal."""
+ENOUGH = 30.0  # Effective draws per prompt from which on values are compared
+SEEN = 5  # Draws that a value must have to be compared: an error is taken to be normal
 
 
 @final

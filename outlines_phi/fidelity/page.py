@@ -39,8 +39,7 @@ def make_folder(folder: Path, given: str) -> None:
         raise UnsupportedError(f"Give another folder: {given} cannot be made a folder, {error.strerror}.") from None
 
 
-ROWS = 16
-"""Values of a field that are drawn."""
+ROWS = 16  # Values of a field that are drawn
 
 
 def write_page(reports: Sequence[Report], path: Path, *, command: str) -> None:

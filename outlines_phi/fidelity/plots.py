@@ -13,8 +13,7 @@ from .comparison import WHOLE, Report, Sample, View, label
 from .findings import Findings
 from .report_text import number, shown, worst
 
-ROWS = 10
-"""Rows of a panel, or values of a field, that are drawn."""
+ROWS = 10  # Rows of a panel, or values of a field, that are drawn
 
 
 class Measured(NamedTuple):

@@ -24,8 +24,7 @@ from ..settings import SamplingSettings
 LISTED_PREFIXES = 20_000
 """A type whose texts have at most this many prefixes is listed whole, with the values that were not reached."""
 
-ROWS = 20
-"""Values that a printed table shows."""
+ROWS = 20  # Values that a printed table shows
 
 
 @final

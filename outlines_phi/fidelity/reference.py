@@ -30,8 +30,7 @@ from ..settings import SamplingSettings
 
 Ids = tuple[int, ...]
 
-ROWS = 512
-"""Prefixes that are evaluated at a time: a tree's attention costs as the square of its nodes."""
+ROWS = 512  # Prefixes that are evaluated at a time: a tree's attention costs as the square of its nodes
 
 
 @final

@@ -43,14 +43,9 @@ def _escaped(text: str) -> str:
 
 TITLE = "Audit of plain masking"
 
-ROWS = 12
-"""Places, values and prompts that a table lists."""
-
-SMALL = 0.01
-"""A lower limit of TV under which no bias is claimed."""
-
-WIDTH = 34
-"""Characters of a value or prompt that are shown."""
+ROWS = 12  # Places, values and prompts that a table lists
+SMALL = 0.01  # A lower limit of TV under which no bias is claimed
+WIDTH = 34  # Characters of a value or prompt that are shown
 
 
 def verdict(report: Findings) -> str:

@@ -14,14 +14,9 @@ from torch import Tensor
 
 from ..vocabulary.vocabulary import Vocabulary
 
-ROOT = "(whole value)"
-"""The outermost value; its own punctuation and keys."""
-
-END = "(end of text)"
-"""After the outermost value, where only the end of sequence is left."""
-
-PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
-"""Keys that a path shows as they are; others are quoted."""
+ROOT = "(whole value)"  # The outermost value; its own punctuation and keys
+END = "(end of text)"  # After the outermost value, where only the end of sequence is left
+PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")  # Keys that a path shows as they are; others are quoted
 
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*(?:(")|\\?)|[][{}:,\s]|[^][{}:,\s"]+', re.DOTALL)
 """A lexeme of JSON or the beginning of one; the group is the quote that ends a string."""

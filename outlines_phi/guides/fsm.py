@@ -21,8 +21,7 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from .index import token_moves
 from .phrases.banned import BannedPhrases
 
-_DENSE = 1 << 28
-"""The largest number of entries of a dense table that is made."""
+_DENSE = 1 << 28  # The largest number of entries of a dense table that is made
 
 
 @final

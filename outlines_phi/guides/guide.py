@@ -14,14 +14,9 @@ from ..vocabulary.classes import Partition
 from ..vocabulary.vocabulary import Vocabulary
 from .phrases.banned import BannedPhrases
 
-DEAD = 0
-"""The state from which nothing in the language can be reached."""
-
-DONE = 1
-"""The state after the end of sequence: one member of the language has been written."""
-
-UNREACHABLE = np.iinfo(np.int32).max
-"""``min_tokens`` of a state that cannot reach :data:`DONE`."""
+DEAD = 0  # The state from which nothing in the language can be reached
+DONE = 1  # The state after the end of sequence: one member of the language has been written
+UNREACHABLE = np.iinfo(np.int32).max  # `min_tokens` of a state that cannot reach `DONE`
 
 
 @final
@@ -48,8 +43,7 @@ class Guide(ABC):
     start: int
     open: bool = False
     """Whether the length limit is an end, as in free text. ``min_tokens`` is 0 then wherever the text may end."""
-    phrases: BannedPhrases | None = None
-    """The banned phrases that were kept out of the language; ``None`` for nothing."""
+    phrases: BannedPhrases | None = None  # The banned phrases that were kept out of the language; `None` for nothing
 
     @abstractmethod
     def row(self, state: int) -> Row:

@@ -19,8 +19,7 @@ from ..vocabulary.vocabulary import Vocabulary
 State = int | frozenset[tuple[int, int]]
 """A state of outlines_core, or one between the two bytes of a pair: known by its transitions."""
 
-END = 2**31 - 1
-"""The id of the end of sequence in an index that is to be read; no real vocabulary reaches it."""
+END = 2**31 - 1  # The id of the end of sequence in an index that is to be read; no real vocabulary reaches it
 
 
 def _pairs() -> Iterator[bytes]:

@@ -19,20 +19,14 @@ from . import regex_build
 from .pattern import Pattern
 from .regex_build import Transitions
 
-SMALL = 100_000
-"""An automaton that is expected to have no more states than this is built in this process,"""
-
-MOST_STATES = 200_000
-"""One that is expected to have more is built apart, and refused where it has more than this."""
-
-MOST_NESTED = 200
-"""How many groups inside each other are more than outlines_core reads, where it refuses a pattern."""
+SMALL = 100_000  # An automaton that is expected to have no more states than this is built in this process,
+MOST_STATES = 200_000  # One that is expected to have more is built apart, and refused where it has more than this
+MOST_NESTED = 200  # How many groups inside each other are more than outlines_core reads, where it refuses a pattern
 
 SHORT_WORK = 10_000_000
 """if there are not too many for the length of the pattern either: a state is a set of places in the pattern."""
 
-_SHORT = 12
-"""No pattern explodes beyond reason that is longer by this at most when its repeats are written out."""
+_SHORT = 12  # No pattern explodes beyond reason that is longer by this at most when its repeats are written out
 
 _GUARD_LENGTHS = (64, 512)
 _PRIVATE = "".join(map(chr, range(0x10F000, 0x10F000 + _GUARD_LENGTHS[1])))

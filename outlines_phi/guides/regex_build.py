@@ -28,8 +28,7 @@ _ASCII = outlines_core.Vocabulary(_END, {character.encode(): [ord(character)] fo
 _REFUSED, _TOO_LARGE = 3, 4
 """Exit status of the program when outlines_core refuses the pattern, and when it has too many states; with a message as output."""
 
-_GROWTH = 4.0
-"""How many times as many states the next version of a pattern may have that is looked at."""
+_GROWTH = 4.0  # How many times as many states the next version of a pattern may have that is looked at
 
 
 class Transitions(NamedTuple):

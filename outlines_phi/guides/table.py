@@ -21,8 +21,7 @@ from .guide import DEAD, DONE, UNREACHABLE, Guide
 
 Cached = TypeVar("Cached")
 
-FEW = 8
-"""Live tokens are few where they are at most one in so many."""
+FEW = 8  # Live tokens are few where they are at most one in so many
 
 
 class Moves(NamedTuple):

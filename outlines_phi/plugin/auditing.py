@@ -32,11 +32,8 @@ from .progress import Told, telling
 from .session import PhiModel
 from .wrapping import wrap
 
-TOLERANCE = 1e-3
-"""Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them."""
-
-WIDTH = 64
-"""Residual attempts in flight at once, per prompt."""
+TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
+WIDTH = 64  # Residual attempts in flight at once, per prompt
 
 
 def audit(

@@ -18,8 +18,7 @@ from .options import Unset, resolve_phi
 from .processor import MaskLogitsProcessor, TableLogitsProcessor
 from .types.tables import CompiledTypes
 
-Ban: TypeAlias = BannedPhrases | Iterable[Phrase]
-"""What ``banned_phrases=`` may be."""
+Ban: TypeAlias = BannedPhrases | Iterable[Phrase]  # What `banned_phrases=` may be
 
 LEVELS: dict[str, Phi] = {
     "mask": LocalPhi(),
@@ -29,8 +28,7 @@ LEVELS: dict[str, Phi] = {
 }
 """What each level of :class:`BannedPhrases` stands for."""
 
-DRAWN = AutoPhi()
-"""The estimator of draws of a format for which nobody has chosen one."""
+DRAWN = AutoPhi()  # The estimator of draws of a format for which nobody has chosen one
 
 
 def resolve_ban(given: object) -> BannedPhrases | None:

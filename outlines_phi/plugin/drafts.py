@@ -61,16 +61,14 @@ DRAFTERS: dict[str, Drafter] = {
 GUESSES: dict[str, Drafter] = {ForcedDrafter.name: EndingDrafter()}
 """What such a name brings beside its drafter, asked where nobody else has anything: text is forced behind the end of a value."""
 
-Source: TypeAlias = "str | Drafter | Transformers | LanguageModel | Any"
-"""One thing that ``draft=`` may be."""
+Source: TypeAlias = "str | Drafter | Transformers | LanguageModel | Any"  # One thing that `draft=` may be
 
 NAMES = ", ".join(map(repr, DRAFTERS))
 
 
 Encode = Callable[[str], Sequence[int]]
 
-PACKED = "packed"
-"""The road on which a chain of tokens costs little more than its last one."""
+PACKED = "packed"  # The road on which a chain of tokens costs little more than its last one
 
 CERTAIN = (ForcedDrafter, AdaptedLength, FirstOf)
 """Drafters whose length needs no adapting: what is forced is kept, and the others see to it themselves."""
@@ -97,8 +95,7 @@ class DraftOptions:
         )
 
 
-Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"
-"""What ``draft=`` may be."""
+Drafts: TypeAlias = "Source | Sequence[Source] | DraftOptions"  # What `draft=` may be
 
 
 def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:

@@ -142,8 +142,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """What a field is where nobody says: transformers 5.23 fills them in at the call."""
 
-TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]
-"""The fields that truncate."""
+TRUNCATION = [name for name, field in FIELDS.items() if field.role is Role.TRUNCATES]  # The fields that truncate
 
 
 MEANT = {

@@ -47,8 +47,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 """By the name of the class: what to do instead, and why there is nothing to correct."""
 
-SHOWN = 8
-"""Texts of a list that are written out in a message, at most."""
+SHOWN = 8  # Texts of a list that are written out in a message, at most
 
 
 def refusal(given: Any) -> UnsupportedError | None:

@@ -35,8 +35,7 @@ ESTIMATORS: dict[str, type[Phi]] = {
 }
 """What ``phi="..."`` may name."""
 
-GONE = {"rollout": "learned", "lookahead1": "learned"}
-"""Names of earlier versions, and what to give instead."""
+GONE = {"rollout": "learned", "lookahead1": "learned"}  # Names of earlier versions, and what to give instead
 
 USED = (
     *(field.name for field in fields(SamplingSettings)),
@@ -48,8 +47,7 @@ USED = (
 COUNTED = tuple(name for name in USED if name != "num_return_sequences")
 """Those that sample() and an audit take, whose number of draws is an argument."""
 
-TOKENIZATIONS = ("any", "canonical")
-"""Which tokenizations of a text by tokens belong to the language."""
+TOKENIZATIONS = ("any", "canonical")  # Which tokenizations of a text by tokens belong to the language
 
 
 class Unset(Enum):

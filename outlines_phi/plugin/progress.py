@@ -15,11 +15,8 @@ from ..lm.watch import Progress, Watch, watching
 from ..phi.estimator import Phi
 from ..sampling.phi_options import ExactPhi
 
-Told: TypeAlias = Callable[[Progress], object] | bool | None
-"""What ``progress=`` may be."""
-
-SLOW = 2.0
-"""Seconds after which a call for exact draws says that it goes on."""
+Told: TypeAlias = Callable[[Progress], object] | bool | None  # What `progress=` may be
+SLOW = 2.0  # Seconds after which a call for exact draws says that it goes on
 
 logger = logging.getLogger("outlines_phi")
 

@@ -40,8 +40,7 @@ from .streaming import Asynchronous, Pieces, Worker, accepted, check_stream, pie
 from .types.output_types import left_to_outlines
 from .types.tables import CompiledTypes, masks_only
 
-MAX_TREE_BYTES = 2**30
-"""Bound on the memory of the token trees of a model, where nothing else is said."""
+MAX_TREE_BYTES = 2**30  # Bound on the memory of the token trees of a model, where nothing else is said
 
 
 class PhiModel(Asynchronous, ABC):
@@ -52,8 +51,7 @@ class PhiModel(Asynchronous, ABC):
     What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
-    hf_tokenizer: Any
-    """What writes texts in its tokens; ``None`` where only the vocabulary is known."""
+    hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
 
     def __init__(
         self,

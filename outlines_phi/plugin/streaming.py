@@ -24,11 +24,8 @@ from ..vocabulary.vocabulary import Vocabulary
 from .choices import refuse_misfits
 from .options import CallOptions, dead_end
 
-Ids = Generator[int, None, None]
-"""Final token ids, in order."""
-
-Pieces = Generator[str, None, None]
-"""The pieces of one text, in order; ``close()`` gives it up."""
+Ids = Generator[int, None, None]  # Final token ids, in order
+Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close()` gives it up
 
 
 def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None) -> Pieces:

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from ..fidelity.comparison import frequencies, noise_floor, total_variation
 from ..fidelity.reference import Ids, Reference
 
-How = Literal["computed", "draws", "groups", "weights", "theorem", ""]
-"""Where a distance comes from; see :class:`Cell`."""
+How = Literal["computed", "draws", "groups", "weights", "theorem", ""]  # Where a distance comes from; see `Cell`
 
 
 @final

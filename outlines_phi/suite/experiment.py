@@ -41,23 +41,15 @@ from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
 
-PREFIXES = 20_000
-"""Prefixes of a language that is enumerated, at most;"""
-
-RECORDED = 2**30
-"""and bytes of their next-token distributions."""
-
-SINGLE = 16
-"""Calls for one draw each, whose cost is counted."""
+PREFIXES = 20_000  # Prefixes of a language that is enumerated, at most;
+RECORDED = 2**30  # and bytes of their next-token distributions
+SINGLE = 16  # Calls for one draw each, whose cost is counted
 
 TOGETHER = 50
 """Such calls that are made side by side, where the distribution of a draw depends on the others of its call."""
 
-APART = 200
-"""Draws of such a method, at most."""
-
-POPULATIONS = 250
-"""Draws that are picked from populations of particles, at most."""
+APART = 200  # Draws of such a method, at most
+POPULATIONS = 250  # Draws that are picked from populations of particles, at most
 
 FREE, FREE_SINGLE = 200, 4
 """Draws, and calls for one draw each, where a language cannot be enumerated: every draw then takes model calls of its own."""
@@ -65,20 +57,14 @@ FREE, FREE_SINGLE = 200, 4
 FREE_EFFORT, FREE_TOKENS = Effort(attempts=100, tokens=150), 5_000
 """What each of many exact draws may cost there, and the model tokens of a certificate."""
 
-NORMALIZERS = 50
-"""Residual attempts after many exact draws, which know ``Phi`` by bounds only without them."""
+NORMALIZERS = 50  # Residual attempts after many exact draws, which know `Phi` by bounds only without them
 
 SHARPNESS = 1e-3, 10_000
 """The tolerance of the distribution of the texts where token sequences are too many, and the model tokens that it may cost."""
 
-REFERENCE = 800
-"""Weighted draws that ``Phi`` is estimated from where even that is too much."""
-
-NOISY, GROUPS = 0.06, 12
-"""Noise of a TV of texts from which on it is that of so many groups of them."""
-
-LEAST_NOISE = 1e-6
-"""Noise of a distribution that is all on one text."""
+REFERENCE = 800  # Weighted draws that `Phi` is estimated from where even that is too much
+NOISY, GROUPS = 0.06, 12  # Noise of a TV of texts from which on it is that of so many groups of them
+LEAST_NOISE = 1e-6  # Noise of a distribution that is all on one text
 
 ANY_TEXT = r"[\x00-\x7f]*"
 """What a predicate is asked about: in ASCII, because it sees nothing of an unfinished character and could not refuse it."""

@@ -152,11 +152,8 @@ COLORS = (
 )  # fmt: skip
 """Of the estimators, in the order of the table."""
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""Of the samplers."""
-
-LEAST, TOP = 1e-4, 1.15
-"""The distances of the axis; what is nearer is drawn at its foot."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # Of the samplers
+LEAST, TOP = 1e-4, 1.15  # The distances of the axis; what is nearer is drawn at its foot
 
 
 def draw_grid(grid: Grid) -> Any:

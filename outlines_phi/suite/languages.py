@@ -23,8 +23,7 @@ from ..plugin.types.tables import OWN
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.vocabulary import Vocabulary
 
-PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))
-"""The kinds of brackets, in the order in which they are used."""
+PAIRS = (("(", ")"), ("[", "]"), ("{", "}"), ("<", ">"))  # The kinds of brackets, in the order in which they are used
 
 
 def dyck(kinds: int, length: int, *, exactly: bool) -> ByteAutomaton:
@@ -94,8 +93,7 @@ def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FS
     return FSMGuide.from_table(vocabulary, Partition(class_of, targets.shape[1]), targets, start)
 
 
-Build = Callable[[PhiTransformers], Table]
-"""Compiles what is allowed over the tokens of a model."""
+Build = Callable[[PhiTransformers], Table]  # Compiles what is allowed over the tokens of a model
 
 
 @final
@@ -253,8 +251,7 @@ SUITE = (
 """The languages, in the order of the table."""
 
 
-QUICK = frozenset({"dyck1-8-single", "dyck1-upto8", "json-order", "answer", "cities"})
-"""Those that take a moment."""
+QUICK = frozenset({"dyck1-8-single", "dyck1-upto8", "json-order", "answer", "cities"})  # Those that take a moment
 
 
 def own(name: str, prompt: Any, output_type: Any) -> Language:

@@ -24,11 +24,8 @@ from ..sampling.resolve import SamplerOptions, sampler_for
 from ..sampling.sampler import Request, Sampler
 from ..sampling.smc import SMC
 
-DRAW = "draw"
-"""The name of the sampler that an estimator has by itself."""
-
-PRACTICE = 64
-"""Draws that ``learned`` has learned from when it is measured."""
+DRAW = "draw"  # The name of the sampler that an estimator has by itself
+PRACTICE = 64  # Draws that `learned` has learned from when it is measured
 
 
 @final
@@ -104,8 +101,7 @@ CERTIFIED: dict[str, Phi] = {
 }
 """Draws with a certificate: the tolerance, and the confidence in percent where it is not certain."""
 
-AWRS = "awrs"
-"""Masking where the language is a predicate on texts, by adaptive weighted rejection."""
+AWRS = "awrs"  # Masking where the language is a predicate on texts, by adaptive weighted rejection
 
 SAMPLERS: dict[str, SamplerOptions | None] = {
     DRAW: None,

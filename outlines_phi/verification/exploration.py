@@ -53,17 +53,13 @@ class Collapse(NamedTuple):
 
 Word = tuple[int, ...]
 
-Progress = Callable[[int, int], None]
-"""Is told how many tokens words have, and how many nodes were found."""
-
-TELLING = 64
-"""After how many nodes progress is told."""
+Progress = Callable[[int, int], None]  # Is told how many tokens words have, and how many nodes were found
+TELLING = 64  # After how many nodes progress is told
 
 FOLLOWED = 300_000
 """From the nodes of how many tokens a way to the end is followed: of as many as there are not more nodes than this."""
 
-LONGEST = 4096
-"""No shortest way to the end that is followed has more tokens."""
+LONGEST = 4096  # No shortest way to the end that is followed has more tokens
 
 
 class Pair(NamedTuple):

@@ -16,8 +16,7 @@ from .lexemes import Lexemes
 from .runs import FAILED
 from .subject import CheckFinding, GrammarParts, Subject, check, shown
 
-PAIRS = 20_000
-"""How many pairs of states of the two lexers are compared at most."""
+PAIRS = 20_000  # How many pairs of states of the two lexers are compared at most
 
 
 @check("S1", "no lexeme is empty", of_grammars=True)
@@ -164,14 +163,9 @@ def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> 
     return "nothing" if found is None else repr(" ".join(machine.grammar.name(terminal) for terminal in found[1]))
 
 
-CONFIGURATIONS = 300
-"""How many configurations of the parser are looked at most."""
-
-KNOWN = (1, 2)
-"""How many entries of a stack are known where the rest is cut off."""
-
-CUTS = 20_000
-"""After how many words that are read from stacks that are cut off no further stack is cut."""
+CONFIGURATIONS = 300  # How many configurations of the parser are looked at most
+KNOWN = (1, 2)  # How many entries of a stack are known where the rest is cut off
+CUTS = 20_000  # After how many words that are read from stacks that are cut off no further stack is cut
 
 
 class Viable(NamedTuple):

@@ -17,11 +17,8 @@ from .exploration import Exploration
 from .runs import FAILED, Alike
 from .subject import CheckFinding, Subject, check, shown
 
-MUTANT_DEPTH, MUTANT_NODES = 3, 1_000
-"""How far a wrong guide is followed, and in how many nodes."""
-
-SPELLINGS = 2_000
-"""How many tokens are written once more in single bytes."""
+MUTANT_DEPTH, MUTANT_NODES = 3, 1_000  # How far a wrong guide is followed, and in how many nodes
+SPELLINGS = 2_000  # How many tokens are written once more in single bytes
 
 
 @check("S5", "every byte is a token")

@@ -16,8 +16,7 @@ from ..errors import UnsupportedError
 
 _PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
-Intervals = tuple[tuple[int, int], ...]
-"""Code points: disjoint intervals, ascending, both ends included."""
+Intervals = tuple[tuple[int, int], ...]  # Code points: disjoint intervals, ascending, both ends included
 
 _SURROGATES = (0xD800, 0xDFFF)
 _SPACES: Intervals = (

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ..guides.grammar.grammar import Terminal
 from .lexemes import Lexemes, PatternReading
 
-START = 0
-"""The state before the first byte: no lexeme has begun. A lexeme never leads back to it."""
+START = 0  # The state before the first byte: no lexeme has begun. A lexeme never leads back to it
 
 MOST_HELD = 8
 """Where more lexemes than this would be cut before it is known whether they are, a lexeme that comes first is not given up."""

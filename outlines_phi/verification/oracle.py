@@ -41,8 +41,7 @@ class Oracle(ABC):
     cannot begin a member.
     """
 
-    start: Any
-    """The point of the empty text."""
+    start: Any  # The point of the empty text
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[Sequence[bytes], Runs]] = {}

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 Word = tuple[int, ...]
 
-FAILED = -1
-"""Instead of a state: the text cannot be read."""
+FAILED = -1  # Instead of a state: the text cannot be read
 
 _UNKNOWN = -2
 

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple, final
 from . import grammar_checks, guide_checks
 from .subject import Check, CheckFinding, Subject, Verdict
 
-DEPTH = 4
-"""Tokens of the longest words that are tried, where nothing else is asked for."""
-
-MOST = 500_000
-"""How many pairs of states are looked at most, where no depth is asked for."""
+DEPTH = 4  # Tokens of the longest words that are tried, where nothing else is asked for
+MOST = 500_000  # How many pairs of states are looked at most, where no depth is asked for
 
 CHECKS = tuple(
     sorted(

@@ -36,11 +36,9 @@ class CanonicalTokenization:
     Raises :class:`UnsupportedError`: the tokenizer cannot encode a text without adding to its beginning.
     """
 
-    further = 4
-    """Next tokens that a walk tests after the one that it draws."""
+    further = 4  # Next tokens that a walk tests after the one that it draws
 
-    bytes = 0
-    """Memory beside the tokenizer's."""
+    bytes = 0  # Memory beside the tokenizer's
 
     def __init__(self, tokenizer: Any, vocabulary: Vocabulary) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary

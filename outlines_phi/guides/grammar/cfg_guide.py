@@ -24,11 +24,8 @@ from .lexing.spanner import Spanner
 from .parsing.parser import ERROR, Parser
 from .suffix_distances import SuffixDistances, TerminalWords
 
-_FIRST = DONE + 1
-"""The number of the first state that is a pair."""
-
-_ROWS, _STEPS = 4096, 65536
-"""How many rows are kept, a target for each class, and how many steps on single tokens."""
+_FIRST = DONE + 1  # The number of the first state that is a pair
+_ROWS, _STEPS = 4096, 65536  # How many rows are kept, a target for each class, and how many steps on single tokens
 
 
 @final

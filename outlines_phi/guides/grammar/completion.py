@@ -27,8 +27,7 @@ class _Profile(NamedTuple):
         return _Profile(self.base + base, self.shape) if self.shape else self
 
 
-_NOWHERE = _Profile(0, 0)
-"""No way to the end from anywhere."""
+_NOWHERE = _Profile(0, 0)  # No way to the end from anywhere
 
 
 class StackOffset(NamedTuple):

@@ -22,14 +22,12 @@ _TOP = 3
 """How many entries of a stack are looked at together. With three, a new state of C takes 2.5 look-ups, with one 38; with more, more
 tops are met for a first time."""
 
-_KEPT_TOPS = 4096
-"""Of how many tops of stacks it is kept what they decide."""
+_KEPT_TOPS = 4096  # Of how many tops of stacks it is kept what they decide
 
 _RECENT = 8
 """How many distances are kept: a mask asks twice, for the live tokens and for the length limit that changes nothing more."""
 
-_ENDED = DEAD
-"""In place of the lexer's state: the text has ended."""
+_ENDED = DEAD  # In place of the lexer's state: the text has ended
 
 
 class TerminalWords(NamedTuple):

@@ -24,8 +24,7 @@ from .product import ProductGuide
 STATES, PAIRS = 1_000, 1 << 18
 """How many states that come up one by one, and how many pairs of runs, are looked at before the answer is yes."""
 
-_BITS = 21
-"""How many bits of a code a state has."""
+_BITS = 21  # How many bits of a code a state has
 
 
 def least_context(phrases: BannedPhrases) -> int:
@@ -105,8 +104,7 @@ PRODUCT_STATES, OWN_STATES = 1_000, 20_000
 Step: TypeAlias = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[np.integer]]
 """States and bytes to the states after them."""
 
-_ROUNDS = 16
-"""How often the phrases are collected that an output type writes by itself."""
+_ROUNDS = 16  # How often the phrases are collected that an output type writes by itself
 
 
 def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:

@@ -31,8 +31,7 @@ LEVELS = (None, "mask", "lookahead", "weighted", "exact")
 MOST_STATES = 80_000
 """How many states the automata of all regular expressions of a list may have: a few seconds of work, and half a gigabyte."""
 
-_SHOWN = 5
-"""How many phrases a message names."""
+_SHOWN = 5  # How many phrases a message names
 
 
 @final
@@ -291,8 +290,7 @@ def unbounded(pattern: str) -> UnsupportedError:
     return UnsupportedError(f"{message}, as in {{1,{_BOUND}}}")
 
 
-_BOUND = 20
-"""The bound in the example of a message about an unbounded repeat."""
+_BOUND = 20  # The bound in the example of a message about an unbounded repeat
 
 _ENDLESS = re.compile(r"[*+]|\{\s*(?P<least>\d+)\s*,\s*\}")
 

@@ -49,22 +49,14 @@ def uneven_foldings() -> frozenset[str]:
     return frozenset(c for c, folded in foldings().items() if len(folded) > 1 or is_word(folded) != is_word(c))
 
 
-FOREIGN = 256
-"""The symbol of a character that is in no phrase; those below are bytes."""
-
-LEAD = (257, 258)
-"""The mark before a character that is no part of a word, and before one that is."""
-
-TRAIL = (259, 260)
-"""The mark after one."""
+FOREIGN = 256  # The symbol of a character that is in no phrase; those below are bytes
+LEAD = (257, 258)  # The mark before a character that is no part of a word, and before one that is
+TRAIL = (259, 260)  # The mark after one
 
 SYMBOLS = 261
 
-NOTHING = 0
-"""The reading of no character."""
-
-BROKEN = 1
-"""The reading of a foreign character that is no part of a word, and of bytes that are no character."""
+NOTHING = 0  # The reading of no character
+BROKEN = 1  # The reading of a foreign character that is no part of a word, and of bytes that are no character
 
 _CONTINUATIONS = 64
 _INVALID = -1

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from .matcher import PhraseMatcher
 
-UNKNOWN = -1
-"""In a table: not asked for yet."""
+UNKNOWN = -1  # In a table: not asked for yet
 
 
 class ByteMachine(ABC):

@@ -15,8 +15,7 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from .folding import BROKEN, FOREIGN, LEAD, NOTHING, SYMBOLS, TRAIL, CharacterReader, marked
 from .lazy_matcher import ByteMachine
 
-_WIDEST = 3
-"""How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to ``k``."""
+_WIDEST = 3  # How many bytes a character has at most for each byte of its folding: K, the sign of kelvins, folds to `k`
 
 _CONTINUATION = range(0x80, 0xC0)
 _NO_SYMBOL = -1

@@ -23,8 +23,7 @@ class PhraseMatcher(ABC):
     names: tuple[str, ...]
     longest: int
     byte_class: NDArray[np.uint8]
-    start: int = 0
-    """The state at the beginning of a text."""
+    start: int = 0  # The state at the beginning of a text
 
     states: int | None = None
     """How many states there are, where they have the same numbers for the same phrases; ``None`` where they come up one by one."""

@@ -44,8 +44,7 @@ class BanningGuide(Guide):
         """
 
 
-NOWHERE = -1
-"""Where a token leads that completes a phrase, or that writes nothing."""
+NOWHERE = -1  # Where a token leads that completes a phrase, or that writes nothing
 
 
 class Difference(NamedTuple):
@@ -145,8 +144,7 @@ class TokenRuns:
         return after
 
 
-_SHIFT = DONE + 1
-"""A state of the guide is one of the matcher, moved up to make room for DEAD and DONE."""
+_SHIFT = DONE + 1  # A state of the guide is one of the matcher, moved up to make room for DEAD and DONE
 
 _ROWS, _CHANGES = 32, 256
 """How many rows are kept, a partition of the vocabulary each, and how many of the few changes that make a row."""

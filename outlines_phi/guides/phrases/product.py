@@ -17,17 +17,13 @@ from ..guide import DEAD, DONE, UNREACHABLE, Guide, Row
 from ..guide_texts import ShortestTexts
 from .phrase_guide import BanningGuide, PhraseGuide, changed_row
 
-SEARCHED = 5_000
-"""How many pairs of states are looked at to find an end from one pair before that is given up."""
+SEARCHED = 5_000  # How many pairs of states are looked at to find an end from one pair before that is given up
 
 _UNKNOWN, _BLOCKED = -1, -2
 """``min_tokens`` of a pair not looked at yet, and of one for which a shortest sequence of the left guide holds a phrase."""
 
-_SHOWN = 20
-"""How many bytes of a prompt a message shows."""
-
-_ROWS, _BASES, _PARTITIONS = 32, 128, 16
-"""How many rows, transitions of left states, and refined partitions are kept."""
+_SHOWN = 20  # How many bytes of a prompt a message shows
+_ROWS, _BASES, _PARTITIONS = 32, 128, 16  # How many rows, transitions of left states, and refined partitions are kept
 
 
 class _Base(NamedTuple):

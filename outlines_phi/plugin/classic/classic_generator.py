@@ -49,8 +49,7 @@ MEANT_CLASSIC = {
 KNOWN = ("max_tokens", "stop_at", "seed", *(name for name in USED if name not in (*RESERVED, "seed")))
 """The keywords that a call under a correction takes."""
 
-_SEEDED = threading.Lock()
-"""Held while torch's own generator is seeded, which all threads share."""
+_SEEDED = threading.Lock()  # Held while torch's own generator is seeded, which all threads share
 
 
 @final

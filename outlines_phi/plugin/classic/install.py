@@ -26,11 +26,8 @@ from ..session import PhiModel
 from ..wrapping import HOSTS, wrap
 from . import generate, samplers
 
-TESTED = ((1, 3), (2, 0))
-"""The versions of Outlines that :func:`install` knows: from the first, below the second."""
-
-PARAMETERS = ("model", "output_type", "backend", "processor")
-"""Those of ``outlines.Generator``."""
+TESTED = ((1, 3), (2, 0))  # The versions of Outlines that `install` knows: from the first, below the second
+PARAMETERS = ("model", "output_type", "backend", "processor")  # Those of `outlines.Generator`
 
 HOLDERS = (outlines, outlines.generator, outlines.applications)
 """The modules that have ``Generator``; whoever imported the function itself before keeps the stock one."""

@@ -31,11 +31,8 @@ from ..processor import MaskLogitsProcessor
 from ..streaming import Ids
 from ..types.tables import CompiledTypes
 
-CUTS = ("stop_strings", "stopping_criteria", "max_time")
-"""Options by which the loop may end a text anywhere."""
-
-HOST_TOP_K = 50
-"""What the loop's ``top_k`` is where neither the call nor the model's ``generation_config`` says."""
+CUTS = ("stop_strings", "stopping_criteria", "max_time")  # Options by which the loop may end a text anywhere
+HOST_TOP_K = 50  # What the loop's `top_k` is where neither the call nor the model's `generation_config` says
 
 AFTER = [name for name in (*TRUNCATION, "watermarking_config") if name != "top_k"]
 """What else the loop may do after its processors."""

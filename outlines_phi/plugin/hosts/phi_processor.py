@@ -27,14 +27,9 @@ from ..types.tables import CompiledTypes
 from .loop import check_budget, loop_settings
 from .transformers import LOANS
 
-AVAILABLE = frozenset({"guide", "logits"})
-"""What a logits processor has to offer to an estimator."""
-
-LIBRARIES = ("torch", "numpy")
-"""The libraries whose tensors are read."""
-
-MAX_STEP_BYTES = 64 * 2**20
-"""Bound on the memory of the steps that are kept for weights; the oldest are forgotten."""
+AVAILABLE = frozenset({"guide", "logits"})  # What a logits processor has to offer to an estimator
+LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read
+MAX_STEP_BYTES = 64 * 2**20  # Bound on the memory of the steps that are kept for weights; the oldest are forgotten
 
 
 @final

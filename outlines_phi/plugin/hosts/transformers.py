@@ -276,5 +276,4 @@ class Loans:
         return kept[lm.vocabulary.fingerprint]
 
 
-LOANS = Loans()
-"""Those of this process."""
+LOANS = Loans()  # Those of this process

@@ -66,8 +66,7 @@ class Repeated(NamedTuple):
     most: int | None
 
 
-Part: TypeAlias = str | Written | Joined | OneOf | Repeated
-"""A regular expression, or what holds JSON values."""
+Part: TypeAlias = str | Written | Joined | OneOf | Repeated  # A regular expression, or what holds JSON values
 
 
 @final

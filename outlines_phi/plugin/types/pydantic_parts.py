@@ -13,11 +13,8 @@ from typing import Any
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import SchemaValidator, ValidationError
 
-Said = dict[str, Any]
-"""A JSON schema."""
-
-REFUSED = "refused"
-"""The keyword of what no schema says: what to do instead, and why."""
+Said = dict[str, Any]  # A JSON schema
+REFUSED = "refused"  # The keyword of what no schema says: what to do instead, and why
 
 
 def refused(remedy: str, why: str) -> Said:

@@ -36,11 +36,8 @@ from .pydantic_parts import (
     url,
 )
 
-DIGITS = 28
-"""Of a ``Decimal``: the precision of Python's own context."""
-
-LARGEST = 1e300
-"""The largest number that is written where infinity is forbidden, which greater ones are rounded to."""
+DIGITS = 28  # Of a `Decimal`: the precision of Python's own context
+LARGEST = 1e300  # The largest number that is written where infinity is forbidden, which greater ones are rounded to
 
 STRIPPED = {"pattern": r"^(?:[^\s\x85](?:[\s\S]*[^\s\x85])?)?$"}
 """No white space at either end, where it would be taken off before lengths and patterns are looked at."""
@@ -68,8 +65,7 @@ NO_SCHEMA = {
 }
 """The core schemas of what no schema says."""
 
-UNSAID = ("le", "ge", "lt", "gt", "now_op")
-"""Bounds of times, which no JSON schema says."""
+UNSAID = ("le", "ge", "lt", "gt", "now_op")  # Bounds of times, which no JSON schema says
 
 
 class PydanticSchema(GenerateJsonSchema):

@@ -32,14 +32,12 @@ from ..processor import TableLogitsProcessor
 from .json_text import JSONText
 from .output_types import GrammarText, Language, patterns, to_core_language, to_language
 
-OWN = "outlines_core"
-"""The backend that is read as an automaton; the default of Outlines for regex and JSON."""
+OWN = "outlines_core"  # The backend that is read as an automaton; the default of Outlines for regex and JSON
 
 MASKING = ("llguidance", "xgrammar")
 """The backends that say which token may follow, and no more: left to Outlines, for calls without ``phi=`` and banned phrases."""
 
-BACKENDS = (OWN, *MASKING)
-"""The backends that Outlines has."""
+BACKENDS = (OWN, *MASKING)  # The backends that Outlines has
 
 
 def masks_only(backend: str | None) -> bool:
@@ -59,8 +57,7 @@ def check_readable(backend: str | None) -> None:
         )
 
 
-KEPT = 32
-"""Patterns, tables, and tables without banned phrases, kept per model."""
+KEPT = 32  # Patterns, tables, and tables without banned phrases, kept per model
 
 
 @final

@@ -15,8 +15,7 @@ from ....errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ...regex import compile_regex
 from ..grammar import Terminal
 
-NOTHING = -1
-"""No terminal."""
+NOTHING = -1  # No terminal
 
 _CHUNK = 1 << 21
 """How many entries of states' tuples are held at a time: it bounds the memory of a step, not its result."""

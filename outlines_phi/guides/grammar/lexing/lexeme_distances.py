@@ -11,8 +11,7 @@ from ...guide import UNREACHABLE
 from .lexer import NOTHING, Word
 from .spanner import Spanner
 
-SILENT = -2
-"""The end of the text completes nothing that counts."""
+SILENT = -2  # The end of the text completes nothing that counts
 
 
 class LookaheadStates(NamedTuple):
@@ -86,8 +85,7 @@ def _last(word: Word, taken: Word) -> int:
     return word[-1] if len(word) > len(taken) else SILENT
 
 
-FAR = np.int32(UNREACHABLE // 4)
-"""No way; a sum of three does not overflow."""
+FAR = np.int32(UNREACHABLE // 4)  # No way; a sum of three does not overflow
 
 Distances: TypeAlias = NDArray[np.int32]
 

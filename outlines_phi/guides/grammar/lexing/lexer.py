@@ -16,8 +16,7 @@ from .lexeme_automaton import LexemeAutomaton, blocks
 from .transducer import START as START
 from .transducer import Transducer
 
-Word = tuple[int, ...]
-"""A sequence of terminals."""
+Word = tuple[int, ...]  # A sequence of terminals
 
 
 @final

@@ -16,8 +16,7 @@ from ....vocabulary.trie import Trie
 from ....vocabulary.vocabulary import Vocabulary
 from .lexer import NOTHING, START, Lexer, Word
 
-OWN = -2
-"""In a word, the terminal of which the pending bytes were a lexeme before the text."""
+OWN = -2  # In a word, the terminal of which the pending bytes were a lexeme before the text
 
 _UNKNOWN = -1
 

@@ -16,11 +16,8 @@ from ....errors import GrammarError
 from ..grammar import Terminal
 from .lexeme_automaton import NOTHING, LexemeAutomaton
 
-_FAILED = -1
-"""Instead of a pair: the longer lexeme has failed."""
-
-HELD = 8
-"""The most terminals that are held back until it is known whether a longer lexeme comes about."""
+_FAILED = -1  # Instead of a pair: the longer lexeme has failed
+HELD = 8  # The most terminals that are held back until it is known whether a longer lexeme comes about
 
 
 @final
@@ -189,8 +186,7 @@ def _shown(text: bytes) -> str:
     return repr(text.decode(errors="backslashreplace"))
 
 
-LIMIT = 10_000
-"""The most states that hold terminals back."""
+LIMIT = 10_000  # The most states that hold terminals back
 
 START = 1
 """The state before the first byte, and after the end of a text. No byte leads to it: between lexemes, one of them is pending."""

@@ -91,8 +91,7 @@ def _hint(message: str) -> str:
     return ""
 
 
-_CHARACTERS = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)
-"""What matches exactly one character."""
+_CHARACTERS = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)  # What matches exactly one character
 
 _CATEGORIES = {
     sre.CATEGORY_DIGIT: (r"\p{Nd}", "0-9"),
@@ -250,8 +249,7 @@ def _item(item: tuple[Any, Any], flags: int) -> str:
 
 
 _ANY = r"[\x{0}-\x{10FFFF}]"
-_BACKSLASH = r"\\"
-"""As it is written in a pattern."""
+_BACKSLASH = r"\\"  # As it is written in a pattern
 
 
 def _without(inside: str, written: str) -> str:
@@ -309,8 +307,7 @@ def _string(before: Sequence[RegexNode], one: RegexNode, after: Sequence[RegexNo
     return None
 
 
-_LONGEST_WORD = 4
-"""The expression of the paths to the end of a word grows exponentially with its length."""
+_LONGEST_WORD = 4  # The expression of the paths to the end of a word grows exponentially with its length
 
 
 def _up_to(one: RegexNode, after: Sequence[RegexNode]) -> str | None:

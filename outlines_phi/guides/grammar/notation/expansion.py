@@ -13,8 +13,7 @@ from .source import Source
 MOST_WRITTEN = 100_000
 """How many characters all terminals may have when those inside them are written out, and all templates for their arguments."""
 
-_SHOWN = 60
-"""How much of a template with its arguments a message shows."""
+_SHOWN = 60  # How much of a template with its arguments a message shows
 
 
 class _Use(NamedTuple):

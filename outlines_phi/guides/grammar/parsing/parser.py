@@ -64,11 +64,8 @@ class Stacks:
         return {new.get(stack, UNKNOWN) for stack in stacks}
 
 
-ERROR = -1
-"""The configuration in which no text can be completed."""
-
-_SEVERAL = -2
-"""The top of a configuration that has several stacks."""
+ERROR = -1  # The configuration in which no text can be completed
+_SEVERAL = -2  # The top of a configuration that has several stacks
 
 
 @final

@@ -11,8 +11,7 @@ from typing import final
 from ....errors import EmptyLanguageError
 from ..grammar import Grammar, Production, derivable
 
-END = -1
-"""The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on."""
+END = -1  # The end of the text, as a terminal: the last symbol of every complete parse, and of none that goes on
 
 MOST_OPTIONAL = 3
 """Symbols of one body that may be left out; a body with more of them is cut in two, so that its variants stay few."""
