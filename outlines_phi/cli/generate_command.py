@@ -6,7 +6,6 @@ import secrets
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -161,7 +160,7 @@ def _work(
             if saved is None:
                 write([header])
             for outcomes in batches.outcomes(begin) if begin < len(batches.prompts) else ():
-                write([record for outcome in outcomes for record in _records(outcome, token_ids)])
+                write([record for outcome in outcomes for record in journal.records_of(outcome, token_ids=token_ids)])
                 for outcome in outcomes:
                     summary.count(outcome)
                 progress.move(summary.prompts)
@@ -176,13 +175,6 @@ def _work(
         tell("Interrupted", "yellow", f"after {summary.prompts} of {asked}. {resume}")
         return INTERRUPTED
     return FAILED if summary.errors.total() else 0
-
-
-def _records(outcome: Outcome, token_ids: bool) -> Iterator[dict[str, Any]]:
-    if outcome.draws is not None:
-        yield from journal.draw_records(outcome.index, outcome.prompt, outcome.draws, token_ids=token_ids)
-    if outcome.error is not None:
-        yield journal.error_record(outcome.index, outcome.prompt, outcome.error)
 
 
 @final

@@ -26,6 +26,7 @@ from ..guides.phrases.banned import BannedPhrases
 from ..sampling.draw import Draw
 from ..sampling.draws import Draws
 from ..settings import SamplingSettings
+from .batches import Outcome
 from .inputs import Prompt
 
 Record = dict[str, Any]
@@ -107,12 +108,22 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -> Iterator[Record]:
-    """Yield one record per draw of a prompt.
+def records_of(outcome: Outcome, *, token_ids: bool) -> Iterator[Record]:
+    """Yield one record per draw of a prompt, and one for the error of a prompt that has no draws, or not all that were asked for.
 
     ``rejections`` are those of all draws of the prompt, and so is ``tokens_per_call``, under drafts. A trajectory that found no
     allowed token (``Draws.failures``) has no text and no ``log_w``: its weight is 0, and it counts in every mean of weights.
     """
+    prompt: Record = {"prompt_index": outcome.index, "prompt": outcome.prompt}
+    if outcome.draws is not None:
+        yield from _draws(prompt, outcome.draws, token_ids)
+    if outcome.error is not None:
+        # A prompt that fails is drawn by itself, where it is the first of one.
+        message = " ".join(str(outcome.error).removeprefix("Prompt 0: ").split())
+        yield {"record": "error", **prompt, "error": type(outcome.error).__name__, "message": message}
+
+
+def _draws(prompt: Record, draws: Draws, token_ids: bool) -> Iterator[Record]:
     after = {
         "prompt_ess": draws.ess,
         "total_variation": None if draws.certificate is None else draws.certificate.total_variation,
@@ -126,8 +137,7 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
     for number, (draw, weight) in enumerate([*known, *[(None, 0.0)] * draws.failures]):
         yield {
             "record": "draw",
-            "prompt_index": index,
-            "prompt": prompt,
+            **prompt,
             "draw_index": number,
             "text": None if draw is None else draw.text,
             **({"value": None} if draw is None else _value(draw)),
@@ -139,18 +149,6 @@ def draw_records(index: int, prompt: Prompt, draws: Draws, *, token_ids: bool) -
             "ess": 0.0 if draw is None else draw.ess,
             **after,
         }
-
-
-def error_record(index: int, prompt: Prompt, error: Exception) -> Record:
-    """Return the record of a prompt that has no draws, or not all that were asked for."""
-    return {
-        "record": "error",
-        "prompt_index": index,
-        "prompt": prompt,
-        "error": type(error).__name__,
-        # A prompt that fails is drawn by itself, where it is the first of one.
-        "message": " ".join(str(error).removeprefix("Prompt 0: ").split()),
-    }
 
 
 def line(record: Record) -> bytes:

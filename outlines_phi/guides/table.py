@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, final
 
@@ -137,7 +137,7 @@ class Table:
 
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""
-        return self.keep_within("moves", state, remaining, self._moves, lambda moves: sum(a.nbytes for a in moves))
+        return self.keep_within("moves", state, remaining, self._moves, _nbytes)
 
     def destinations(self, state: int, remaining: int) -> Destinations:
         """Return the distinct targets of the live tokens of ``state``."""
@@ -145,7 +145,7 @@ class Table:
         def build(state: int, remaining: int) -> Destinations:
             return Destinations(*np.unique(self._moves(state, remaining).targets, return_inverse=True))
 
-        return self.keep_within("destinations", state, remaining, build, lambda found: sum(a.nbytes for a in found))
+        return self.keep_within("destinations", state, remaining, build, _nbytes)
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
@@ -211,9 +211,7 @@ class Table:
             classes = self.partition(state).class_of[tokens].astype(np.int64)
             return LiveTokens(*(torch.from_numpy(array).to(device) for array in (tokens, classes)))
 
-        return self.keep_within(
-            f"few live {device}", state, remaining, build, lambda few: sum(x.nbytes for x in few or ())
-        )
+        return self.keep_within(f"few live {device}", state, remaining, build, lambda few: _nbytes(few or ()))
 
     def one_step(self, state: int, remaining: int, device: torch.device) -> OneStep:
         """Return what one step of look-ahead from ``state`` needs."""
@@ -287,3 +285,7 @@ class Table:
             return max(slack, 1 + max((self._slack(target, steps - 1) for target in targets), default=0))
 
         return self._kept.of(("slack", state, steps), find, lambda _: 100)
+
+
+def _nbytes(arrays: Iterable[Any]) -> int:
+    return sum(array.nbytes for array in arrays)

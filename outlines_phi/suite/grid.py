@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -208,28 +209,13 @@ def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str, zorder: int
     if not cells:
         return
     places = [(float(cell.tokens or 0.0), *_height(cell)) for cell in cells]
-    for x, y, resolved in places:
-        face = color if resolved else "none"
-        axis.plot(x, y, marker=marker, color=color, markerfacecolor=face, markersize=4, alpha=0.35, linestyle="none")
-    x, y = (math.exp(_median([math.log(place[i]) for place in places])) for i in (0, 1))
+    x, y = (math.exp(statistics.median([math.log(place[i]) for place in places])) for i in (0, 1))
     known = sum(resolved for *_, resolved in places) * 2 >= len(places)
+    point: dict[str, Any] = {"marker": marker, "color": color, "linestyle": "none"}
+    for at, to, resolved in places:
+        axis.plot(at, to, markerfacecolor=color if resolved else "none", markersize=4, alpha=0.35, **point)
     face = color if known else "white"
-    axis.plot(
-        x,
-        y,
-        marker=marker,
-        color=color,
-        markerfacecolor=face,
-        markersize=10,
-        markeredgewidth=1.8,
-        linestyle="none",
-        zorder=zorder,
-    )
-
-
-def _median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    return (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2
+    axis.plot(x, y, markerfacecolor=face, markersize=10, markeredgewidth=1.8, zorder=zorder, **point)
 
 
 def _style(axis: Any, family: str) -> None:

@@ -148,7 +148,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
         for sampler in runners
         for estimator in chosen
         if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
-        and (samplers is not None or _shown(estimator, sampler))
+        and (samplers is not None or estimator in (SHOWN[sampler] or known))
     ]
     if not found:
         raise UnsupportedError(
@@ -165,11 +165,6 @@ def _known(kind: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
         said = f"There is no {kind} {', '.join(map(repr, unknown))}" if unknown else f"No {kind} was given"
         raise UnsupportedError(f"{said}; expected some of {', '.join(map(repr, known))}.")
     return given
-
-
-def _shown(estimator: str, sampler: str) -> bool:
-    names = SHOWN[sampler]
-    return names is None or estimator in names
 
 
 def _method(estimator: str, phi: Phi, sampler: str) -> Method:

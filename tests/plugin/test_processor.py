@@ -260,6 +260,6 @@ class TestForeignProcessors:
                 return logits
 
         generator = outlines.Generator(model, processor=Nothing("torch"))
-        with pytest.raises(UnsupportedError, match="cannot read the language of a Nothing"):
+        with pytest.raises(UnsupportedError, match="The language of a Nothing cannot be read"):
             generator(PROMPT, phi="exact")
         assert isinstance(generator(PROMPT, phi=None, max_new_tokens=3), str)

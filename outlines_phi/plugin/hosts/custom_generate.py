@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, final
 
 import torch
@@ -172,29 +173,26 @@ def custom_generate(
     session = session.during(options, vocabulary)
     prompts = prompts_of(input_ids, **prepared)
     pad = config.pad_token_id if config.pad_token_id is not None else table.vocabulary.eos_ids[0]
-    rows: list[tuple[Tensor, Any]]
+    draws: tuple[Draws, ...] | None = None
+    found: Mapping[tuple[int, ...], Iterable[Any]]
     if call.searched:
-        best = _best(session, prompts, table, options, limits)
-        rows = [(ids, member) for ids, prompt in zip(input_ids, prompts, strict=True) for member in best[prompt]]
-        output = PhiGenerateOutput(sequences=_joined(rows, pad), log_p=_column(rows, "log_p"))
+        found = _best(session, prompts, table, options, limits)
     else:
         copies = Counter(prompts)
         weighted = bool(config.return_dict_in_generate)
         many = replace(options, n=options.n * max(copies.values()), weighted=weighted)
-        draws = session.draw(list(copies), table, call.phi, many)
+        draws = tuple(session.draw(list(copies), table, call.phi, many))
         if failures := sum(each.failures for each in draws):
             raise dead_end(options, str(failures))
-        drawn = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
-        rows = [
-            (ids, next(drawn[prompt])) for ids, prompt in zip(input_ids, prompts, strict=True) for _ in range(options.n)
-        ]
-        output = PhiGenerateOutput(
-            sequences=_joined(rows, pad),
-            log_p=_column(rows, "log_p"),
-            log_w=_column(rows, "log_w"),
-            draws=tuple(draws),
-        )
-    return output if config.return_dict_in_generate else _joined(rows, pad)
+        found = {prompt: iter(each) for prompt, each in zip(copies, draws, strict=True)}
+    rows = [
+        (ids, each) for ids, prompt in zip(input_ids, prompts, strict=True) for each in islice(found[prompt], options.n)
+    ]
+    sequences = _joined(rows, pad)
+    if not config.return_dict_in_generate:
+        return sequences
+    log_w = None if draws is None else _column(rows, "log_w")
+    return PhiGenerateOutput(sequences=sequences, log_p=_column(rows, "log_p"), log_w=log_w, draws=draws)
 
 
 def _best(

@@ -7,7 +7,6 @@ import threading
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
-from numpy.typing import NDArray
 from outlines.backends.outlines_core import OutlinesCoreLogitsProcessor
 from outlines.processors import OutlinesLogitsProcessor
 from outlines_core import Index
@@ -47,16 +46,6 @@ def masks_only(backend: str | None) -> bool:
     return backend in MASKING
 
 
-def check_readable(backend: str | None) -> None:
-    """Raise :class:`UnsupportedError` for a backend whose language cannot be read."""
-    if masks_only(backend):
-        raise UnsupportedError(
-            f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars in Lark's dialect "
-            f"by itself. {backend} says which token may follow and no more, so only plain masking can use it: "
-            "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
-        )
-
-
 KEPT = 32  # Patterns, tables, and tables without banned phrases, kept per model
 
 
@@ -76,7 +65,7 @@ class CompiledTypes:
         self._compiling = threading.RLock()
         self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
         self._by_language: Cache[Language, Table] = Cache(KEPT)
-        self._by_content: Cache[bytes, Table] = Cache(KEPT)
+        self._by_content: Cache[str, Table] = Cache(KEPT)
         self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
@@ -104,7 +93,7 @@ class CompiledTypes:
                 "banned_phrases= was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
             )
         with self._compiling:
-            table = None if language is None else self._readable(language)
+            table = None if language is None else self.of(language)
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
             found = self._by_ban.of(
@@ -121,7 +110,12 @@ class CompiledTypes:
 
         A schema that is compiled gives one :class:`outlines_phi.SchemaWarning` if the language does not honour it in full.
         """
-        check_readable(backend)
+        if masks_only(backend):
+            raise UnsupportedError(
+                f"Leave backend={backend!r} out: outlines_phi reads JSON schemas, regular expressions and grammars in Lark's "
+                f"dialect by itself. {backend} says which token may follow and no more, so only plain masking can use it: "
+                "outlines.Generator(model, T, backend=...), or a call of the model without phi= and banned_phrases=."
+            )
         with self._compiling:
             language = self._language(output_type, backend)
             return self._by_language.of(language, lambda: self._table(language, output_type))
@@ -141,8 +135,9 @@ class CompiledTypes:
                     "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
                 )
         raise UnsupportedError(
-            f"phi= cannot read the language of a {type(processor).__name__}. Give the output type to "
-            "outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and JSON), or phi=None."
+            "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
+            "JSON), or leave phi= and banned_phrases= out (phi=None, banned_phrases=None). The language of a "
+            f"{type(processor).__name__} cannot be read."
         )
 
     def clear(self) -> None:
@@ -150,18 +145,6 @@ class CompiledTypes:
         with self._compiling:
             for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
                 kept.clear()
-
-    def _readable(self, language: Any) -> Table:
-        match language:
-            case TableLogitsProcessor() | OutlinesCoreLogitsProcessor():
-                return self.of(language)
-            case OutlinesLogitsProcessor():
-                raise UnsupportedError(
-                    f"banned_phrases= was given, and the language of a {type(language).__name__} cannot be read. Give the "
-                    "output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
-                    "JSON), or leave the phrases out (banned_phrases=None)."
-                )
-        return self.of(language)
 
     def _table(self, language: Language, output_type: Any) -> Table:
         match language:
@@ -199,12 +182,14 @@ class CompiledTypes:
                 f"phi= was given with a generator of another model: {error}, outlines.Generator(model, T), or use "
                 "phi=None."
             ) from error
-        arrays = guide.partition.class_of, guide.offsets, guide.classes, guide.successors
-        return self._by_content.of(_content((guide.start, len(guide)), *arrays), lambda: Table(guide))
+        return self._by_content.of(guide.fingerprint(), lambda: Table(guide))
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
-        key = _content(shape, automaton.targets, automaton.byte_class, automaton.accepting)
+        digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
+        for array in (automaton.targets, automaton.byte_class, automaton.accepting):
+            digest.update(array.tobytes())
+        key = digest.hexdigest()
         return self._by_content.of(key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
 
 
@@ -217,10 +202,3 @@ def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
             for own in patterns(output_type):
                 compile_regex(own)
         raise
-
-
-def _content(shape: tuple[Any, ...], *arrays: NDArray[Any]) -> bytes:
-    digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
-    for array in arrays:
-        digest.update(array.tobytes())
-    return digest.digest()

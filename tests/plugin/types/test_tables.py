@@ -137,5 +137,5 @@ def test_backends_that_cannot_be_read(
     backend: str, compiled: CompiledTypes, stock: outlines.models.Transformers
 ) -> None:
     processor = outlines.Generator(stock, ANSWER, backend=backend).logits_processor
-    with pytest.raises(UnsupportedError, match="cannot read the language of a LLGuidanceLogitsProcessor"):
+    with pytest.raises(UnsupportedError, match="The language of a LLGuidanceLogitsProcessor cannot be read"):
         compiled.of_processor(processor)
