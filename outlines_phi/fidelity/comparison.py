@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
@@ -23,12 +23,12 @@ def total_variation(left: Mapping[Outcome, float], right: Mapping[Outcome, float
 
 def frequencies(outcomes: Iterable[Outcome], weights: Iterable[float] | None = None) -> dict[Outcome, float]:
     """Return the relative frequency of each outcome, of weighted draws when ``weights`` are given."""
-    counts: Counter[Outcome] = Counter()
     items = list(outcomes)
+    counts: dict[Outcome, float] = defaultdict(float)
     for outcome, weight in zip(items, [1.0] * len(items) if weights is None else weights, strict=True):
-        counts[outcome] += weight  # type: ignore[assignment]
+        counts[outcome] += weight
     total = sum(counts.values())
-    return {outcome: weight / total for outcome, weight in counts.items()}
+    return {outcome: weight / total for outcome, weight in counts.items()} if total else {}
 
 
 def noise_floor(target: Mapping[Outcome, float], n: int, *, repeats: int = 200, seed: int = 0) -> float:

@@ -99,13 +99,7 @@ def build_apart(versions: Sequence[tuple[int, str]], *, states: int, megabytes: 
     bound. Their states are counted first: one that has too many ends it, so what is refused does not depend on how fast the machine
     is. The bound on memory, where the system has one, is for what grows beyond reason from one version to the next; while versions
     are counted it is a sixteenth of ``megabytes``, for few states that are large sets take as long as many states.
-
-    Raises
-    ------
-    Stopped
-        One of the bounds is exceeded.
-    ValueError
-        As for :func:`build`.
+    :class:`Stopped` where one of the bounds is exceeded, ``ValueError`` as for :func:`build`.
     """
     program = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({__file__!r}, run_name='__main__')"
     command = [sys.executable, "-c", program, str(states), str(megabytes)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
@@ -120,15 +120,6 @@ def computed(reference: Reference, name: str, text_of: Callable[[Ids], str]) -> 
         ess=mean**2 / square,
         lost=float(mu[~drawn].sum()),
     )
-
-
-def text_distribution(p: Mapping[Ids, float], text_of: Callable[[Ids], str]) -> dict[str, float]:
-    """Return the distribution of the texts, all tokenizations of one summed; normalised."""
-    texts: dict[str, float] = defaultdict(float)
-    for ids, mass in p.items():
-        texts[text_of(ids)] += mass
-    total = sum(texts.values())
-    return {text: p / total for text, p in texts.items()} if total else {}
 
 
 def drawn(texts: Sequence[Hashable], target: Mapping[Any, float]) -> tuple[float, float]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ import numpy as np
 
 from ..automata.automaton import ByteAutomaton
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
+from ..fidelity.comparison import frequencies
 from ..fidelity.probabilities import probabilities
 from ..fidelity.reference import CertifiedWalk, Ids, count_prefixes, enumerate_language
 from ..guides.fsm import FSMGuide
@@ -36,7 +36,7 @@ from ..sampling.phi_options import AutoPhi, Effort, ExactPhi
 from ..sampling.rejection.auto_sampler import AutoSampler
 from ..sampling.sampler import Request
 from ..settings import SamplingSettings
-from .cells import Cell, Truth, computed, drawn, ordered_groups, text_distribution, weighed
+from .cells import Cell, Truth, computed, drawn, ordered_groups, weighed
 from .grid import Heading
 from .languages import Language
 from .methods import AWRS, DRAW, Method
@@ -131,9 +131,9 @@ class Experiment:
         proposals = {LocalPhi.name: LocalPhi(), **self._proposals}
         language = (request.lm, request.table, request.prompts[0], request.settings, request.budgets[0])
         reference = enumerate_language(*language, estimators=proposals)
-        texts = text_distribution(reference.mu, self._text)
+        texts = self._texts(reference.mu)
         source = f"enumerated, {self.prefixes:,} prefixes"
-        masked = text_distribution(reference.distribution(LocalPhi.name), self._text)
+        masked = self._texts(reference.distribution(LocalPhi.name))
         return Truth(log_phi=reference.log_phi, texts=texts, masked=masked, reference=reference, source=source)
 
     def _estimated(self, error: BudgetError) -> Truth:
@@ -178,7 +178,7 @@ class Experiment:
         """Return how far the method is from ``mu*``, in the best way that there is here."""
         if truth.reference is not None and method.proposal is not None:
             exact = computed(truth.reference, method.name, self._text)
-            own = text_distribution(truth.reference.distribution(method.name), self._text)
+            own = self._texts(truth.reference.distribution(method.name))
             distance, noise = drawn(texts, own)
             return {"how": "computed", "floor": 0.0, **exact._asdict(), "agreement": distance / max(noise, LEAST_NOISE)}
         known = _by_weights(method, log_w, truth)
@@ -186,7 +186,8 @@ class Experiment:
             tv, floor = drawn(texts, truth.texts)
             if floor > NOISY and truth.masked is not None:
                 group = ordered_groups(truth.texts, truth.masked, GROUPS)
-                tv, floor = drawn([group[text] for text in texts], _grouped(truth.texts, group))
+                shares = frequencies(map(group.__getitem__, truth.texts), truth.texts.values())
+                tv, floor = drawn([group[text] for text in texts], shares)
                 return {"how": "groups", "tv": tv, "floor": floor}
             return {**known, "how": "draws", "tv": tv, "floor": floor + truth.tolerance}
         if known:
@@ -243,6 +244,10 @@ class Experiment:
             return FREE_SINGLE
         return FREE_SINGLE if isinstance(method.proposal, CertifiedWalk) else SINGLE  # a tree costs the same every time
 
+    def _texts(self, p: Mapping[Ids, float]) -> dict[str, float]:
+        """Return the distribution of the texts, all tokenizations of one summed; normalised."""
+        return frequencies(map(self._text, p), p.values())
+
     def _text(self, ids: Ids) -> str:
         return self.request.table.vocabulary.decode(ids).decode(errors="replace")
 
@@ -277,13 +282,6 @@ def _log_z_error(results: Sequence[Draws], log_phi: float) -> float | None:
     if any(draws.guarantee > Guarantee.WEIGHTED for draws in results):
         return None
     return log_mean([draws.log_z for draws in results]) - log_phi
-
-
-def _grouped(masses: Mapping[str, float], group: Mapping[str, int]) -> dict[int, float]:
-    shares: Counter[int] = Counter()
-    for text, p in masses.items():
-        shares[group[text]] += p  # type: ignore[assignment]
-    return dict(shares)
 
 
 def _certificate(results: Sequence[Draws]) -> float | None:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from outlines_phi.fidelity.comparison import total_variation
+from outlines_phi.fidelity.comparison import frequencies, total_variation
 from outlines_phi.fidelity.reference import Ids, Reference
 from outlines_phi.numerics.weights import log_mean
-from outlines_phi.suite.cells import computed, drawn, ordered_groups, text_distribution, weighed
+from outlines_phi.suite.cells import computed, drawn, ordered_groups, weighed
 from tests.languages import OF_EVERY_KIND, VOCABULARY, Language
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -103,7 +103,8 @@ def test_draws_of_weight_0_count_in_the_effective_size_alone() -> None:
 
 
 def test_texts_are_summed_over_spellings_and_normalised() -> None:
-    assert text_distribution({(1, 0): 0.2, (2, 0): 0.1, (3, 0): 0.1}, text_of) == pytest.approx({"a": 0.75, "b": 0.25})
+    p = {(1, 0): 0.2, (2, 0): 0.1, (3, 0): 0.1}
+    assert frequencies(map(text_of, p), p.values()) == pytest.approx({"a": 0.75, "b": 0.25})
 
 
 def test_frequencies_have_a_noise() -> None:

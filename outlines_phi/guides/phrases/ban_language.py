@@ -110,10 +110,7 @@ _ROUNDS = 16  # How often the phrases are collected that an output type writes b
 def free_text(vocabulary: Vocabulary, phrases: BannedPhrases) -> PhraseGuide:
     """Return the guide of free text without the phrases.
 
-    Raises
-    ------
-    EmptyLanguageError
-        No character can be written; names phrases that do this alone, and none too many of a few.
+    An :class:`EmptyLanguageError` where no character can be written; it names phrases that do this alone, none too many of a few.
     """
     guide = PhraseGuide(vocabulary, phrases)
     if _writes(guide):
@@ -132,12 +129,8 @@ def banned(left: Guide, phrases: BannedPhrases) -> Guide:
     small; dead ends are trimmed then, and a step costs nothing more. Where that is large, or a prompt may have begun a phrase that
     a text of ``left`` goes on with, the guide is a :class:`ProductGuide`, which makes its rows as they are asked for.
 
-    Raises
-    ------
-    EmptyLanguageError
-        Nothing is left; names phrases that do this alone, and none too many of a few, and a text that they rule out.
-    UnsupportedError
-        It is not known within a large effort whether anything is left.
+    An :class:`EmptyLanguageError` where nothing is left; it names phrases that do this alone, none too many of a few, and a text
+    that they rule out. An :class:`UnsupportedError` where it is not known within a large effort whether anything is left.
     """
     guide = _without(left, phrases)
     if guide is not None:

@@ -111,14 +111,8 @@ COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 def to_pattern(output_type: Any) -> str:
     """Return the regular expression that Outlines compiles for an output type: anything that Outlines takes, but grammars.
 
-    Raises
-    ------
-    UnsupportedError
-        Not an output type, or one that this version cannot correct; says what to use.
-    GrammarError
-        A JSON schema that cannot be read.
-    EmptyLanguageError
-        A choice of nothing.
+    An :class:`UnsupportedError` for what is no output type, or one that this version cannot correct; says what to use. A
+    :class:`GrammarError` for a JSON schema that cannot be read, an :class:`EmptyLanguageError` for a choice of nothing.
     """
     return _to_regex(_term(output_type, python_types_to_terms), output_type)
 

@@ -55,11 +55,8 @@ class Lexer:
     def of(cls, terminals: Sequence[Terminal]) -> Lexer:
         """Return the lexer of ``terminals``.
 
-        Raises
-        ------
-        GrammarError
-            A terminal is empty or matches the empty text; two match the same text and neither comes first; or no bounded number of
-            bytes tells how a text is cut. The last two name the shortest such text.
+        A :class:`GrammarError` where a terminal is empty or matches the empty text, two match the same text and neither comes
+        first, or no bounded number of bytes tells how a text is cut. The last two name the shortest such text.
         """
         automaton = LexemeAutomaton.of(terminals)
         made = Transducer.of(automaton, terminals)
