@@ -37,7 +37,6 @@ from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.hosts.transformers import PhiTransformers
 from outlines_phi.plugin.options import CallOptions
-from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.sampling.phi_options import AutoPhi, Effort, ExactPhi
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
@@ -202,7 +201,7 @@ def median(values: Iterable[float]) -> float:
 def row(model: PhiTransformers, case: Case, seeds: int) -> list[Any]:
     """Return what the report says of a case."""
     settings = SamplingSettings(max_new_tokens=case.budget, seed=0)
-    with model.asking([case.prompt], MaskLogitsProcessor(case.table), CallOptions(settings)) as request:
+    with model.asking([case.prompt], case.table, CallOptions(settings)) as request:
         kinds = list(zip(*(measure(case, request, seed) for seed in range(seeds)), strict=True))
     exact, weighted, auto = (median(one.calls for one in kind) for kind in kinds)
     return [

@@ -16,12 +16,13 @@ from ..errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError
 from ..fidelity.audit_report import AuditReport, check
 from ..fidelity.bias import Bias, measure
 from ..fidelity.report_text import bias_section, sections, verdict
+from ..guides.table import Table
 from ..numerics.checks import counted
 from ..phi.onestep import LocalPhi
 from ..plugin import auditing
-from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
+from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
 from .command_options import (
     BanOptions,
@@ -84,7 +85,7 @@ def audit(
     loaded = load(source.model, source.device, source.dtype)
     check_chats(loaded, given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
-    _check_prompts(loaded, processor, given, settings)
+    _check_prompts(loaded, processor.table, given, settings)
     application = SteerableGenerator.from_processor(loaded, processor)
     with bar("draws", n * len(given), shown=not quiet) as progress:
         report = auditing.audit(
@@ -125,14 +126,12 @@ def _check_target(path: Path) -> None:
         raise UnsupportedError(f"Give the path of a file in a folder that exists: --output {path} cannot be written.")
 
 
-def _check_prompts(
-    model: PhiTransformers, processor: MaskLogitsProcessor, prompts: list[Prompt], settings: dict[str, Any]
-) -> None:
+def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], settings: dict[str, Any]) -> None:
     """Raise the error of the first prompt that cannot be audited, with its number."""
-    options = CallOptions.read(settings, model.model.generation_config)
+    options = CallOptions.read(settings, model.defaults)
     for index, prompt in enumerate(prompts):
         try:
-            with model.asking([model_input(prompt)], processor, options):
+            with model.asking([model_input(prompt)], table, options):
                 pass
         except OutlinesPhiError as error:
             error.args = (f"Prompt {index} (counted from 0): {error}", *error.args[1:])

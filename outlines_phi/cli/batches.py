@@ -65,7 +65,7 @@ class Batches:
         model = self.generator.model
         options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
         try:
-            with model.asking([model_input(self.prompts[row])], self.generator.logits_processor, options):
+            with model.asking([model_input(self.prompts[row])], self.generator.logits_processor.table, options):
                 return None
         except OutlinesPhiError as error:
             return error

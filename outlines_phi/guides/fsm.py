@@ -32,28 +32,17 @@ class FSMGuide(Guide):
     Its language is the token sequences whose bytes the automaton accepts, followed by the end of sequence; or, made by
     :meth:`from_index`, those that an index of outlines_core allows. A state is live only if :data:`DONE` can be reached from it
     *with tokens of the vocabulary*; transitions into other states are :data:`DEAD`.
-
-    Attributes
-    ----------
-    vocabulary, partition
-        All states share one partition: tokens that every state treats alike.
-    offsets, classes, successors
-        ``int64[S + 1]``, ``int32[E]``: the live transitions of state ``s`` are ``offsets[s]`` to ``offsets[s + 1]`` of the other
-        two.
-    start
-        The state before the first token.
-    automaton, phrases
-        The byte automaton this was lifted from, ``None`` if made otherwise, and what was kept out of it.
     """
 
     vocabulary: Vocabulary
-    partition: Partition
+    partition: Partition  # that of all states: tokens that every state treats alike
+    # ``int64[S + 1]``, ``int32[E]``: the live transitions of state ``s`` are ``offsets[s]`` to ``offsets[s + 1]`` of the others.
     offsets: NDArray[np.int64]
     classes: NDArray[np.int32]
     successors: NDArray[np.int32]
-    start: int
-    automaton: ByteAutomaton | None = None
-    phrases: BannedPhrases | None = None
+    start: int  # the state before the first token
+    automaton: ByteAutomaton | None = None  # what this was lifted from, ``None`` if made otherwise
+    phrases: BannedPhrases | None = None  # what was kept out of it
 
     @classmethod
     def from_automaton(cls, automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuide:

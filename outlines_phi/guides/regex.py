@@ -50,22 +50,12 @@ def compile_regex(pattern: str, *, states: int = MOST_STATES, megabytes: int = 2
     The states of the guard are dropped afterwards. So the language contains what Outlines can write with any vocabulary, and is
     equal to it where no member is the beginning of another, as with JSON objects.
 
-    Parameters
-    ----------
-    pattern
-        A regular expression in the syntax of the Rust crate ``regex``.
-    states, megabytes
-        What the automaton may take when it seems to grow exponentially with the pattern's repeats, as that of ``(a|b)*a(a|b){20}``
-        does. It is built in another process then, because a native build cannot be interrupted in this one.
+    The syntax is that of the Rust crate ``regex``. ``states`` and ``megabytes`` are what the automaton may take when it seems to
+    grow exponentially with the pattern's repeats, as that of ``(a|b)*a(a|b){20}`` does. It is built in another process then,
+    because a native build cannot be interrupted in this one.
 
-    Raises
-    ------
-    GrammarError
-        The pattern cannot be read.
-    UnsupportedError
-        It uses a feature that Outlines does not offer, or its automaton is too large.
-    EmptyLanguageError
-        It, or a branch of it, matches nothing.
+    A :class:`GrammarError` where the pattern cannot be read, an :class:`UnsupportedError` where it uses a feature that Outlines
+    does not offer or its automaton is too large, an :class:`EmptyLanguageError` where it, or a branch of it, matches nothing.
     """
     try:
         pattern.encode()

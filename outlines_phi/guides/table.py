@@ -100,12 +100,7 @@ class Table:
     length limit: ``min_tokens(target) <= remaining - 1``. So no output of a closed guide is ever truncated. The last token that the
     limit leaves to an open guide leads to the end, whatever it is.
 
-    Parameters
-    ----------
-    guide
-        The language.
-    max_bytes
-        Bound on the memory of what is kept per visited state; the least recently used is dropped.
+    ``max_bytes`` bounds the memory of what is kept per visited state; the least recently used is dropped.
     """
 
     def __init__(self, guide: Guide, *, max_bytes: int = 64 * 2**20) -> None:

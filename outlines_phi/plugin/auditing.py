@@ -28,7 +28,7 @@ from .choices import MEANT, refuse_misfits, refuse_unknown
 from .generation_config import FIELDS, TRUNCATION, said
 from .options import COUNTED, CallOptions, Unset
 from .processor import MaskLogitsProcessor
-from .progress import Told, telling
+from .progress import Told
 from .session import PhiModel
 from .wrapping import wrap
 
@@ -100,7 +100,7 @@ def audit(
     defaults = model.defaults
     options = replace(CallOptions.read({**settings, "progress": progress}, defaults), n=n)
     recorder = TraceRecorder(model.lm.vocabulary, len(rows), n)
-    with model.asking(rows, processor, options) as request, telling(options.progress):
+    with model.asking(rows, model.table(processor), options) as request:
         drawn = AncestralSampler(LocalPhi(), recorder).sample(request)[0].counts
         counts = ModelCounts(calls=drawn.calls, prompt_tokens=drawn.prompt_tokens, tokens=drawn.tokens)
         bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())

@@ -228,8 +228,8 @@ class PhiModel(Asynchronous, ABC):
         check_batch(inputs)
         if not inputs:
             return []
-        request, sampler = self._request(inputs, table, options), self._sampler(phi, options)
-        with turn(self._drawing), telling(options.progress, phi):
+        sampler = self._sampler(phi, options)
+        with self.asking(inputs, table, options, phi) as request:
             return sampler.sample(request)
 
     def rank(
@@ -245,8 +245,8 @@ class PhiModel(Asynchronous, ABC):
         check_batch(inputs)
         if not inputs:
             return []
-        with turn(self._drawing), telling(options.progress):
-            return rank(self._request(inputs, table, options), top, self._trees, reader=reader, **limits)
+        with self.asking(inputs, table, options) as request:
+            return rank(request, top, self._trees, reader=reader, **limits)
 
     @afresh
     def probabilities(
@@ -263,9 +263,11 @@ class PhiModel(Asynchronous, ABC):
         check_batch(inputs)
         if not inputs:
             return []
-        request = self._request(inputs, table, options)
-        lent = self._trees.lend(*request.tree_key, None, request.starts)
-        with turn(self._drawing), telling(options.progress), limited(effort.seconds), lent as trees:
+        with (
+            self.asking(inputs, table, options) as request,
+            limited(effort.seconds),
+            self._trees.lend(*request.tree_key, None, request.starts) as trees,
+        ):
             return probabilities(
                 request.lm,
                 request.settings,
@@ -278,10 +280,12 @@ class PhiModel(Asynchronous, ABC):
             )
 
     @contextmanager
-    def asking(self, inputs: Sequence[Any], processor: Any, options: CallOptions) -> Iterator[Request]:
-        """Yield what a call under a logits processor asks for, while no other thread draws from the model."""
-        request = self._request(inputs, self.compiled.of_processor(processor), options)
-        with turn(self._drawing):
+    def asking(
+        self, inputs: Sequence[Any], table: Table, options: CallOptions, phi: Phi | None = None
+    ) -> Iterator[Request]:
+        """Yield what a call under ``phi`` asks for, and tell how far it is; no other thread draws from the model meanwhile."""
+        request = self._request(inputs, table, options)
+        with turn(self._drawing), telling(options.progress, phi):
             yield request
 
     def _options(self, call: Call) -> CallOptions:

@@ -29,7 +29,6 @@ from ..phi.onestep import LocalPhi
 from ..phi.tree.tree import BoundsTree
 from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
-from ..plugin.processor import MaskLogitsProcessor
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi
@@ -91,7 +90,7 @@ class Experiment:
         table = language.table(model)
         if language.budget is not None:
             settings = replace(settings, max_new_tokens=language.budget)
-        with model.asking([language.prompt], MaskLogitsProcessor(table), CallOptions(settings)) as request:
+        with model.asking([language.prompt], table, CallOptions(settings)) as request:
             limit = min(PREFIXES, RECORDED // (4 * len(table.vocabulary)))
             self.prefixes = count_prefixes(table, request.budgets[0], limit)
             self.request = request

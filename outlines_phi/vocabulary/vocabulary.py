@@ -25,21 +25,13 @@ class Vocabulary:
     """What each token id writes, in bytes: ``decode(ids) = tokens[ids[0]] + tokens[ids[1]] + ...``.
 
     Two ids may have equal bytes and stay two ids. A token may hold a part of a UTF-8 character.
-
-    Attributes
-    ----------
-    tokens
-        The bytes of each id, one entry per row of the model's output; ``b""`` for special tokens and for rows without
-        a token. No guide ever allows an id without bytes, except the end of sequence.
-    eos_ids
-        The end-of-sequence ids, at least one. ``eos_ids[0]`` stands for the class of all of them.
-    real
-        ``bool[V]``: False on rows of the model's output that the tokenizer has no token for.
     """
 
+    # The bytes of each id, one entry per row of the model's output; `b""` for special tokens and for rows without a token. No
+    # guide ever allows an id without bytes, except the end of sequence.
     tokens: tuple[bytes, ...]
-    eos_ids: tuple[int, ...]
-    real: NDArray[np.bool_]
+    eos_ids: tuple[int, ...]  # The end-of-sequence ids, at least one. `eos_ids[0]` stands for the class of all of them
+    real: NDArray[np.bool_]  # `bool[V]`: False on rows of the model's output that the tokenizer has no token for
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, tuple) or not all(isinstance(token, bytes) for token in self.tokens):
@@ -111,19 +103,15 @@ class Vocabulary:
 
         Parameters
         ----------
-        tokenizer
-            A ``transformers`` tokenizer, fast or slow.
         size
-            Rows of the model's output; more than the tokenizer has ids where the model is padded. By default, as many
-            as ids.
+            Rows of the model's output: more than the tokenizer has ids where the model is padded. By default, as many as ids.
         eos_ids
             End-of-sequence ids of the model's generation config; the tokenizer's own is added.
 
         Raises
         ------
         VocabularyError
-            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends
-            a text.
+            The bytes of a token cannot be known, the model has fewer rows than the tokenizer has ids, or nothing ends a text.
         """
         if not callable(getattr(tokenizer, "get_vocab", None)):
             raise VocabularyError(

@@ -40,14 +40,8 @@ class CFGGuide(Guide):
     Rows are made when they are asked for, and masks need no rows; memory grows with the configurations that were met. A guide can
     be pickled, with its tables and the numbers of its states; from then on each copy numbers new states by itself.
 
-    Parameters
-    ----------
-    spanner
-        What the tokens of a vocabulary do to the states of the lexer.
-    parser
-        The parser of the same grammar.
-    completion
-        The distances to the end; ``None`` to compute them.
+    ``spanner`` is what the tokens of a vocabulary do to the states of the lexer, ``parser`` that of the same grammar;
+    ``completion`` has the distances to the end, ``None`` to compute them.
     """
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion | None = None) -> None:

@@ -36,23 +36,14 @@ class ClassicSampler(ABC):
 @final
 @dataclass(frozen=True)
 class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
-    """Sampling, the default.
+    """Sampling, the default; its defaults hold whatever the model's ``generation_config`` says."""
 
-    Parameters
-    ----------
-    samples
-        Texts per prompt, independent.
-    top_k, top_p
-        Truncation; none by default, whatever the model's ``generation_config`` says.
-    temperature
-        1.0 by default, whatever the model's ``generation_config`` says.
-    """
-
-    samples: int = 1
+    samples: int = 1  # texts per prompt, independent
     _: KW_ONLY
+    # Truncation; none by default.
     top_k: int | None = None
     top_p: float | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # 1.0 by default
 
     def __post_init__(self) -> None:
         check_counts(type(self).__name__, samples=self.samples)
@@ -118,21 +109,11 @@ class beam_search(ClassicSampler):  # noqa: N801
 @final
 @dataclass(frozen=True)
 class particles(ClassicSampler):  # noqa: N801
-    """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt.
+    """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt."""
 
-    Parameters
-    ----------
-    sampler
-        ``SMC(particles=50, ...)`` or ``PIMH(smc=SMC(...))``.
-    samples
-        Texts per prompt, each from a population of its own.
-    temperature
-        As for :class:`multinomial`.
-    """
-
-    sampler: SamplerOptions
-    samples: int = 1
-    temperature: float = 1.0
+    sampler: SamplerOptions  # ``SMC(particles=50, ...)`` or ``PIMH(smc=SMC(...))``
+    samples: int = 1  # texts per prompt, each from a population of its own
+    temperature: float = 1.0  # as for :class:`multinomial`
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampler, SMC | PIMH):

@@ -112,8 +112,6 @@ def custom_generate(
 
     Parameters
     ----------
-    model, input_ids, logits_processor, stopping_criteria, generation_config, **prepared
-        From transformers, not from the caller.
     output_type
         What to write: an output type of Outlines, a guide, or a table.
     vocabulary
@@ -121,11 +119,9 @@ def custom_generate(
         canonical tokenization need it, and forced drafts are tokenized by it.
     phi
         ``"auto"``, ``"exact"`` or another estimator. Left out, it is ``"auto"``, or ``"local"`` under ``sampler``.
-    seed, temperature, top_k, top_p, min_p, repetition_penalty, do_sample, num_beams, num_return_sequences, tokenization,
-    constraint, sampler, banned_phrases, draft, draft_length, progress
-        As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate.
-    max_length
-        Refused: it counts the prompt. Give ``max_new_tokens``.
+    seed, temperature, ..., progress
+        As for every call with ``phi=``: ``do_sample=False`` is the most probable member, with a certificate. ``max_length`` is
+        refused, since it counts the prompt: give ``max_new_tokens``.
 
     Returns
     -------
@@ -136,9 +132,7 @@ def custom_generate(
     Raises
     ------
     UnsupportedError
-        Something that cannot be used under a correction, or nothing to condition on.
-    EmptyLanguageError, BudgetError, ModelError
-        As for every call with ``phi=``.
+        Something that cannot be used under a correction, or nothing to condition on. Other errors as for every call with ``phi=``.
     """
     given = {name: value for name, value in locals().items() if name in KEYWORDS}
     correction = Correction().replaced_by(phi, banned_phrases)

@@ -29,7 +29,6 @@ from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.tree.state_averages import BackedUpValues
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.plugin.options import CallOptions
-from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import Draws
@@ -391,7 +390,7 @@ def test_a_cold_single_draw_costs_at_most_twice_what_is_cheaper(
 def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling() -> None:
     """The expanded siblings count, too. Without them a spelling that no tokenizer writes was worth 1, and walks went that way."""
     table, seen = MODEL.table(regex(r'"[a-z]{1,20}", "age"')), 0
-    with MODEL.asking(["Person: "], MaskLogitsProcessor(table), CallOptions(SamplingSettings())) as request:
+    with MODEL.asking(["Person: "], table, CallOptions(SamplingSettings())) as request:
         store = TreeStore()
         AutoSampler(AutoPhi(share=0, candidates=4), store).sample(replace(request, n=4))
         (tree,) = store._trees.values()
