@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 from weakref import WeakKeyDictionary
 
@@ -62,18 +63,18 @@ class Representatives:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Prefix:
     """A sequence of ``length`` generated tokens ``y``, the guide state after it, and the longer prefixes that were seen.
 
     ``log_w`` is ``log p(y) - log q(y)``, ``nan`` where a step is not known; ``step`` is the next one, where the host has asked.
     """
 
-    __slots__ = ("children", "length", "log_w", "state", "step")
-
-    def __init__(self, state: int, length: int, log_w: float) -> None:
-        self.state, self.length, self.log_w = state, length, log_w
-        self.children: dict[int, Prefix] = {}
-        self.step: Step | None = None
+    state: int
+    length: int
+    log_w: float
+    children: dict[int, Prefix] = field(default_factory=dict)
+    step: Step | None = None
 
 
 @final

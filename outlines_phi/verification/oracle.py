@@ -17,7 +17,7 @@ from ..guides.json_schema.machine.stack import Configuration
 from .earley import Earley, RegularCompletion, Word
 from .lexemes import Lexemes, PatternReading
 from .lexing import START, Lexing, Move
-from .runs import Runs, WordTrees
+from .runs import Runs
 
 BYTES = tuple(bytes([byte]) for byte in range(256))
 
@@ -117,7 +117,6 @@ class GrammarOracle(Oracle):
         self.lexing = Lexing(grammar.terminals)
         self.earley = Earley(grammar)
         self.start = Cut((), START)
-        self._branches: dict[tuple[int, int], WordTrees] = {}
         self._read: dict[tuple[Word, int], Word | None] = {}
 
     def advance(self, point: Cut, text: bytes) -> Cut | None:
@@ -138,7 +137,7 @@ class GrammarOracle(Oracle):
 
     def outcomes(self, point: Cut, texts: Sequence[bytes]) -> Outcomes:
         """See :meth:`Oracle.outcomes`: words are read along their tree, as far as the grammar has a use for them."""
-        branches = self._branching(point.state, texts)
+        branches = self.runs(texts).trees(point.state)
         words: list[Word | None] = [point.word if self.survives(point) else None]
         for before, terminal in branches.steps:
             word = words[before]
@@ -159,13 +158,6 @@ class GrammarOracle(Oracle):
         ]
         survives = place[branches.node] >= 0
         return Outcomes(branches.of_text, points, np.append(continues, False), np.append(survives, False))
-
-    def _branching(self, state: int, texts: Sequence[bytes]) -> WordTrees:
-        key = (state, id(texts))
-        if key not in self._branches:
-            runs = self.runs(texts)
-            self._branches[key] = WordTrees.of(runs.of(state), runs.words)
-        return self._branches[key]
 
     def _after(self, word: Word, terminal: int) -> Word | None:
         """Return a word that goes on as ``word`` and ``terminal`` do; ``None`` where that is no beginning."""
@@ -238,7 +230,7 @@ class ByteOracle(Oracle):
     def outcomes(self, point: Any, texts: Sequence[bytes]) -> Outcomes:
         key = (self.reading(point), id(texts))
         if key not in self._outcomes:
-            branches = WordTrees.of(self.runs(texts).of(key[0]), [()])
+            branches = self.runs(texts).trees(key[0])
             points = [self._points[state] for state in branches.state.tolist()]
             continues, survives = np.zeros((2, len(points) + 1), dtype=bool)
             continues[:-1], survives[:-1] = list(map(self.continues, points)), True

@@ -62,6 +62,7 @@ class Runs:
         self._ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         self._starts = np.concatenate([[0], self._ends[:-1]]).astype(np.int64)
         self.words: list[Word] = [()]
+        self._trees: dict[int, WordTrees] = {}
         self._number: dict[Word, int] = {(): 0}
         self._joined: dict[tuple[int, int], int] = {}
         self._target = np.full((0, 256), _UNKNOWN, dtype=np.int64)
@@ -84,6 +85,12 @@ class Runs:
             places[reading] += 1
             reading = reading[(target != FAILED) & (places[reading] < self._ends[reading])]
         return Effects(targets, words)
+
+    def trees(self, state: int) -> WordTrees:
+        """Return how the texts are read from ``state``; kept."""
+        if state not in self._trees:
+            self._trees[state] = WordTrees.of(self.of(state), self.words)
+        return self._trees[state]
 
     def _after(self, states: NDArray[np.int64], read: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         self._grow(int(states.max()) + 1)

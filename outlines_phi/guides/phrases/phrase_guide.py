@@ -26,6 +26,10 @@ class BanningGuide(Guide):
 
     phrases: BannedPhrases
 
+    def min_tokens(self, state: int) -> int:
+        """Return the least number of tokens to where the text may end, the end of sequence included in a closed guide."""
+        return int(self.min_tokens_of(np.array([state]))[0])
+
     @abstractmethod
     def pending(self, state: int) -> int:
         """Return how many bytes at the end of the text may begin a phrase; 0 where nothing waits (theory.md, section 6.1)."""
@@ -166,11 +170,7 @@ def changed_row(
     partition: Partition, tokens: NDArray[np.int32], classes: NDArray[np.int32], targets: NDArray[np.int32]
 ) -> Row:
     """Return the row whose ``tokens`` are in the ``classes`` beside them and all others where ``partition`` has them."""
-    if not len(tokens):
-        return Row(partition, targets)
-    class_of = partition.class_of.copy()
-    class_of[tokens] = classes
-    return Row(Partition(class_of, len(targets)), targets)
+    return Row(Partition.changed(partition, [(tokens, classes)], len(targets)) if len(tokens) else partition, targets)
 
 
 @final
@@ -225,11 +225,8 @@ class PhraseGuide(BanningGuide):
         """Return the state after ``text`` from each of ``states``, not DEAD or DONE; DEAD where it completes a phrase."""
         return self._states(self._runs.after_text(states - _SHIFT, text))
 
-    def min_tokens(self, state: int) -> int:
-        """Return the least number of tokens from ``state`` to where the text may end: 0, but after a word that waits."""
-        return int(self.min_tokens_of(np.array([state]))[0])
-
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
+        """See :meth:`Guide.min_tokens_of`: 0 where there is any text, but after a word that waits."""
         states = np.asarray(states, dtype=np.int64)
         least = np.where(states == DEAD, UNREACHABLE, 0).astype(np.int64)
         texts = states > DONE

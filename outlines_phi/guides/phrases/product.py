@@ -89,10 +89,6 @@ class ProductGuide(BanningGuide):
             target = self._pair(*after)
             return target if self.min_tokens(target) < UNREACHABLE else DEAD
 
-    def min_tokens(self, state: int) -> int:
-        """Return the least number of tokens, end of sequence included, from ``state`` to DONE (open: to where a text may end)."""
-        return int(self.min_tokens_of(np.array([state]))[0])
-
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         with self._lock:
             self._follow(states)

@@ -56,115 +56,101 @@ def read_grammar(text: str, start: str = "start") -> Grammar:
             f"the start rule is given by its name, not as {start!r:.60} of type {type(start).__name__!r}"
         )
     source = Source.of(text)
-    grammar = _GrammarReader(source, start).read().reduced()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Python announces that it may read `[[` in another way one day
+        grammar = _read(source, start)
+    grammar = grammar.reduced()
     if cycle := grammar.unit_cycle():
         raise source.unit_cycle(cycle)
     return grammar
 
 
-class _GrammarReader:
-    """One reading of one text: Lark's terminals and rules, numbered."""
+def _read(source: Source, start: str) -> Grammar:
+    terminals, rules, ignored = _expanded(source, start)
+    names = {terminal.name: number for number, terminal in enumerate(terminals)}
+    _check_ignored(source, terminals, rules, ignored)
+    heads = list(dict.fromkeys(rule.origin.name for rule in rules))
+    number = names | {head: len(terminals) + place for place, head in enumerate(heads)}
+    return Grammar(
+        tuple(_terminal(source, terminal, terminal.name in ignored) for terminal in terminals),
+        tuple(map(str, heads)),
+        tuple(
+            Production(
+                number[rule.origin.name],
+                tuple(number[symbol.name] for symbol in rule.expansion),
+                source.line_of_rule(rule.origin.name),
+            )
+            for rule in rules
+        ),
+        number[start],
+    )
 
-    def __init__(self, source: Source, start: str) -> None:
-        self.source, self.start = source, start
 
-    def read(self) -> Grammar:
-        with warnings.catch_warnings():
-            # Python announces that it may read `[[` in another way one day.
-            warnings.simplefilter("ignore", FutureWarning)
-            return self._read()
-
-    def _read(self) -> Grammar:
-        terminals, rules, ignored = self._expanded()
-        names = {terminal.name: number for number, terminal in enumerate(terminals)}
-        self._check_ignored(terminals, rules, ignored)
-        heads = list(dict.fromkeys(rule.origin.name for rule in rules))
-        number = names | {head: len(terminals) + place for place, head in enumerate(heads)}
-        return Grammar(
-            tuple(self._terminal(terminal, terminal.name in ignored) for terminal in terminals),
-            tuple(map(str, heads)),
-            tuple(
-                Production(
-                    number[rule.origin.name],
-                    tuple(number[symbol.name] for symbol in rule.expansion),
-                    self.source.line_of_rule(rule.origin.name),
+def _expanded(source: Source, start: str) -> tuple[list[TerminalDef], list[Rule], set[str]]:
+    """Return what Lark makes of the text, all rules included."""
+    check_terminals(source)
+    builder = GrammarBuilder()
+    try:
+        builder.load_grammar(source.text, "<string>")
+        definitions = builder._definitions
+        rules = [str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params]
+        if start not in rules:
+            raise source.missing_start(start, rules, is_template=start in definitions)
+        for name, definition in definitions.items():
+            if definition.tree is None:
+                raise source.error(
+                    f"{name!r} is only declared, so it has no text. Define it, or remove `%declare`", name
                 )
-                for rule in rules
-            ),
-            number[self.start],
-        )
+            if definition.is_term and any(definition.tree.find_data("alias")):
+                raise source.error(f"terminal {name!r} has an alias; only alternatives of rules do. Remove it", name)
+            if not definition.is_term and _alternatives(definition.tree) > _MOST_ALTERNATIVES:
+                raise source.error(
+                    f"rule {str(name)!r} has more than {_MOST_ALTERNATIVES} alternatives when its optional parts and choices "
+                    "are written out. Give parts of it rules of their own",
+                    name,
+                )
+        check_templates(definitions, source)
+        terminals, productions, ignored = builder.build().compile(rules, [])
+    except UnexpectedInput as error:
+        raise source.unexpected(error) from None
+    except GrammarError:
+        raise
+    except RecursionError:
+        raise source.error("the grammar is nested too deeply; give inner parts rules of their own", start) from None
+    except (LarkError, OSError, ValueError, AssertionError, re.error) as error:
+        cause = error.orig_exc if isinstance(error, VisitError) else error
+        raise source.refused(cause) from None
+    return terminals, productions, set(ignored)
 
-    def _expanded(self) -> tuple[list[TerminalDef], list[Rule], set[str]]:
-        """Return what Lark makes of the text, all rules included."""
-        check_terminals(self.source)
-        builder = GrammarBuilder()
-        try:
-            builder.load_grammar(self.source.text, "<string>")
-            definitions = builder._definitions
-            rules = [
-                str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params
-            ]
-            if self.start not in rules:
-                raise self.source.missing_start(self.start, rules, is_template=self.start in definitions)
-            for name, definition in definitions.items():
-                if definition.tree is None:
-                    raise self.source.error(
-                        f"{name!r} is only declared, so it has no text. Define it, or remove `%declare`", name
-                    )
-                if definition.is_term and any(definition.tree.find_data("alias")):
-                    raise self.source.error(
-                        f"terminal {name!r} has an alias; only alternatives of rules do. Remove it", name
-                    )
-                if not definition.is_term and _alternatives(definition.tree) > _MOST_ALTERNATIVES:
-                    raise self.source.error(
-                        f"rule {str(name)!r} has more than {_MOST_ALTERNATIVES} alternatives when its optional parts and choices "
-                        "are written out. Give parts of it rules of their own",
-                        name,
-                    )
-            check_templates(definitions, self.source)
-            terminals, productions, ignored = builder.build().compile(rules, [])
-        except UnexpectedInput as error:
-            raise self.source.unexpected(error) from None
-        except GrammarError:
-            raise
-        except RecursionError:
-            raise self.source.error(
-                "the grammar is nested too deeply; give inner parts rules of their own", self.start
-            ) from None
-        except (LarkError, OSError, ValueError, AssertionError, re.error) as error:
-            cause = error.orig_exc if isinstance(error, VisitError) else error
-            raise self.source.refused(cause) from None
-        return terminals, productions, set(ignored)
 
-    def _check_ignored(self, terminals: list[TerminalDef], rules: list[Rule], ignored: set[str]) -> None:
-        names = {terminal.name: _name(terminal) for terminal in terminals}
-        for rule in rules:
-            for symbol in rule.expansion:
-                if symbol.is_term and symbol.name in ignored:
-                    raise self.source.error(
-                        f"terminal {names[symbol.name]} is ignored, so rule {str(rule.origin.name)!r} never sees it. "
-                        f"Remove `%ignore {names[symbol.name]}`, or leave it out of the rule",
-                        symbol.name,
-                        written=names[symbol.name],
-                    )
+def _check_ignored(source: Source, terminals: list[TerminalDef], rules: list[Rule], ignored: set[str]) -> None:
+    names = {terminal.name: _name(terminal) for terminal in terminals}
+    for rule in rules:
+        for symbol in rule.expansion:
+            if symbol.is_term and symbol.name in ignored:
+                raise source.error(
+                    f"terminal {names[symbol.name]} is ignored, so rule {str(rule.origin.name)!r} never sees it. "
+                    f"Remove `%ignore {names[symbol.name]}`, or leave it out of the rule",
+                    symbol.name,
+                    written=names[symbol.name],
+                )
 
-    def _terminal(self, definition: TerminalDef, ignored: bool) -> Terminal:
-        pattern = definition.pattern
-        is_literal = isinstance(pattern, PatternStr)
-        try:
-            if is_literal:
-                translation = literal(pattern.value, ignore_case="i" in pattern.flags)
-            else:
-                translation = translate(pattern.to_regexp())
-        except Untranslatable as reason:
-            name = _name(definition)
-            name = name if len(name) <= 80 else f"{name[:77]}..."
-            raise self.source.error(
-                f"terminal {name} cannot be used: {reason}", definition.name, written=pattern.raw
-            ) from None
-        return Terminal(
-            _name(definition), translation.pattern, definition.priority, is_literal, ignored, translation.shortest
-        )
+
+def _terminal(source: Source, definition: TerminalDef, ignored: bool) -> Terminal:
+    pattern = definition.pattern
+    is_literal = isinstance(pattern, PatternStr)
+    try:
+        if is_literal:
+            translation = literal(pattern.value, ignore_case="i" in pattern.flags)
+        else:
+            translation = translate(pattern.to_regexp())
+    except Untranslatable as reason:
+        name = _name(definition)
+        name = name if len(name) <= 80 else f"{name[:77]}..."
+        raise source.error(f"terminal {name} cannot be used: {reason}", definition.name, written=pattern.raw) from None
+    return Terminal(
+        _name(definition), translation.pattern, definition.priority, is_literal, ignored, translation.shortest
+    )
 
 
 def _name(definition: TerminalDef) -> str:
