@@ -46,7 +46,7 @@ from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTraj
 from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
-from outlines_phi.suite.languages import of_canonical
+from outlines_phi.suite.languages import canonical
 
 FIXED: tuple[ProposalPhi, ...] = (LocalPhi(), OneStepPhi(), FrozenDPPhi())
 LEARNING: tuple[ProposalPhi, ...] = (LearnedPhi(),)
@@ -88,12 +88,12 @@ def small(model: Any, names: int, ages: int) -> Table:
     """Return the language of records with given names and ages, in canonical spelling."""
     given = ("Aria", "Bram", "Cleo", "Dara", "Edda", "Finn", "Greta", "Hugo", "Ines", "Jonas", "Kaya", "Leo")[:names]
     records = [
-        f'{{"name": "{name}", "age": {age}, "colour": "{colour}"}}'.encode()
+        f'{{"name": "{name}", "age": {age}, "colour": "{colour}"}}'
         for name in given
         for age in range(20, 20 + ages)
         for colour in ("red", "green", "blue")
     ]
-    return Table(of_canonical(records, model.hf_tokenizer.encode, model.lm.vocabulary))
+    return canonical(records, model)
 
 
 def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adaptive:

@@ -199,7 +199,6 @@ class BanOptions:
 
 
 def _listed(file: Path) -> list[str]:
-    """Return the phrases of a file, one on each line."""
     try:
         return list(map(str, BannedPhrases.from_file(file).phrases))
     except OSError as error:

@@ -148,7 +148,6 @@ def _names(given: Names) -> Names:
 
 
 def _suite(patterns: Names, quick: bool, max_new_tokens: int | None) -> list[Language]:
-    """Return the languages of the suite that are asked for."""
     if max_new_tokens is not None:
         raise UnsupportedError(
             "Leave it out, or give prompts and an output type of your own: each language of the suite has a budget of its own, and "

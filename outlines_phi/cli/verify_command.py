@@ -135,7 +135,6 @@ def _tokenizer(name: str) -> Any:
 
 
 def _validator(schema: JsonSchema) -> Callable[[bytes], str | None]:
-    """Return what ``jsonschema`` finds wrong with a text."""
     read = json.loads(schema.schema)
     validator = jsonschema.validators.validator_for(read)(read)
 

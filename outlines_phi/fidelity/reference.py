@@ -152,7 +152,6 @@ class _Prefix:
 def _children(
     run: SampledRun, estimates: Sequence[Estimate], logits: Tensor, prefixes: Sequence[_Prefix], remaining: int
 ) -> Iterator[_Prefix]:
-    """Yield the children of some prefixes that have any probability."""
     here = Prefixes(
         rows=[0] * len(prefixes),
         nodes=[prefix.node for prefix in prefixes],

@@ -30,7 +30,7 @@ from .options import COUNTED, CallOptions, Unset
 from .processor import MaskLogitsProcessor
 from .progress import Told
 from .session import PhiModel
-from .wrapping import wrap
+from .wrapping import wrapped
 
 TOLERANCE = 1e-3  # Distance of the bounds of Phi, relative to the lower one, at which no more tokens are spent on them
 WIDTH = 64  # Residual attempts in flight at once, per prompt
@@ -144,18 +144,14 @@ def _parts(source: Any) -> tuple[PhiModel, Any, Correction | None]:
             )
     match source:
         case SteerableGenerator():
-            return _wrapped(source.model), source.logits_processor, getattr(source, "correction", None)
+            return wrapped(source.model), source.logits_processor, getattr(source, "correction", None)
         case (given, output_type):
-            model = _wrapped(given)
+            model = wrapped(given)
             return model, None if output_type is None else MaskLogitsProcessor(model.table(output_type)), None
     raise UnsupportedError(
         f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers model, or the "
         "pair (model, T): outlines_phi.audit((model, T), prompts)."
     )
-
-
-def _wrapped(model: Any) -> PhiModel:
-    return model if isinstance(model, PhiModel) else wrap(model)
 
 
 def _name(prompt: Any, row: int) -> str:

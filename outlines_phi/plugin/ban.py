@@ -155,7 +155,6 @@ def _refuse_of_loops(thing: Any, tokenizer: Any, max_new_tokens: int | None) -> 
 
 
 def _check_masked(banned: BannedPhrases, max_new_tokens: int | None) -> None:
-    """Refuse what a processor in the host's loop cannot keep."""
     if banned.level not in (None, "mask"):
         raise UnsupportedError(
             f"level={banned.level!r} was given to ban() for the host's own loop, where a token that is written stays: it masks. "

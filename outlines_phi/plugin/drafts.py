@@ -152,7 +152,6 @@ def _source(given: object) -> Any:
 
 
 def _models() -> tuple[type, ...]:
-    """Return what may draft as a smaller model."""
     return Transformers, LanguageModel, *pretrained()
 
 

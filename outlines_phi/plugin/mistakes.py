@@ -213,7 +213,6 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
 
 
 def _literal_of(items: list[Any]) -> str:
-    """Return what to write for a collection of alternatives."""
     if not items or not all(isinstance(item, (str, int)) for item in items):
         return "Give typing.Literal for fixed texts, typing.Union for several types, or list[T] for a list of values"
     listed = ", ".join(map(repr, items[:SHOWN]))

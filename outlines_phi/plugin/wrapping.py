@@ -21,6 +21,11 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 """By the class of a model, Outlines' or ours: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 
 
+def wrapped(model: Any) -> PhiModel:
+    """Return a model that takes ``phi=`` as it is, and another one wrapped."""
+    return model if isinstance(model, PhiModel) else wrap(model)
+
+
 def wrap(
     model: Any,
     *,

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -57,11 +58,6 @@ def of_single_bytes(automaton: ByteAutomaton, vocabulary: Vocabulary) -> FSMGuid
     return replace(
         guide, vocabulary=vocabulary, automaton=None
     )  # of its tokens, the automaton knows too many tokenizations
-
-
-def of_canonical(texts: Iterable[bytes], encode: Callable[[str], Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
-    """Return the guide of ``texts`` as their tokenizer writes them: one tokenization per text."""
-    return of_sequences([tuple(encode(text.decode())) for text in texts], vocabulary)
 
 
 def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FSMGuide:
@@ -157,12 +153,9 @@ def single_bytes(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
 
 
 def canonical(texts: Iterable[str], model: PhiTransformers) -> Table:
-    """Return ``texts`` as the tokenizer writes them."""
-
-    def encode(text: str) -> Sequence[int]:
-        return model.hf_tokenizer.encode(text, add_special_tokens=False)
-
-    return Table(of_canonical((text.encode() for text in texts), encode, model.lm.vocabulary))
+    """Return ``texts`` as the tokenizer writes them: one tokenization per text."""
+    encode = partial(model.hf_tokenizer.encode, add_special_tokens=False)
+    return Table(of_sequences(map(encode, texts), model.lm.vocabulary))
 
 
 def orders() -> list[str]:

@@ -170,7 +170,6 @@ def check_vocabulary(owner: str, value: object) -> None:
 
 
 def _spelled(token: object, v: int) -> bytes:
-    """Return the bytes of what was given as token ``v``."""
     match token:
         case bytes():
             return token

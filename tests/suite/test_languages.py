@@ -10,7 +10,7 @@ from outlines_phi.errors import EmptyLanguageError
 from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide_texts import list_texts
 from outlines_phi.guides.table import Table
-from outlines_phi.suite.languages import dyck, of_canonical, of_sequences, of_single_bytes
+from outlines_phi.suite.languages import dyck, of_sequences, of_single_bytes
 from tests.fidelity.members import members
 from tests.guides.conformance import assert_guide
 from tests.languages import VOCABULARY
@@ -64,5 +64,5 @@ def test_no_sequences_are_refused() -> None:
 
 def test_canonical_texts_are_spelled_by_the_tokenizer() -> None:
     spelled = {"ab": (3,), "cc": (6,), "abc": (3, 5)}
-    guide = of_canonical([text.encode() for text in spelled], spelled.__getitem__, VOCABULARY)
+    guide = of_sequences(map(spelled.__getitem__, spelled), VOCABULARY)
     assert members(guide, 4) == {(3, 0), (6, 0), (3, 5, 0)}

@@ -152,7 +152,6 @@ class Completion:
         return found
 
     def _of(self, configuration: int) -> _Profile:
-        """Return the distances from a configuration, none from ERROR."""
         return self._minimum(self._distances(stack) for stack in self._parser.stacks(configuration))
 
     def _distances(self, stack: int) -> _Profile:
@@ -190,7 +189,6 @@ class Completion:
         return stack in self._of_stack
 
     def _find(self, stack: int) -> None:
-        """Find the distances of a stack like which none is known."""
         # Stacks of one height depend on each other, and on shorter ones; those are the last of the list.
         ways = self._unknown(stack)
         found = dict.fromkeys(reversed(ways), _NOWHERE)
@@ -229,7 +227,6 @@ class Completion:
         return ways
 
     def _items(self, stack: int) -> Iterator[_Item]:
-        """Yield the items of the top of a stack."""
         for production, dot in self._parser.tables.kernels[self._parser.top(stack)]:
             rule = self._rules.productions[production]
             if rule.head == self._rules.start:

@@ -189,7 +189,6 @@ def _distinct(phrases: Any) -> _Phrases:
 
 
 def _checked(phrase: Any) -> str | re.Pattern[str]:
-    """Return ``phrase`` as a text or a regular expression."""
     if isinstance(phrase, re.Pattern):
         return _checked_pattern(phrase)
     if not isinstance(phrase, str | bytes):

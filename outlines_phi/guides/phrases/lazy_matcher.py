@@ -116,7 +116,6 @@ class LazyMatcher(PhraseMatcher):
             return self._numbers([self._machine.after_prompt(self._keys[state])])[0]
 
     def _find(self, source: NDArray[np.int64], column: NDArray[np.int64]) -> None:
-        """Take the step from each of these states on the byte beside it."""
         keys = [self._keys[state] for state in source.tolist()]
         numbers = self._numbers(self._machine.follow(keys, self._bytes[column].astype(np.uint8)))
         self._after[source, column] = numbers
@@ -145,7 +144,6 @@ class LazyMatcher(PhraseMatcher):
 
 
 def _with_room(table: NDArray[np.int32], rows: int) -> NDArray[np.int32]:
-    """Return ``table`` with at least twice its rows."""
     grown = np.full((max(rows, 2 * len(table)), table.shape[1]), UNKNOWN, dtype=np.int32)
     grown[: len(table)] = table
     return grown

@@ -203,7 +203,6 @@ class FoldedLiterals(ByteMachine):
 
 
 def _padded(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """Return the rows as one array, filled up with :data:`_NO_SYMBOL`."""
     table = np.full((len(rows), max(map(len, rows))), _NO_SYMBOL, dtype=np.int32)
     for number, row in enumerate(rows):
         table[number, : len(row)] = row

@@ -99,8 +99,7 @@ def regex(
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
     _checked(model, regex_str)
     if isinstance(regex_str, (str, Regex)):
-        pattern = Regex(regex_str) if isinstance(regex_str, str) else regex_str
-        return _generator(model, pattern, sampler, **options)
+        return _generator(model, Regex(regex_str) if isinstance(regex_str, str) else regex_str, sampler, **options)
     raise _refused(regex_str, "regular expression", "its text, or one of outlines.types")
 
 

@@ -209,7 +209,6 @@ def _best(
 
 
 def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> BorrowedModel:
-    """Return what is kept for the model."""
     if vocabulary is not None:
         return LOANS.of(model, vocabulary)
     match language:

@@ -69,7 +69,6 @@ class Loop:
         return MaskLogitsProcessor(table, ban=ban, budget=budget)
 
     def _budget(self, table: Table, keywords: dict[str, Any]) -> int:
-        """Return how many tokens the call writes at most."""
         config = keywords.get("generation_config") or self.generation_config
         budget = keywords.get("max_new_tokens", getattr(config, "max_new_tokens", None))
         if budget is None and keywords.get("max_length") is not None:

@@ -68,7 +68,6 @@ def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...])
 
 
 def _check_parts(kind: str, keywords: Mapping[str, Any], path: Path, document: Any, within: tuple[str, ...]) -> None:
-    """Check what an object or an array holds."""
     if kind == "array":
         _check_core(keywords.get("items", True), (*path, "items"), document, within)
     if kind == "object":
@@ -266,7 +265,6 @@ def patterns(output_type: Any) -> Iterator[str]:
 
 
 def _parts(term: Term) -> Iterator[Term]:
-    """Yield a term and all that it is made of."""
     yield term
     for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
         if isinstance(part, Term):

@@ -363,7 +363,6 @@ def is_self_spelled(schema: Any) -> bool:
 
 
 def _is_number(schema: Any) -> bool:
-    """Return whether a core schema reads numbers alone."""
     if schema["type"] == "union":
         return all(_is_number(one[0] if isinstance(one, tuple) else one) for one in schema["choices"])
     return schema["type"] in ("int", "float", "decimal") or (

@@ -61,7 +61,6 @@ def _with_schemas(output_type: Any) -> Any:
 
 
 def _schema(written: type) -> str:
-    """Return the text of the JSON schema of a type."""
     document = TypeAdapter(written).json_schema(schema_generator=PydanticSchema)
     for pointer, (remedy, why) in _refused(document):
         raise UnsupportedError(f"{remedy}. At {pointer} of the JSON schema of {written.__name__}, {why}.")

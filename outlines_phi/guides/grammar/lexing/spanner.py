@@ -76,7 +76,6 @@ class Emissions:
         del self._lexer, self._word_number, self._longer, self._pairs, self._masked, self._number, self._after
 
     def _find(self, number: NDArray[np.int64], column: NDArray[np.int64]) -> None:
-        """Take these steps."""
         state, word = self._pairs[:, number]
         target = self._lexer.targets[state, column]
         emitted = np.where(number <= self.sources, self._masked[state, column], self._lexer.emits[state, column])

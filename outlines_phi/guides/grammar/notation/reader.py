@@ -87,7 +87,6 @@ def _read(source: Source, start: str) -> Grammar:
 
 
 def _expanded(source: Source, start: str) -> tuple[list[TerminalDef], list[Rule], set[str]]:
-    """Return what Lark makes of the text, all rules included."""
     check_terminals(source)
     builder = GrammarBuilder()
     try:

@@ -113,7 +113,6 @@ class Rules:
 
 
 def _productive(productions: Sequence[Production], terminals: int) -> tuple[Production, ...]:
-    """Return the productions all of whose symbols derive a word."""
     given = range(END, terminals)
     ends = derivable(productions, given).union(given)
     return tuple(production for production in productions if ends.issuperset(production.body))
