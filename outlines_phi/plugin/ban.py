@@ -86,8 +86,8 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
         case OutlinesLogitsProcessor():
             if tokenizer is None:
                 raise UnsupportedError(
-                    f"A {type(thing).__name__} was given to ban() without the tokenizer of its model, which knows what tokens "
-                    "write; add tokenizer=tokenizer."
+                    f"Add tokenizer=tokenizer, which knows what tokens write: a {type(thing).__name__} was given to ban() without "
+                    "the tokenizer of its model."
                 )
             return _masking(compiled_for(tokenizer), thing, banned, max_new_tokens)
     return _masking(compiled_for(thing, tokenizer), None, banned, max_new_tokens)
@@ -97,13 +97,13 @@ def _read(phrases: Ban, options: dict[str, Any]) -> BannedPhrases:
     refuse_unknown(options, OPTIONS, dict.fromkeys(("banned_phrases", "banned_phrase", "ban_phrases"), _SECOND))
     if isinstance(phrases, BannedPhrases) and options:
         raise UnsupportedError(
-            f"{', '.join(options)} was given to ban() beside a BannedPhrases, which has options of its own; give one of the two."
+            f"Give one of the two: {', '.join(options)} was given to ban() beside a BannedPhrases, which has options of its own."
         )
     banned = (
         resolve_ban(phrases) if isinstance(phrases, BannedPhrases) or not options else BannedPhrases(phrases, **options)
     )
     if banned is None:
-        raise UnsupportedError("ban() was given no phrases; give at least one, such as ['linarith'].")
+        raise UnsupportedError("Give at least one phrase, such as ['linarith']: ban() was given no phrases.")
     return banned
 
 
@@ -117,7 +117,7 @@ def _joined(own: BannedPhrases | None, banned: BannedPhrases) -> BannedPhrases:
     if then != now:
         different = ", ".join(f"{name}={then[name]!r}" for name in OPTIONS if then[name] != now[name])
         raise UnsupportedError(
-            f"ban() was given something that bans phrases already, with {different}. Give the same options, or all phrases at once."
+            f"Give the same options, or all phrases at once: ban() was given something that bans phrases already, with {different}."
         )
     return BannedPhrases((*own.phrases, *banned.phrases), **then)
 
@@ -149,20 +149,20 @@ def _refuse_of_loops(thing: Any, tokenizer: Any, max_new_tokens: int | None) -> 
     for name, value in (("tokenizer", tokenizer), ("max_new_tokens", max_new_tokens)):
         if value is not None:
             raise UnsupportedError(
-                f"{name}= was given to ban() beside a {type(thing).__name__}, which does not need it: its model has a tokenizer, "
-                "and its calls take max_new_tokens=. Leave it out."
+                f"Leave it out: {name}= was given to ban() beside a {type(thing).__name__}, which does not need it, since its "
+                "model has a tokenizer and its calls take max_new_tokens=."
             )
 
 
 def _check_masked(banned: BannedPhrases, max_new_tokens: int | None) -> None:
     if banned.level not in (None, "mask"):
         raise UnsupportedError(
-            f"level={banned.level!r} was given to ban() for the host's own loop, where a token that is written stays: it masks. "
             "Leave level out, or draw with outlines_phi.ban(outlines_model, phrases, level=...), or give custom_generate="
-            "outlines_phi.custom_generate and banned_phrases= to a call of generate."
+            "outlines_phi.custom_generate and banned_phrases= to a call of generate. "
+            f"level={banned.level!r} was given to ban() for the host's own loop, where a token that is written stays: it masks."
         )
     if banned.whole_word and max_new_tokens is None:
         raise UnsupportedError(
-            "whole_word=True was given to ban() for the host's own loop without max_new_tokens: a text that the loop cuts after "
-            "'cat' on the way to 'catalog' ends in the word 'cat'. Give ban(..., max_new_tokens=N), and the loop the same."
+            "Give ban(..., max_new_tokens=N), and the loop the same. whole_word=True was given to ban() for the host's own loop "
+            "without max_new_tokens: a text that the loop cuts after 'cat' on the way to 'catalog' ends in the word 'cat'."
         )

@@ -89,8 +89,8 @@ class Correction:
         meant = Unset.UNSET if inherited else level_of(ban)
         if not isinstance(meant, Unset) and not _agree(resolved, meant):
             raise UnsupportedError(
-                f"{_described(resolved)} was given with banned phrases of level={ban and ban.level!r}, which stands for "
-                f"{_described(meant)}. Leave one of the two out."
+                f"Leave one of the two out: {_described(resolved)} was given with banned phrases of level={ban and ban.level!r}, "
+                f"which stands for {_described(meant)}."
             )
         return Correction(resolved, ban=ban)
 

@@ -128,9 +128,9 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
 def hosted_draft(options: DraftOptions) -> UnsupportedError:
     """Return the error of drafts for the host's own loop."""
     return UnsupportedError(
+        "Give phi='local' beside draft= for the same masking with these drafts, or phi='exact' or 'auto'; or leave draft out. "
         f"draft={options.names} was given with phi=None, for Hugging Face's own loop, which has drafts of its own "
-        "(assistant_model=, prompt_lookup_num_tokens=). Give phi='local' beside draft= for the same masking with these drafts, or "
-        "phi='exact' or 'auto'; or leave draft out."
+        "(assistant_model=, prompt_lookup_num_tokens=)."
     )
 
 
@@ -182,9 +182,9 @@ class DraftSources:
         road = getattr(self._lm, "road", PACKED)
         if road != PACKED:
             raise UnsupportedError(
+                "Leave draft out, or load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise. "
                 f"draft={options.names} was given for a model whose token trees cannot be packed into one cache, as with recurrent "
-                f"layers: they are evaluated by {road}, where a drafted token costs a row of its own. Leave draft out, or "
-                "load the model with attn_implementation='sdpa' or 'eager' if it was loaded otherwise."
+                f"layers: they are evaluated by {road}, where a drafted token costs a row of its own."
             )
         drafters = [
             source if isinstance(source, Drafter) else self._model(source, greedy=not isinstance(phi, ProposalPhi))

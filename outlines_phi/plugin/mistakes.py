@@ -103,10 +103,12 @@ def not_loaded(given: Any, what: str = "model") -> UnsupportedError:
     """Return the error for a name given as model or tokenizer, or for a Hugging Face model without its tokenizer."""
     match given:
         case str():
-            return UnsupportedError(f"The name {given!r} was given as {what}; load it first: {loading(repr(given))}.")
+            return UnsupportedError(
+                f"Load it first, by {loading(repr(given))}: the name {given!r} was given as {what}."
+            )
     return UnsupportedError(
-        f"The Hugging Face model {_name(given)} was given as model, without its tokenizer; give both: "
-        f"outlines_phi.from_transformers(hf_model, hf_tokenizer), that is {loading('name')}."
+        f"Give both: outlines_phi.from_transformers(hf_model, hf_tokenizer), that is {loading('name')}. "
+        f"The Hugging Face model {_name(given)} was given as model, without its tokenizer."
     )
 
 
@@ -117,8 +119,8 @@ def check_loaded(model: Any, tokenizer: Any) -> None:
             raise not_loaded(given, what)
     if isinstance(tokenizer, pretrained()) and not isinstance(model, pretrained()):
         raise UnsupportedError(
-            f"{_name(model)} was given as model, and the model {_name(tokenizer)} as tokenizer: were the arguments swapped? "
-            "Expected from_transformers(hf_model, hf_tokenizer)."
+            "Give from_transformers(hf_model, hf_tokenizer): were the arguments swapped? "
+            f"{_name(model)} was given as model, and the model {_name(tokenizer)} as tokenizer."
         )
 
 
@@ -158,16 +160,16 @@ def no_prompt(given: Any, error: Exception) -> UnsupportedError:
 def not_pickled(what: str) -> UnsupportedError:
     """Return the error for ``what`` holds a model and is copied or pickled."""
     return UnsupportedError(
-        f"{what} is neither pickled nor copied: it holds a model, its trees and a thread. Build it in the other process, with "
-        "outlines_phi.from_transformers(...) there; draws, guides, settings and StateValues can be pickled."
+        "Build it in the other process, with outlines_phi.from_transformers(...) there; draws, guides, settings and StateValues "
+        f"can be pickled. {what} is neither pickled nor copied: it holds a model, its trees and a thread."
     )
 
 
 def too_deep(what: str) -> UnsupportedError:
     """Return the error for an output type with more parts inside each other than Python reads."""
     return UnsupportedError(
-        f"The {what} is nested too deeply to be read. Write it with fewer levels, or the recursion as a grammar, "
-        "outlines.types.cfg(text)."
+        f"Write the {what} with fewer levels, or the recursion as a grammar, outlines.types.cfg(text). It is nested too deeply to "
+        "be read."
     )
 
 
@@ -182,13 +184,12 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
     own = type(given)
     if _has_old_typed_dict(given) or "typing_extensions.TypedDict" in reason:  # the second is what pydantic says
         return UnsupportedError(
-            f"{given!r:.80} was given as output type, and before Python 3.12 a TypedDict of `typing` lacks what its format is read "
-            "from. Write `from typing_extensions import TypedDict`."
+            f"Write `from typing_extensions import TypedDict`. {given!r:.80} was given as output type, and before Python 3.12 a "
+            "TypedDict of `typing` lacks what its format is read from."
         )
     if any(belongs(own) for belongs in _CLASSES):
         return UnsupportedError(
-            f"{given!r:.80} was given as output type, which is an instance of {own.__name__}. Give the class {own.__name__}, not "
-            "an instance of it."
+            f"Give the class {own.__name__}, not an instance of it: {given!r:.80} was given as output type."
         )
     match given:
         case str() if given.lstrip().startswith("{") and given.rstrip().endswith("}"):

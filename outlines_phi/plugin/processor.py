@@ -192,8 +192,8 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
         """Return the logits, ``[B, V]``, from which the host draws the next tokens after ``[B, prompt + generated]`` ids."""
         if logits.shape[-1] != len(self.table.vocabulary):
             raise UnsupportedError(
-                f"The model gives {logits.shape[-1]} logits per token and the guide was built for "
-                f"{len(self.table.vocabulary)}; use the generator with the model that it was made for."
+                "Use the generator with the model that it was made for. The model gives "
+                f"{logits.shape[-1]} logits per token and the guide was built for {len(self.table.vocabulary)}."
             )
         if torch.isnan(logits.sum()):  # one cheap reduction: a NaN anywhere stays NaN
             raise ModelError(

@@ -78,7 +78,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         UnsupportedError,
         r"outlines\.types\.json_schema\(schema\) if it is a JSON",
     ),
-    ("instance", Person(name="a"), UnsupportedError, "instance of Person. Give the class Person, not an instance"),
+    ("instance", Person(name="a"), UnsupportedError, "Give the class Person, not an instance"),
     ("dataclass instance", Pair(1), UnsupportedError, "Give the class Pair, not an instance"),
     ("member", Shade.DARK, UnsupportedError, "Give the class Shade, not an instance"),
     ("date", date(2024, 1, 31), UnsupportedError, "Give the class date, not an instance"),
@@ -87,7 +87,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         "part of a grammar",
         optional(cfg('start: "a"')),
         UnsupportedError,
-        "as a part of an output type .* into the grammar",
+        "into the grammar.* as a part of an output type",
     ),
     ("JSON of any shape as a part", list[dict], UnsupportedError, "as a part of an output type .* JSON of any shape"),
     ("grammar", cfg("start: 'a'"), GrammarError, r"column 8\n  start: 'a'\n         \^"),
@@ -102,7 +102,7 @@ TYPES: list[tuple[str, Any, type[Exception], str]] = [
         GrammarError,
         "no bounded number of bytes tells .*'ab'",
     ),
-    ("empty Literal", Literal[()], EmptyLanguageError, "choice of nothing; give at least one alternative"),
+    ("empty Literal", Literal[()], EmptyLanguageError, "Give at least one alternative.* choice of nothing"),
     ("empty Enum", Nothing, EmptyLanguageError, "Nothing.* choice of nothing"),
     ("empty Choice", Choice([]), EmptyLanguageError, "choice of nothing"),
     ("empty either", optional(either() + regex("a")), EmptyLanguageError, "choice of nothing"),
@@ -185,12 +185,12 @@ DEEP: dict[str, tuple[Callable[[PhiTransformers], object], type[Exception], str]
     "lists": (
         lambda model: model(PROMPT, nested(5_000), phi="exact"),
         UnsupportedError,
-        "output type is nested too deeply",
+        "Write the output type with fewer levels.* nested too deeply",
     ),
     "a schema": (
         lambda model: outlines_phi.generate.json(model, '{"items": ' * 5_000 + "{}" + "}" * 5_000),
         UnsupportedError,
-        "JSON schema is nested too deeply",
+        "Write the JSON schema with fewer levels.* nested too deeply",
     ),
     "digits": (
         lambda model: outlines_phi.generate.json(model, f'{{"type": "integer", "maximum": {"9" * 10_000}}}'),
@@ -237,7 +237,7 @@ def test_a_typed_dict_of_typing_says_what_to_import(door: Callable[..., Any], mo
     ]
     for output_type in types:
         with pytest.raises(
-            UnsupportedError, match="before Python 3.12.* Write `from typing_extensions import TypedDict`"
+            UnsupportedError, match="Write `from typing_extensions import TypedDict`.* before Python 3.12"
         ):
             door(model, output_type)
 
@@ -444,7 +444,7 @@ class TestModel:
             lambda: outlines_phi.generate.choice("Q/x", ["a"]),
         ):
             with pytest.raises(
-                UnsupportedError, match="The name 'Q/x' was given as .*" + lines.format("'Q/x'")
+                UnsupportedError, match="Load it first, by " + lines.format("'Q/x'") + ".* the name 'Q/x' was given as"
             ) as caught:
                 call()
             assert "Multimodal" not in str(caught.value)
@@ -454,10 +454,12 @@ class TestModel:
             lambda: outlines_phi.generate.choice(hf_model, ["a"]),
             lambda: outlines_phi.audit((hf_model, COLOUR), PROMPT),
         ):
-            with pytest.raises(UnsupportedError, match="without its tokenizer; .*" + lines.format("name")):
+            with pytest.raises(
+                UnsupportedError, match="Give both: .*" + lines.format("name") + ".* without its tokenizer"
+            ):
                 call()
         with pytest.raises(
-            UnsupportedError, match=r"were the arguments swapped\? .*from_transformers\(hf_model, hf_tok"
+            UnsupportedError, match=r"from_transformers\(hf_model, hf_tok.* were the arguments swapped\?"
         ):
             outlines_phi.from_transformers(tokenizer, hf_model)
         with pytest.raises(

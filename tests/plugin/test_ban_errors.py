@@ -32,7 +32,7 @@ MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
         (
             ExactPhi(tolerance=0.1),
             "exact",
-            r"phi='exact' with tolerance=0\.1 was given .* stands for phi='exact'\. Leave",
+            r"phi='exact' with tolerance=0\.1 was given .* stands for phi='exact'\.",
         ),
         ("exact", "mask", "phi='exact' was given .* level='mask', which stands for phi='local'"),
         (None, "weighted", "phi=None was given"),

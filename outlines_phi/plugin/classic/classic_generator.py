@@ -159,7 +159,7 @@ class ClassicGenerator:
         particles = settings.get("sampler", getattr(self.sampler, "sampler", None))
         phi = correction.estimator(particles, free=free)
         for name in sorted(settings.keys() & RESERVED.keys()):
-            raise UnsupportedError(f"{name}= was given to a classic generator; give {RESERVED[name]} instead.")
+            raise UnsupportedError(f"Give {RESERVED[name]} instead: {name}= was given to a classic generator.")
         if max_tokens is not None:
             check_counts("a classic generator", max_tokens=max_tokens)
         if phi is not None:
@@ -176,8 +176,8 @@ class ClassicGenerator:
                 return {**keywords, **settings, "max_new_tokens": max_tokens, "phi": phi}
             if not keywords.get("do_sample", True):
                 raise UnsupportedError(
-                    f"greedy() was given with phi={phi.name!r} for free text, whose most probable member is not searched "
-                    "for. Give a format, or phi=None for the most probable token at every step."
+                    "Give a format, or phi=None for the most probable token at every step. "
+                    f"greedy() was given with phi={phi.name!r} for free text, whose most probable member is not searched for."
                 )
         keywords = {**self.sampler.hosted(), **settings, "phi": None}
         if stops:

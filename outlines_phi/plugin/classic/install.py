@@ -130,7 +130,7 @@ def uninstall() -> None:
             return
         if not _installed():
             raise UnsupportedError(
-                "Something of what install() put into outlines was replaced since; undo that first, then call uninstall() again."
+                "Undo what replaced something of what install() put into outlines, then call uninstall() again."
             )
         for holder in HOLDERS:
             holder.Generator = _STOCK

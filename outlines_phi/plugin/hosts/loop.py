@@ -93,8 +93,8 @@ class Loop:
                 instead = f"eos_token_id={table.vocabulary.eos_ids[0]}"
             if value is not None:
                 raise UnsupportedError(
-                    f"{name}= was given{where} with whole words that are banned: a text that is cut after 'cat' on the way to "
-                    f"'catalog' ends in the word 'cat'. Give {instead}, or BannedPhrases(..., whole_word=False)."
+                    f"Give {instead}, or BannedPhrases(..., whole_word=False). {name}= was given{where} with whole words that are "
+                    "banned: a text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
                 )
 
     def _said(self, name: str, keywords: dict[str, Any]) -> tuple[str, Any]:
@@ -130,18 +130,18 @@ def loop_settings(given: dict[str, Any], generation_config: Any, max_new_tokens:
         if value not in FIELDS[name].neutral:
             where = "the model's generation_config" if said is None else "the call"
             raise UnsupportedError(
-                f"{name}={value!r} in {where} would be applied by the loop after this processor, to p * h instead of p, "
-                f"and that is another distribution. {_neutral(name)}, or let the distribution p itself have it: "
-                "custom_generate=outlines_phi.custom_generate, or outlines_phi.Generator(model, T)."
+                f"{_neutral(name)}, or let the distribution p itself have it: custom_generate=outlines_phi.custom_generate, or "
+                f"outlines_phi.Generator(model, T). {name}={value!r} in {where} would be applied by the loop after this processor, "
+                "to p * h instead of p, and that is another distribution."
             )
     top_k = given.get("top_k")
     if top_k is None and generation_config is not None:
         top_k = HOST_TOP_K if generation_config.top_k is None else generation_config.top_k
         if top_k:
             raise UnsupportedError(
-                f"The loop keeps the top_k={top_k} likeliest tokens unless it is told otherwise, and it does so after "
-                "this processor. Say what it will have: top_k=0 for none, here and in the call "
-                f"(**processor.host_options has it), or top_k={top_k} to make that cut a part of the distribution."
+                "Say what top_k the loop will have: top_k=0 for none, here and in the call (**processor.host_options has it), or "
+                f"top_k={top_k} to make that cut a part of the distribution. The loop keeps the top_k={top_k} likeliest tokens "
+                "unless it is told otherwise, and it does so after this processor."
             )
     temperature = held("temperature", given.get("temperature"), generation_config)
     return SamplingSettings(temperature=temperature, top_k=None if top_k == 0 else top_k, max_new_tokens=max_new_tokens)

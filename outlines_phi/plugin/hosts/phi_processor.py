@@ -206,7 +206,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
         if logits.max() == math.inf:
             raise ModelError(
-                "The logits hold an infinity, so they give no distribution. Check the model's weights and dtype."
+                "Check the model's weights and dtype: the logits hold an infinity, so they give no distribution."
             )
         left = [self.budget - prefix.length for prefix in prefixes]
         # Beams also carry rows that are dead.

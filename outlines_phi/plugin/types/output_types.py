@@ -150,11 +150,11 @@ def to_core_language(output_type: Any) -> str | GrammarText:
 def _check(term: Term, output_type: Any) -> None:
     if any(isinstance(part, CFG) for part in _parts(term)):
         raise UnsupportedError(
-            "A context-free grammar was given as a part of an output type (dict means JSON of any shape, a grammar in Outlines), "
-            "and the other parts are regular. Write them into the grammar, as rules or terminals, and give that alone."
+            "Write the other parts into the grammar, as rules or terminals, and give that alone: a context-free grammar was given "
+            "as a part of an output type (dict means JSON of any shape, a grammar in Outlines), and the other parts are regular."
         )
     if any(not alternatives for alternatives in _choices(term)):
-        raise EmptyLanguageError(f"{output_type!r} holds a choice of nothing; give at least one alternative.")
+        raise EmptyLanguageError(f"Give at least one alternative: {output_type!r} holds a choice of nothing.")
 
 
 def _to_regex(term: Term, output_type: Any) -> str:

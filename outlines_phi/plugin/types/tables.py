@@ -90,7 +90,7 @@ class CompiledTypes:
             return self.of(language)
         if not any(self._vocabulary.tokens):
             raise UnsupportedError(
-                "banned_phrases= was given, and what the tokens write is not known; give the tokenizer: vocabulary=tokenizer."
+                "Give vocabulary=tokenizer: banned_phrases= was given, and what the tokens write is not known."
             )
         with self._compiling:
             table = None if language is None else self.of(language)
@@ -132,7 +132,7 @@ class CompiledTypes:
                     return self._by_processor[processor]
             case None:
                 raise UnsupportedError(
-                    "phi= was given without an output type: free text has nothing to correct. Give a type, or phi=None."
+                    "Give a type, or phi=None: phi= was given without an output type, and free text has nothing to correct."
                 )
         raise UnsupportedError(
             "Give the output type to outlines_phi.Generator(model, T), use backend='outlines_core' (the default for regex and "
@@ -168,7 +168,7 @@ class CompiledTypes:
     def _checked(self, table: Table) -> Table:
         if table.vocabulary.fingerprint != self._vocabulary.fingerprint:
             raise UnsupportedError(
-                "The generator was made for a model with another vocabulary; make one with this model."
+                "Make a generator with this model: the one given was made for a model with another vocabulary."
             )
         return table
 
@@ -179,8 +179,7 @@ class CompiledTypes:
             guide = FSMGuide.from_index(index, self._vocabulary)
         except VocabularyError as error:
             raise UnsupportedError(
-                f"phi= was given with a generator of another model: {error}, outlines.Generator(model, T), or use "
-                "phi=None."
+                f"Make the generator with this model, outlines.Generator(model, T), or use phi=None: {error}."
             ) from error
         return self._by_content.of(guide.fingerprint(), lambda: Table(guide))
 

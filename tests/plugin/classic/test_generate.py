@@ -404,7 +404,7 @@ REFUSED: list[tuple[str, Callable[[PhiTransformers], Any], type[Exception], str]
     ("max_tokens", lambda m: generate.text(m)(PROMPT, max_tokens=0), UnsupportedError, "max_tokens=0"),
     ("seed", lambda m: generate.text(m)(PROMPT, seed=-1), UnsupportedError, "seed=-1"),
     ("seed under phi", lambda m: generate.choice(m, WORDS)(PROMPT, seed="a"), UnsupportedError, "seed='a'"),
-    ("0.x name", lambda m: generate.text(m)(PROMPT, max_new_tokens=3), UnsupportedError, "give max_tokens= instead"),
+    ("0.x name", lambda m: generate.text(m)(PROMPT, max_new_tokens=3), UnsupportedError, "Give max_tokens= instead"),
     ("phi of a call", lambda m: generate.choice(m, WORDS)(PROMPT, phi=None), UnsupportedError, "phi= of the function"),
     (
         "keyword",

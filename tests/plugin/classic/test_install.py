@@ -177,7 +177,7 @@ class TestRefused:
         outlines_phi.install()
         ours = outlines.Generator
         outlines.generator.Generator = len
-        with pytest.raises(UnsupportedError, match="was replaced since; undo that first"):
+        with pytest.raises(UnsupportedError, match="Undo what replaced something of what install"):
             outlines_phi.uninstall()
         assert outlines.Generator is ours and outlines.generate
         outlines.generator.Generator = ours
