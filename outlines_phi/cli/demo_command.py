@@ -25,7 +25,7 @@ from rich.text import Text
 from torch import Tensor
 
 from ..fidelity.comparison import WHOLE, Report, Sample, View, compare, label
-from ..fidelity.page import make_folder, write_page
+from ..fidelity.page import make_folder, page, write_atomically
 from ..fidelity.plots import draw_reports
 from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
@@ -112,7 +112,7 @@ def demo(
         print_report(reports[-1], console)
     draw_reports(reports, out / "demo.png")
     command = shlex.join(["outlines-phi", "demo", "--n", str(n), "--seed", str(seed), "--prompt", prompt])
-    write_page(reports, out / "index.html", command=command)
+    write_atomically(out / "index.html", page(reports, command=command).encode())
     console.print(f"Picture: {out / 'demo.png'}\nPage:    {out / 'index.html'}", soft_wrap=True, markup=False)
     console.print(f"{time.perf_counter() - started:.0f} seconds in all.", style="dim")
 

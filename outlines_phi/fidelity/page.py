@@ -42,11 +42,6 @@ def make_folder(folder: Path, given: str) -> None:
 ROWS = 16  # Values of a field that are drawn
 
 
-def write_page(reports: Sequence[Report], path: Path, *, command: str) -> None:
-    """Write ``reports``, each of two samples and made by ``command``, to ``path``."""
-    write_atomically(path, page(reports, command=command).encode())
-
-
 def page(reports: Sequence[Report], *, command: str) -> str:
     """Return the HTML of ``reports``, each of two samples and made by ``command``."""
     return _render(

@@ -27,8 +27,8 @@ from ..phi.constraint import TextConstraint
 from ..phi.estimator import ProposalPhi
 from ..phi.onestep import LocalPhi
 from ..phi.tree.tree import BoundsTree
-from ..plugin.hosts.transformers import PhiTransformers
 from ..plugin.options import CallOptions
+from ..plugin.session import PhiModel
 from ..sampling.draw import Guarantee
 from ..sampling.draws import Draws
 from ..sampling.phi_options import AutoPhi, Effort, ExactPhi
@@ -80,7 +80,7 @@ class Experiment:
 
     def __init__(
         self,
-        model: PhiTransformers,
+        model: PhiModel,
         language: Language,
         settings: SamplingSettings,
         n: int,
@@ -295,7 +295,7 @@ def _certificate(results: Sequence[Draws]) -> float | None:
 class Suite:
     """What is measured."""
 
-    model: PhiTransformers  # the model
+    model: PhiModel  # the model
     # What is written, and how: a cell for each pair.
     languages: Sequence[Language]
     methods: Sequence[Method]

@@ -19,7 +19,7 @@ from ..guides.fsm import FSMGuide
 from ..guides.guide import DEAD, DONE
 from ..guides.regex import compile_regex
 from ..guides.table import Table
-from ..plugin.hosts.transformers import PhiTransformers
+from ..plugin.session import PhiModel
 from ..plugin.types.tables import OWN
 from ..vocabulary.classes import EOS, NEVER, Partition
 from ..vocabulary.vocabulary import Vocabulary
@@ -89,7 +89,7 @@ def of_sequences(members: Iterable[Sequence[int]], vocabulary: Vocabulary) -> FS
     return FSMGuide.from_table(vocabulary, Partition(class_of, targets.shape[1]), targets, start)
 
 
-Build = Callable[[PhiTransformers], Table]  # Compiles what is allowed over the tokens of a model
+Build = Callable[[PhiModel], Table]  # Compiles what is allowed over the tokens of a model
 
 
 @final
@@ -142,17 +142,7 @@ CITIES = ("San Diego", "San Francisco", "Santiago", "Saint Petersburg", "New Yor
 NAMES = ("Aria", "Bram", "Nora", "Hugo", "Zoe", "Tessa")
 
 
-def any_tokenization(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
-    """Return the texts of ``automaton`` in every tokenization."""
-    return Table(FSMGuide.from_automaton(automaton, model.lm.vocabulary))
-
-
-def single_bytes(automaton: ByteAutomaton, model: PhiTransformers) -> Table:
-    """Return the texts of ``automaton``, one byte to a token."""
-    return Table(of_single_bytes(automaton, model.lm.vocabulary))
-
-
-def canonical(texts: Iterable[str], model: PhiTransformers) -> Table:
+def canonical(texts: Iterable[str], model: PhiModel) -> Table:
     """Return ``texts`` as the tokenizer writes them: one tokenization per text."""
     encode = partial(model.hf_tokenizer.encode, add_special_tokens=False)
     return Table(of_sequences(map(encode, texts), model.lm.vocabulary))
@@ -171,13 +161,13 @@ def painted() -> list[str]:
 
 
 def _dyck(name: str, prompt: str, kinds: int, length: int, exactly: bool, *, single: bool = False) -> Language:
-    spelled = single_bytes if single else any_tokenization
+    spelled = of_single_bytes if single else FSMGuide.from_automaton
     return Language(
         name=name,
         family="brackets",
         title=f"Dyck-{kinds} of {'' if exactly else 'up to '}{length} brackets, {'one-bracket' if single else 'BPE'} tokens",
         prompt=prompt,
-        table=lambda model: spelled(dyck(kinds, length, exactly=exactly), model),
+        table=lambda model: Table(spelled(dyck(kinds, length, exactly=exactly), model.lm.vocabulary)),
         budget=length + 1,
     )
 
@@ -191,7 +181,7 @@ def _typed(family: str, name: str, title: str, prompt: str, output_type: Any, bu
 
 def _regex(family: str, name: str, title: str, prompt: str, pattern: str, budget: int) -> Language:
     title += ", all tokenizations"
-    table: Build = lambda model: any_tokenization(compile_regex(pattern), model)  # noqa: E731
+    table: Build = lambda model: Table(FSMGuide.from_automaton(compile_regex(pattern), model.lm.vocabulary))  # noqa: E731
     return Language(name=name, family=family, title=title, prompt=prompt, table=table, budget=budget)
 
 
@@ -224,7 +214,9 @@ SUITE = (
         family="finite JSON",
         title="the same on-prompt, one-byte tokens",
         prompt=ORDER,
-        table=lambda model: single_bytes(compile_regex("|".join(map(re.escape, orders()))), model),
+        table=lambda model: Table(
+            of_single_bytes(compile_regex("|".join(map(re.escape, orders()))), model.lm.vocabulary)
+        ),
         budget=96,
     ),
     _typed(

@@ -228,7 +228,7 @@ class TestProcessor:
         assert [prefix.state for prefix in processor._prefixes.last] == [DONE]
 
     def test_logits_of_another_model_are_refused(self, processor: MaskLogitsProcessor) -> None:
-        with pytest.raises(UnsupportedError, match="use the generator with the model that it was made for"):
+        with pytest.raises(UnsupportedError, match="Use the generator with the model that it was made for"):
             processor(torch.tensor([[5]]), torch.zeros(1, 7))
 
     def test_nan_is_refused(self, processor: MaskLogitsProcessor) -> None:
