@@ -22,7 +22,7 @@ PAIRS = 20_000  # How many pairs of states of the two lexers are compared at mos
 @check("S1", "no lexeme is empty", of_grammars=True)
 def no_empty_lexeme(subject: Subject) -> CheckFinding:
     """No terminal matches the empty text, so each lexeme (a piece of text that a terminal matches) writes something."""
-    terminals = subject.parts.grammar.terminals
+    terminals = subject.parts.guide.grammar.terminals
     for terminal in terminals:
         lexemes = Lexemes(terminal.pattern, terminal.shortest)
         if lexemes.matches(lexemes.start):
@@ -35,7 +35,7 @@ def lexer_is_pruned(subject: Subject) -> CheckFinding:
     """Each state of the lexer, which cuts texts into lexemes, is reached by some text, and some lexeme is completed from
     it.
     """
-    lexer = subject.parts.lexer
+    lexer = subject.parts.guide.lexer
     source, column = np.nonzero(lexer.targets)
     target, states = lexer.targets[source, column], len(lexer)
     reached = distances(target, source, np.array([START]), states) != UNREACHABLE
@@ -50,7 +50,7 @@ def lexer_is_pruned(subject: Subject) -> CheckFinding:
 def universal_separator(subject: Subject) -> CheckFinding:
     """An ignored byte, such as a space, may stand after every lexeme and belongs to none."""
     machine = subject.parts
-    lexer, ignored = machine.lexer, np.array([terminal.ignored for terminal in machine.grammar.terminals])
+    lexer, ignored = machine.guide.lexer, np.array([terminal.ignored for terminal in machine.guide.grammar.terminals])
     counts = np.asarray(lexer.reaches[:, ~ignored].any(axis=1))  # whether a state may be part of a lexeme that counts
     states = np.arange(START, len(lexer))
     cases = 0
@@ -76,7 +76,7 @@ def universal_separator(subject: Subject) -> CheckFinding:
 @check("S6", "every lexeme can be followed", of_grammars=True)
 def lexemes_can_be_followed(subject: Subject) -> CheckFinding:
     """After each complete lexeme, some byte begins another one."""
-    lexer = subject.parts.lexer
+    lexer = subject.parts.guide.lexer
     complete = np.flatnonzero(lexer.label != NOTHING)
     stuck = complete[~(lexer.emits[complete] != 0).any(axis=1)]
     witness = f"only the end follows {lexer.describe(int(stuck[0]))}" if len(stuck) else None
@@ -87,7 +87,7 @@ def lexemes_can_be_followed(subject: Subject) -> CheckFinding:
 def lexer_is_longest_match(subject: Subject) -> CheckFinding:
     """The lexer cuts each text as the definition does: into the longest lexemes."""
     machine = subject.parts
-    lexer, lexing = machine.lexer, machine.lexing
+    lexer, lexing = machine.guide.lexer, machine.lexing
     pairs: dict[tuple[int, int], bytes] = {(START, 0): b""}
     pending, cases = [(START, 0)], 0
     for state, other in pending:  # it grows
@@ -114,17 +114,21 @@ def tokens_are_their_bytes(subject: Subject) -> CheckFinding:
     """Reading a token at once is the same as reading its bytes one by one."""
     machine, collapse = subject.parts, subject.collapse
     cases = 0
-    for state in range(START, len(machine.lexer)):
-        spans = machine.spanner.of_state(state)
+    for state in range(START, len(machine.guide.lexer)):
+        spans = machine.guide.spanner.of_state(state)
         for token, text in zip(collapse.tokens.tolist(), collapse.texts, strict=True):
             cases += 1
             ours = int(spans.target[spans.partition.class_of[token]]), spans.word[spans.partition.class_of[token]]
-            found = machine.lexer.lex(text, state)
+            found = machine.guide.lexer.lex(text, state)
             word = () if found is None else _counted(machine, found[1])
-            if ours[0] != (DEAD if found is None else found[0]) or (found and machine.spanner.words[ours[1]] != word):
-                return CheckFinding.proved(cases, f"{shown(text)} in state {state}: {machine.lexer.describe(state)}")
+            if ours[0] != (DEAD if found is None else found[0]) or (
+                found and machine.guide.spanner.words[ours[1]] != word
+            ):
+                return CheckFinding.proved(
+                    cases, f"{shown(text)} in state {state}: {machine.guide.lexer.describe(state)}"
+                )
     return CheckFinding.proved(
-        cases, None, f"{len(machine.lexer) - START:,} states, {len(collapse.tokens):,} tokens that stand for all"
+        cases, None, f"{len(machine.guide.lexer) - START:,} states, {len(collapse.tokens):,} tokens that stand for all"
     )
 
 
@@ -135,7 +139,7 @@ def classes_are_exact(subject: Subject) -> CheckFinding:
     spelled = np.flatnonzero(np.fromiter(map(len, vocabulary.tokens), np.int64))
     runs, cases = machine.oracle.runs(vocabulary.tokens), 0
     for state, (other, _) in machine.states.items():
-        spans, effects = machine.spanner.of_state(state), runs.of(other)
+        spans, effects = machine.guide.spanner.of_state(state), runs.of(other)
         # Each combination of a class and what the definition says is looked at once.
         combined = np.stack([spans.partition.class_of[spelled], effects.target[spelled], effects.word[spelled]])
         found, first = np.unique(combined, axis=1, return_index=True)
@@ -144,23 +148,21 @@ def classes_are_exact(subject: Subject) -> CheckFinding:
             target = int(spans.target[kind])
             right = (after == FAILED) == (target == DEAD)
             if after != FAILED and right:
-                right = machine.spanner.words[spans.word[kind]] == runs.words[word] and (
-                    machine.lexer.flush(target) == machine.lexing.flush_all(after)
+                right = machine.guide.spanner.words[spans.word[kind]] == runs.words[word] and (
+                    machine.guide.lexer.flush(target) == machine.lexing.flush_all(after)
                 )
             if not right:
-                witness = (
-                    f"{shown(vocabulary.tokens[spelled[place]])} in state {state}: {machine.lexer.describe(state)}"
-                )
+                witness = f"{shown(vocabulary.tokens[spelled[place]])} in state {state}: {machine.guide.lexer.describe(state)}"
                 return CheckFinding.proved(cases, witness)
     return CheckFinding.proved(cases, None, f"{len(machine.states):,} states, all tokens")
 
 
 def _counted(machine: GrammarParts, word: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(terminal for terminal in word if not machine.grammar.terminals[terminal].ignored)
+    return tuple(terminal for terminal in word if not machine.guide.grammar.terminals[terminal].ignored)
 
 
 def _names(machine: GrammarParts, found: tuple[int, tuple[int, ...]] | None) -> str:
-    return "nothing" if found is None else repr(" ".join(machine.grammar.name(terminal) for terminal in found[1]))
+    return "nothing" if found is None else repr(" ".join(machine.guide.grammar.name(terminal) for terminal in found[1]))
 
 
 CONFIGURATIONS = 300  # How many configurations of the parser are looked at most
@@ -182,7 +184,7 @@ class Viable(NamedTuple):
 @check("S3", "every symbol of the grammar is of use", of_grammars=True)
 def grammar_is_reduced(subject: Subject) -> CheckFinding:
     """Each rule is used by the start rule, and derives some text."""
-    grammar = subject.parts.grammar
+    grammar = subject.parts.guide.grammar
     first = len(grammar.terminals)
     ending = set(range(first))
     while more := {p.head for p in grammar.productions if ending.issuperset(p.body)} - ending:
@@ -213,14 +215,14 @@ def parser_is_earley(subject: Subject) -> CheckFinding:
     """After each sequence of terminals, the parser reads what the grammar allows, by Earley's method."""
     machine = subject.parts
     found, cases = _viable(machine), 0
-    earley, terminals = machine.oracle.earley, range(len(machine.grammar.terminals))
+    earley, terminals = machine.oracle.earley, range(len(machine.guide.grammar.terminals))
     for (configuration, _), word in found.words.items():
         for terminal in terminals:
             cases += 1
-            if (machine.parser.shift(configuration, terminal) != ERROR) != earley.survives((*word, terminal)):
+            if (machine.guide.parser.shift(configuration, terminal) != ERROR) != earley.survives((*word, terminal)):
                 return CheckFinding.bounded(len(word) + 1, cases, _named(machine, (*word, terminal)))
         cases += 1
-        if machine.parser.accepts(configuration) != earley.derives(word):
+        if machine.guide.parser.accepts(configuration) != earley.derives(word):
             return CheckFinding.bounded(len(word), cases, f"the end after {_named(machine, word)}")
     remark = f"{len(found.words):,} configurations"
     return (
@@ -237,17 +239,17 @@ def mask_is_characterised(subject: Subject) -> CheckFinding:
     vocabulary, cases = subject.guide.vocabulary, 0
     nodes = exploration.inner[:: -(-len(exploration.inner) // CONFIGURATIONS) or 1]
     for node in nodes:
-        read = machine.lexer.lex(vocabulary.decode(node.word))
+        read = machine.guide.lexer.lex(vocabulary.decode(node.word))
         row = subject.guide.row(node.state)
         allowed = row.targets[row.partition.class_of[collapse.tokens]] != NO_STATE
-        configuration = _read_by_parser(machine, machine.parser.start, read[1]) if read else ERROR
+        configuration = _read_by_parser(machine, machine.guide.parser.start, read[1]) if read else ERROR
         if read is None or configuration == ERROR:
             return subject.bounded(cases, node.word, "is reached, and does not survive")
-        spans = machine.spanner.of_state(read[0])
+        spans = machine.guide.spanner.of_state(read[0])
         kinds = spans.partition.class_of[collapse.tokens]
         survives = np.array(
             [
-                target != DEAD and machine.parser.read(configuration, machine.spanner.words[word]) != ERROR
+                target != DEAD and machine.guide.parser.read(configuration, machine.guide.spanner.words[word]) != ERROR
                 for target, word in zip(spans.target.tolist(), spans.word.tolist(), strict=True)
             ]
         )[kinds]
@@ -267,10 +269,10 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
     machine, exploration, cases = subject.parts, subject.exploration, 0
     tried = exploration.endings[:: -(-len(exploration.endings) // CONFIGURATIONS) or 1]
     for word in tried:
-        text, state, configuration = subject.guide.vocabulary.decode(word), START, machine.parser.start
+        text, state, configuration = subject.guide.vocabulary.decode(word), START, machine.guide.parser.start
         for place in range(len(text)):
             cases += 1
-            moved = machine.lexer.lex(text[place : place + 1], state)
+            moved = machine.guide.lexer.lex(text[place : place + 1], state)
             state, emitted = moved or (DEAD, ())
             configuration = _read_by_parser(machine, configuration, emitted)
             if state == DEAD or configuration == ERROR:
@@ -282,13 +284,13 @@ def prefixes_survive(subject: Subject) -> CheckFinding:
 
 def _cut_off(subject: Subject, outcome: str) -> CheckFinding:
     machine = subject.parts
-    parser, found, cases, decided, stacks = machine.parser, _viable(machine), 0, 0, 0
-    longest = 2 if len(machine.grammar.terminals) <= 12 else 1
+    parser, found, cases, decided, stacks = machine.guide.parser, _viable(machine), 0, 0, 0
+    longest = 2 if len(machine.guide.grammar.terminals) <= 12 else 1
     for (configuration, _), before in found.words.items():
         if cases >= CUTS:
             break
         stacks += 1
-        for known, word in product(KNOWN, _words_up_to(len(machine.grammar.terminals), longest)):
+        for known, word in product(KNOWN, _words_up_to(len(machine.guide.grammar.terminals), longest)):
             cases += 1
             cut = parser.read(parser.cut(configuration, known), word)
             whole = parser.read(configuration, word)
@@ -306,12 +308,12 @@ def _words_up_to(terminals: int, longest: int) -> Iterator[tuple[int, ...]]:
 
 
 def _viable(machine: GrammarParts) -> Viable:
-    parser, earley = machine.parser, machine.oracle.earley
+    parser, earley = machine.guide.parser, machine.oracle.earley
     words: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {(parser.start, ()): ()}
     pending = list(words)
     for configuration, items in pending:  # it grows
         word = words[configuration, items]
-        for terminal in range(len(machine.grammar.terminals)):
+        for terminal in range(len(machine.guide.grammar.terminals)):
             after = parser.shift(configuration, terminal)
             if after == ERROR:
                 continue
@@ -327,8 +329,8 @@ def _viable(machine: GrammarParts) -> Viable:
 
 def _read_by_parser(machine: GrammarParts, configuration: int, word: tuple[int, ...]) -> int:
     """Return the configuration after what the lexer put out; ignored terminals are not read."""
-    return machine.parser.read(configuration, _counted(machine, word))
+    return machine.guide.parser.read(configuration, _counted(machine, word))
 
 
 def _named(machine: GrammarParts, word: tuple[int, ...]) -> str:
-    return " ".join(machine.grammar.name(terminal) for terminal in word) or "no terminal"
+    return " ".join(machine.guide.grammar.name(terminal) for terminal in word) or "no terminal"

@@ -15,9 +15,7 @@ from ..errors import UnsupportedError
 from ..guides.fsm import FSMGuide
 from ..guides.grammar.cfg_guide import CFGGuide
 from ..guides.grammar.grammar import Grammar
-from ..guides.grammar.lexing.lexer import START, Lexer
-from ..guides.grammar.lexing.spanner import Spanner
-from ..guides.grammar.parsing.parser import Parser
+from ..guides.grammar.lexing.lexer import START
 from ..guides.guide import Guide
 from ..guides.json_schema.json_guide import JSONGuide
 from ..guides.regex import compile_regex
@@ -103,12 +101,9 @@ def shown(text: bytes) -> str:
 @final
 @dataclass(frozen=True, eq=False)
 class GrammarParts:
-    """The parts of the engine of a grammar, and those of the oracle that they are compared with."""
+    """The engine of a grammar, with its lexer and its parser, and the oracle with whose parts these are compared."""
 
-    grammar: Grammar
-    lexer: Lexer
-    spanner: Spanner
-    parser: Parser
+    guide: CFGGuide
     oracle: GrammarOracle
 
     @property
@@ -124,16 +119,11 @@ class GrammarParts:
         for state in pending:  # it grows
             other, text = found[state]
             for byte in range(256):
-                moved, ours = self.lexing.move(other, byte), self.lexer.lex(bytes([byte]), state)
+                moved, ours = self.lexing.move(other, byte), self.guide.lexer.lex(bytes([byte]), state)
                 if moved is not None and ours is not None and ours[0] not in found:
                     found[ours[0]] = moved.state, text + bytes([byte])
                     pending.append(ours[0])
         return found
-
-    @classmethod
-    def of(cls, guide: CFGGuide, oracle: GrammarOracle) -> GrammarParts:
-        """Return the parts of a guide."""
-        return cls(guide.grammar, guide.lexer, guide.spanner, guide.parser, oracle)
 
 
 @final
@@ -164,7 +154,7 @@ class Subject:
         oracle = GrammarOracle(guide.grammar, letters_of(vocabulary, used))
         partitions = (guide.spanner.of_state(state).partition for state in range(START, len(guide.lexer)))
         collapse = Collapse.of(vocabulary, partitions)
-        return cls(guide, oracle, collapse, used, machine=GrammarParts.of(guide, oracle), **options)
+        return cls(guide, oracle, collapse, used, machine=GrammarParts(guide, oracle), **options)
 
     @classmethod
     def of_pattern(cls, pattern: str, vocabulary: Vocabulary, **options: Any) -> Subject:

@@ -324,9 +324,9 @@ def with_clean_ends(lexer: Lexer) -> Lexer:
 def test_a_wrong_lexer_is_found_out(mutate: Callable[[Lexer], Lexer], id_: str, check: str, witness: str) -> None:
     right = subject_of(BY_ID[id_])
     assert right.machine is not None
-    spanner = Spanner(mutate(right.machine.lexer), right.guide.vocabulary)
-    mutant = CFGGuide(spanner, right.machine.parser)
-    wrong = replace(right, guide=mutant, machine=GrammarParts.of(mutant, GrammarOracle(right.machine.grammar)))
+    spanner = Spanner(mutate(right.machine.guide.lexer), right.guide.vocabulary)
+    mutant = CFGGuide(spanner, right.machine.guide.parser)
+    wrong = replace(right, guide=mutant, machine=GrammarParts(mutant, GrammarOracle(right.machine.guide.grammar)))
     of = {found.id: found.find(wrong) for found in CHECKS if found.id in (check, "T12", "T14")}
     assert of[check].verdict is Verdict.COUNTEREXAMPLE and of[check].witness == witness
     # The masks are right where nothing but the table of ends was changed, and only if they do not use it.
