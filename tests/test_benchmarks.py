@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import auto_calls, ban_distances, ban_page, control, maskbench, report, table
+from benchmarks import auto_calls, ban_distances, ban_page, control, drafting, maskbench, overhead, report, table
 from benchmarks.peers.client import Cost
 from benchmarks.peers.languages import LANGUAGES
 from benchmarks.peers.meter import Meter
@@ -35,13 +35,13 @@ RUNS: tuple[Any, ...] = (
     ("bundled", {"n": 4, "cases": "a, answer"}, ["bundled"]),
     (
         "drafting",
-        {"prompts": 2, "training": 3, "repeats": 1, "layers": 1, "hidden": 128},
+        {"prompts": 1, "training": 3, "repeats": 1, "layers": 1, "hidden": 128},
         ["drafting", "drafting_sibling", "drafting_verify"],
     ),
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
     ("finite", {"repeats": 1}, ["finite"]),
     ("memory", {"calls": 16, "warm_up": 4, "every": 4}, ["memory"]),
-    ("overhead", {"repeats": 20, "kept": 2}, ["overhead"]),
+    ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
     pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
     pytest.param(
@@ -59,6 +59,8 @@ RUNS: tuple[Any, ...] = (
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(overhead, "BLOCK", 1)
+    monkeypatch.setattr(drafting, "VOCABULARY", 1024)
     page = tmp_path / "auto.md"
     page.write_text(f"before\n{auto_calls.START}\nold\n{auto_calls.END}\nafter\n")
     monkeypatch.setattr(auto_calls, "PAGE", page)
