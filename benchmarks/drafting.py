@@ -45,9 +45,10 @@ from outlines_phi.drafting import ForcedDrafter
 from outlines_phi.drafting.model_drafter import ModelDrafter
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Distributions, Proposals, verify
+from outlines_phi.sampling.coupling import Chains, Proposals, verify
 from outlines_phi.sampling.drafted_stepper import DraftState, Prefetch
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.resolve import DRAFT_LENGTH

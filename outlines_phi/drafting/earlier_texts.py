@@ -145,11 +145,9 @@ def _likeliest(node: Node) -> int | None:
     children = {child.token: child.p * child.upper for child in node.children.values()} if node.expanded else {}
     token = max(children, key=children.__getitem__, default=None)
     share = 0.0 if token is None else children[token]
-    known = node.distribution
-    if known is not None and known.free.size:
-        free = int(known.free.argmax())
-        if float(known.free[free]) * np.exp(known.log_scale) > share:
-            return int(known.moves.tokens[free])
+    free = None if node.distribution is None else node.distribution.likeliest()
+    if free is not None and free[1] > share:
+        return free[0]
     return token if share > 0 else None
 
 

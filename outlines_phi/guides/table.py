@@ -237,6 +237,18 @@ class Table:
         """Return ``bool[G]``: which classes of the state's partition are live."""
         return self.guide.live_classes(state, remaining)
 
+    def live_count(self, state: int, remaining: int) -> int:
+        """Return how many tokens are live in ``state``."""
+
+        def count(state: int, remaining: int) -> int:
+            return int(np.count_nonzero(self.partition(state).where(self.live_classes(state, remaining))))
+
+        return self.keep_within("live count", state, remaining, count, lambda _: 100)
+
+    def can_end(self, state: int, remaining: int) -> bool:
+        """Return whether the end of sequence is live in ``state``."""
+        return bool(self.live_classes(state, remaining)[EOS])
+
     def only_ends(self, state: int, remaining: int) -> bool:
         """Return whether nothing but the end of sequence can follow ``state``."""
         if self.guide.min_tokens(state) > 1:  # most states, at little cost

@@ -19,8 +19,8 @@ class Evaluation:
     """The answer of one model call about ``n`` new nodes."""
 
     nodes: range  # The handles of the nodes, consecutive integers
-    # `[n, V]` raw next-token logits after each node, on the model's device. What the user's settings make of them
-    # (temperature, truncation) is `p`; see `SamplingSettings`.
+    # `[n, V]` raw next-token logits after each node, on the model's device, to be read and not written. What the user's settings
+    # make of them (temperature, truncation) is `p`; see `SamplingSettings`.
     logits: Tensor
 
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
+from ..numerics.distributions import AT_ONCE, Distributions
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
-from .coupling import AT_ONCE, Chains, Distributions, Proposals, verify
+from .coupling import Chains, Proposals, verify
 from .sampler import Request, Stream
 from .stepper import BaseStepper, Trajectory
 

@@ -49,6 +49,8 @@ class Stream(IntEnum):
     """Estimators of future validity."""
     DRAFT = 2**47
     """Drafters."""
+    AHEAD = 2**48
+    """Tokens drawn ahead of walks."""
 
 
 @final

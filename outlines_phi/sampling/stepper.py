@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
-from ..numerics.weights import columns_at
+from ..numerics.distributions import Distributions, rows_of, together
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
@@ -176,53 +176,52 @@ class Stepper(BaseStepper):
         self._step(walks, nodes, logits)
 
     def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Tensor) -> None:
-        """Draw the next token of every walk from the distribution of the node it stands on."""
-        heads: dict[int, Trajectory] = {}
+        """Draw the next token of every walk from the distribution of the node it stands on: few rows at a time, one transfer."""
+        standing: dict[int, list[Trajectory]] = {}
         for walk in walks:
-            heads.setdefault(walk.node, walk)
-        prefixes = Prefixes(
-            rows=[walk.row for walk in heads.values()],
-            nodes=list(heads),
-            states=[walk.state for walk in heads.values()],
-            remaining=[walk.remaining for walk in heads.values()],
-            tokens=[walk.tokens for walk in heads.values()],
-        )
-        position = {node: i for i, node in enumerate(nodes)}
-        rows = torch.tensor([position[node] for node in heads], device=logits.device)
-        log_p, scores = self.distributions(logits[rows], prefixes)
-        place = {node: i for i, node in enumerate(heads)}
-        self._choose(walks, [place[walk.node] for walk in walks], log_p, scores.double())
-        self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
-
-    def _choose(self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor) -> None:
-        """Draw one token per walk from the row of ``scores`` that it names."""
-        constraint = self._request.constraint
-        if constraint is None:
-            tokens, log_s = self._draw(walks, rows, log_p, scores)
-        else:
-            tokens, log_s = self._draw_allowed(walks, rows, scores, constraint)
-        index = torch.tensor(rows, device=scores.device)
-        log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens] - log_s
-        chosen = torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v]).cpu().tolist()
-        for walk, token, log_s_y, *account in zip(walks, *chosen, strict=True):
-            if log_s_y > -math.inf:
+            standing.setdefault(walk.node, []).append(walk)
+        position, waiting = {node: i for i, node in enumerate(nodes)}, list(standing)
+        # An estimator with a state is asked about a step as a whole, and an observer told of it.
+        apart = self.estimate.stateless and self._observer is None
+        size = together(logits) if apart else len(waiting)
+        moving, chosen = list[Trajectory](), list[Tensor]()
+        for start in range(0, len(waiting), size):
+            some = [standing[node] for node in waiting[start : start + size]]
+            here = rows_of(logits, [position[node] for node in waiting[start : start + size]])
+            log_p, scores = self.distributions(here, _prefixes([same[0] for same in some]))
+            rows = [row for row, same in enumerate(some) for _ in same]
+            moving += (moved := [walk for same in some for walk in same])
+            chosen.append(self._choose(moved, rows, log_p, scores))
+        for walk, token, log_s, *account in zip(moving, *torch.cat(chosen, -1).tolist(), strict=True):
+            if log_s > -math.inf:
                 self.take(walk, int(token), *account)
                 self.end_free(walk)
             else:
                 walk.log_w = -math.inf
+        self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
-    def _draw(
-        self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return a token per walk, and ``log S`` of the row that it is drawn from."""
-        top = scores.amax(-1, keepdim=True)
-        cumulative = (scores - top).exp_().cumsum_(-1)  # nan where nothing is allowed; those rows are failed afterwards
-        tokens = _tokens_of(cumulative, rows, [walk.rng.random() for walk in walks])
-        log_s = (top + cumulative[:, -1:].log()).nan_to_num(nan=-math.inf, neginf=-math.inf)
+    def _choose(self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor) -> Tensor:
+        """Draw one token per walk from the row of ``scores`` that it names.
+
+        Returns ``[4, n]`` float64: the token, ``log S``, ``log p`` of the token, and ``log p - log q``.
+        """
+        index = torch.tensor(rows, device=scores.device)
+        constraint = self._request.constraint
+        if constraint is None:
+            tokens, log_s = self._draw(walks, index, scores)
+        else:
+            tokens, log_s = self._draw_allowed(walks, rows, scores.double(), constraint)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
-            self._observer.step(draws, rows, tokens.tolist(), log_p, scores)
-        return tokens, log_s[torch.tensor(rows, device=log_s.device), 0]
+            self._observer.step(draws, rows, tokens.tolist(), log_p, scores.double())
+        log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens].double() - log_s
+        return torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v])
+
+    def _draw(self, walks: Sequence[Trajectory], rows: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a token per walk, and ``log S`` of the row that it is drawn from."""
+        distributions = Distributions.of(scores)
+        uniforms = torch.tensor([walk.rng.random() for walk in walks], dtype=torch.float64, device=scores.device)
+        return distributions.draw(rows, uniforms), distributions.log_s[rows]
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint
@@ -255,14 +254,12 @@ class Stepper(BaseStepper):
         return tokens, torch.tensor([outcome.log_s for outcome in outcomes], dtype=scores.dtype, device=scores.device)
 
 
-def _tokens_of(cumulative: Tensor, index: Sequence[int], uniform: Sequence[float]) -> Tensor:
-    """Return one token per entry of ``index``, drawn from the row of ``cumulative`` masses, float64, that it names."""
-    place, width = [], [0] * len(cumulative)
-    for row in index:
-        place.append((row, width[row]))
-        width[row] += 1
-    rows, columns = torch.tensor(place, device=cumulative.device).T
-    # One row of thresholds per distribution, so that no distribution is copied for the trajectories that share it.
-    thresholds = torch.zeros(len(cumulative), max(width), dtype=torch.float64, device=cumulative.device)
-    thresholds[rows, columns] = torch.tensor(uniform, dtype=torch.float64, device=cumulative.device)
-    return columns_at(cumulative, thresholds)[rows, columns]
+def _prefixes(walks: Sequence[Trajectory]) -> Prefixes:
+    """Return the prefixes that ``walks`` stand on, all distinct."""
+    return Prefixes(
+        rows=[walk.row for walk in walks],
+        nodes=[walk.node for walk in walks],
+        states=[walk.state for walk in walks],
+        remaining=[walk.remaining for walk in walks],
+        tokens=[walk.tokens for walk in walks],
+    )

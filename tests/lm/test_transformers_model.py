@@ -16,6 +16,7 @@ from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
 
@@ -246,11 +247,13 @@ def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     assert float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max()) < 1e-4
 
 
-def test_logits_are_ordinary_tensors() -> None:
+def test_distributions_of_logits_are_ordinary_tensors() -> None:
+    """Logits are read, not written: a copy of them would cost as much as the distribution."""
     for name in ("llama", "mamba"):
         trees = TransformersModel(build(name), VOCABULARY).trees(PROMPTS)
         for evaluation in (trees.roots(), trees.extend([0, 1, 3], [5, 6, 7])):
-            evaluation.logits.masked_fill_(torch.zeros(SIZE, dtype=torch.bool), -1.0)  # refused on inference tensors
+            log_p = SamplingSettings().log_p(evaluation.logits, VOCABULARY, ())
+            log_p.masked_fill_(torch.zeros(SIZE, dtype=torch.bool), -1.0)  # refused on inference tensors
             assert not evaluation.logits.requires_grad
 
 

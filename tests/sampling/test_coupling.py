@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from outlines_phi.numerics import distributions
+from outlines_phi.numerics.distributions import BLOCK, Distributions
 from outlines_phi.sampling import coupling as kernel
-from outlines_phi.sampling.coupling import BLOCK, Chains, Distributions, Proposals, verify
+from outlines_phi.sampling.coupling import Chains, Proposals, verify
 
 GRID = 20_000
 """Quantiles that the uniforms run through: the law of what comes out is known to a few in so many."""
@@ -24,7 +26,7 @@ SMALL = 4
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "BLOCK", SMALL)
+    monkeypatch.setattr(distributions, "BLOCK", SMALL)
 
 
 def law(size: int, seed: int, scale: float = 2.0) -> Tensor:

@@ -27,6 +27,7 @@ from outlines_phi.guides.phrases.banned import BannedPhrases
 from outlines_phi.guides.phrases.phrase_guide import PhraseGuide
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.table_model import TableModel
+from outlines_phi.numerics.distributions import Distributions
 from outlines_phi.phi import branches, state_values
 from outlines_phi.phi.dp_bigram import BigramDPPhi
 from outlines_phi.phi.dp_frozen import FrozenDPPhi
@@ -36,7 +37,7 @@ from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.state_values import StateValues
 from outlines_phi.sampling import coupling as kernel
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.coupling import Chains, Distributions, Proposals
+from outlines_phi.sampling.coupling import Chains, Proposals
 from outlines_phi.sampling.drafted_stepper import Prefetch
 from outlines_phi.sampling.draw import Guarantee
 from outlines_phi.sampling.draws import DrawCounts, Draws

@@ -103,8 +103,8 @@ class Forward:
     ) -> tuple[Tensor, Any]:
         """Return the logits ``[b, n, V]`` after ``tokens`` ``[b, n]`` and the cache.
 
-        Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors;
-        :meth:`checked` makes ordinary ones of what is handed out. Raises :class:`ModelError` where the model raises.
+        Only the last columns are computed, ``[b, last, V]``, when ``last`` is given. The tensors are inference tensors, to be read
+        and not written. Raises :class:`ModelError` where the model raises.
         """
         memory = "cache_params" if self.recurrent else "past_key_values"
         arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask, memory: cache}
@@ -138,8 +138,7 @@ class Forward:
         return logits[:, -last:] if last else logits, getattr(output, memory, None)
 
     def checked(self, logits: Tensor) -> Tensor:
-        """Return ``logits`` ``[n, V]`` as an ordinary tensor, copied if they are none; NaN is a :class:`ModelError`."""
-        logits = logits.clone() if logits.is_inference() else logits
+        """Return ``logits`` ``[n, V]``; NaN is a :class:`ModelError`."""
         if logits.numel() and not torch.isfinite(logits.amax(-1)).all():
             raise ModelError(
                 f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "

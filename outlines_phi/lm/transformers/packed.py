@@ -184,7 +184,10 @@ class PackedTrees(ForestTrees):
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
         self._used[layout.rows] += np.bincount(layout.places[0])
-        return forward.checked(logits.flatten(0, 1).index_select(0, self._to(layout.flat)))
+        logits, flat = logits.flatten(0, 1), layout.flat
+        if not np.array_equal(flat, np.arange(len(logits))):
+            logits = logits.index_select(0, self._to(flat))
+        return forward.checked(logits)
 
     def _place(self, nodes: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
         """Give ``nodes`` the slots of ``layout`` and their lines of ancestors; return the tokens ``[r, n]`` of the call."""

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeAlias, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
+from ...numerics.distributions import rows_of
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .distribution import UNKNOWN
+from .ahead import AHEAD, WideNodes, is_wide
+from .distribution import UNKNOWN, TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
 
@@ -35,6 +38,8 @@ class Evaluator:
     ``trees``: in the order of the prompts.
     ``frontier``: the estimator that is asked about the next tokens of every node that gets its distribution; ``None`` for none.
     ``stream``: A random stream per prompt, for a frontier that draws.
+    ``ahead``: A random stream per prompt, for tokens drawn ahead of walks that need nothing else; ``None`` where every distribution
+        is to be whole. With a frontier all are.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Evaluator:
         *,
         frontier: ProposalPhi | None = None,
         stream: Callable[[int], np.random.Generator] = np.random.default_rng,
+        ahead: Callable[[int], np.random.Generator] | None = None,
     ) -> None:
         self._lm, self._settings, self._prompts = lm, settings, prompts
         self.trees = trees
@@ -59,6 +65,7 @@ class Evaluator:
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
         self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
+        self._uniforms = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
@@ -141,12 +148,12 @@ class Evaluator:
         self, wanted: Sequence[tuple[BoundsTree, Node]], foresight: Foresight
     ) -> list[tuple[BoundsTree, Node]]:
         """Return the nodes of the chains below ``wanted`` ones, made where there were none; chains end where the guide does."""
-        waiting = [(tree, node) for tree, node in wanted if node.distribution is None]
+        waiting = [(tree, node) for tree, node in wanted if node.free is None]
         found: dict[tuple[BoundsTree, Node], None] = {}
         for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
             for chain in chains:
                 for below in _along(tree, node, chain):
-                    if below.distribution is None:
+                    if below.free is None:
                         found[tree, below] = None
         asked_for = set(wanted)
         return [pair for pair in found if pair not in asked_for]
@@ -172,19 +179,39 @@ class Evaluator:
         index: dict[Node, int],
         ahead: Set[Node],
     ) -> None:
-        contexts = (self._context(node) for node in index)
-        on_device = self._settings.log_p(evaluation.logits, self._lm.vocabulary, contexts)
-        log_p = on_device.cpu().numpy()
-        # In the first call: trees of earlier calls have the distribution of their prompt.
-        for node in index.keys() & self._row.keys():
-            tree = self.trees[self._row[node]]
-            if node.distribution is not None and tree.drift(log_p[index[node]]) > self._lm.rounding:
-                raise StaleTreesError
-        estimates = self._estimates(on_device, list(index), ahead)
         # Parents before children: a planned child learns its probability from its parent's distribution.
-        for tree, node in sorted(pairs, key=lambda pair: -pair[1].remaining):
-            if node.distribution is None and node in index:
-                tree.expand(node, log_p[index[node]], estimates[index[node]], ahead=node in ahead)
+        wanted = sorted(pairs, key=lambda pair: -pair[1].remaining)
+        wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
+        wide = [node for _, node in wanted if self._uniforms and is_wide(node, self.trees[0].table)]
+        wide.sort(key=index.__getitem__)  # as they lie in memory
+        drawn = self._drawn_ahead(wide, evaluation.logits, index) if wide else {}
+        place = {node: i for i, node in enumerate(node for node in index if node not in drawn)}
+        log_p = self._log_p(list(place), rows_of(evaluation.logits, [index[node] for node in place]))
+        whole = log_p.cpu().numpy()
+        # In the first call: trees of earlier calls have the distribution of their prompt.
+        for node in place.keys() & self._row.keys():
+            tree = self.trees[self._row[node]]
+            if node.distribution is not None and tree.drift(whole[place[node]]) > self._lm.rounding:
+                raise StaleTreesError
+        estimates = self._estimates(log_p, list(place), ahead)
+        for tree, node in wanted:
+            if node in drawn:
+                tree.learn(node, drawn[node], ahead=node in ahead)
+            else:
+                tree.expand(node, whole[place[node]], estimates[place[node]], ahead=node in ahead)
+
+    def _drawn_ahead(self, nodes: Sequence[Node], logits: Tensor, index: dict[Node, int]) -> dict[Node, TokensAhead]:
+        assert self._uniforms is not None
+        uniforms = np.stack([self._uniforms[self._prompt(node, node.path())].random(AHEAD) for node in nodes])
+
+        def log_p(places: Sequence[int], logits: Tensor) -> Tensor:
+            return self._log_p([nodes[place] for place in places], logits)
+
+        wide = WideNodes(self.trees[0].table, nodes, [index[node] for node in nodes], log_p)
+        return dict(zip(nodes, wide.draw(logits, torch.from_numpy(uniforms).to(logits.device)), strict=True))
+
+    def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
+        return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))
 
     def _estimates(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
         """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""

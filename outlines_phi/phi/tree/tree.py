@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import final
 
@@ -16,7 +17,7 @@ from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves, Table
 from ...settings import SamplingSettings
 from ..constraint import Constraint
-from .distribution import UNKNOWN, Distribution
+from .distribution import UNKNOWN, Distribution, TokensAhead
 
 NODE_BYTES = 600  # Measured footprint of a node without its distribution, on CPython 3.11
 NEVER = -1  # When a node was last visited that a draft was evaluated for, and no walk has come to
@@ -35,13 +36,15 @@ class Node:
     ``children``: the materialised children. All others are in the distribution's free part.
     ``rest``, ``ends``: probability of the free part, and of those free tokens that end the text: all others have bounds (1, 0),
         these (1, 1). A constraint has not been asked about any of them, so beside one ``ends`` is 0.
-    ``distribution``: ``None`` before the first evaluation, and after its eviction.
+    ``distribution``: that of the next token, whole; ``None`` before it is evaluated, after its eviction, and where ``drawn`` stands
+        for it.
+    ``drawn``: the next tokens drawn ahead; all that a walk needs as long as there are some, and nothing to search.
     ``touched``: when the node was last visited, in the tree's own clock; :data:`NEVER` where a draft was first and no walk since.
     """
 
     __slots__ = (
-        "children", "distribution", "ends", "expanded", "h", "log_p", "lower", "p", "parent", "remaining", "rest", "state", "token",
-        "touched", "upper",
+        "children", "distribution", "drawn", "ends", "expanded", "h", "log_p", "lower", "p", "parent", "remaining", "rest", "state",
+        "token", "touched", "upper",
     )  # fmt: skip
 
     def __init__(self, parent: Node | None, token: int, state: int, remaining: int) -> None:
@@ -53,6 +56,7 @@ class Node:
         self.children: dict[int, Node] = {}
         self.rest = self.ends = 0.0
         self.distribution: Distribution | None = None
+        self.drawn: TokensAhead | None = None
         self.expanded = done
         self.touched = 0
 
@@ -60,6 +64,11 @@ class Node:
     def visited(self) -> bool:
         """Whether its distribution was learned for a walk, or a walk has come to it since."""
         return self.touched != NEVER
+
+    @property
+    def free(self) -> Distribution | TokensAhead | None:
+        """What is known of the tokens without a child; ``None`` where the model has to be asked."""
+        return self.drawn if self.distribution is None else self.distribution
 
     @property
     def gap(self) -> float:
@@ -70,6 +79,12 @@ class Node:
     def live(self) -> float:
         """The probability of the live tokens of an evaluated node."""
         return self.rest + sum(child.p for child in self.children.values())
+
+    def open_since(self, since: int) -> float:
+        """Return the upper bound without the first ``since`` children: :attr:`upper` itself where that is 0."""
+        if since == 0:
+            return self.upper
+        return self.rest + sum(child.p * child.upper for child in islice(self.children.values(), since, None))
 
     def path(self) -> list[Node]:
         """Return the nodes from the root's child down to this one."""
@@ -143,6 +158,8 @@ class BoundsTree:
 
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
+        if node.distribution is None and node.drawn is not None:  # what was drawn is live
+            return self.table.advance(node.state, token, node.remaining)
         return self._moves(node).target(token)
 
     def fewest_tokens(self, node: Node) -> int:
@@ -159,9 +176,9 @@ class BoundsTree:
         child = node.children.get(token)
         if child is None:
             child = self._add(node, token, target)
-            if node.distribution is not None:
-                self._attach(node, child)
-                node.rest, node.ends = node.distribution.mass(), self._ends(node.distribution)
+            if (free := node.free) is not None:
+                self._attach(free, node, child)
+                node.rest, node.ends = free.mass(), self._ends(free)
                 if child.state == DEAD:
                     self.propagate([node])
         return child
@@ -169,35 +186,50 @@ class BoundsTree:
     def expand(
         self, node: Node, log_p: NDArray[np.floating], h: NDArray[np.floating] = UNKNOWN, *, ahead: bool = False
     ) -> None:
-        """Give ``node`` its distribution, ``log_p[V]``, and what an estimator says of the next tokens, ``h``.
+        """Give ``node`` its whole distribution, ``log_p[V]``, and what an estimator says of them, ``h[V]``; see :meth:`learn`."""
+        moves = self._moves(node)
+        self.learn(node, Distribution(moves, log_p[moves.tokens], h[moves.tokens] if h.ndim else h), ahead=ahead)
 
-        Bounds change only with :meth:`propagate`. ``ahead`` says that a draft asked for it, and no walk.
+    def learn(self, node: Node, free: Distribution | TokensAhead, *, ahead: bool = False) -> None:
+        """Give ``node`` its distribution, or tokens drawn ahead from it. Bounds change only with :meth:`propagate`.
 
-        On a node whose distribution was evicted this restores the free part at the mass that it had and keeps its children's
-        probabilities: a second evaluation may differ where precision is low, and a node has one distribution.
+        ``ahead`` says that a draft asked for it, and no walk.
+
+        On a node whose distribution was evicted a whole one restores the free part at the mass that it had and keeps its children's
+        probabilities: a second evaluation may differ where precision is low, and a node has one distribution. So does one for a
+        node whose tokens drawn ahead are used up.
         """
-        distribution = node.distribution = Distribution(self._moves(node), log_p, h)
-        self.distribution_bytes += distribution.nbytes
+        self.forget(node)
+        self.distribution_bytes += free.nbytes
         if ahead:
             node.touched = NEVER
         else:
             self.expansions += 1
+        match free:
+            case Distribution():
+                node.distribution, can_end = free, self.target(node, self.table.vocabulary.eos_ids[0]) == DONE
+            case TokensAhead():
+                node.drawn, can_end = free, free.can_end
         if not node.expanded:
-            eos = self.table.vocabulary.eos_ids[0]
-            if distribution.target(eos) == DONE and eos not in node.children:
-                self._add(node, eos, DONE)
+            if can_end and self.table.vocabulary.eos_ids[0] not in node.children:
+                self._add(node, self.table.vocabulary.eos_ids[0], DONE)
             node.expanded = True
             for child in node.children.values():
-                self._attach(node, child)
-        else:
+                self._attach(free, node, child)
+        elif isinstance(free, Distribution):
             for child in node.children.values():
-                distribution.take(child.token)
-            distribution.rescale(node.rest)
-        node.rest, node.ends = distribution.mass(), self._ends(distribution)
+                free.take(child.token)
+            free.rescale(node.rest)
+        node.rest, node.ends = free.mass(), self._ends(free)
 
-    def _ends(self, distribution: Distribution) -> float:
+    def forget(self, node: Node) -> None:
+        """Drop what is known of the tokens without a child; bounds stay, and the model is asked where a walk needs it again."""
+        self.distribution_bytes -= node.free.nbytes if node.free is not None else 0
+        node.distribution = node.drawn = None
+
+    def _ends(self, free: Distribution | TokensAhead) -> float:
         """Return the free mass that is known to end the text: none where a constraint has still to be asked about it."""
-        return distribution.ends() if self.constraint is None else 0.0
+        return free.ends() if self.constraint is None else 0.0
 
     def _add(self, node: Node, token: int, target: int) -> Node:
         child = node.children[token] = Node(node, token, target, node.remaining - 1)
@@ -211,11 +243,10 @@ class BoundsTree:
                 child.lower = 0.0  # undecided, as the other ends at the limit that are still to be asked about
         return child
 
-    def _attach(self, node: Node, child: Node) -> None:
-        assert node.distribution is not None
-        log_p = node.distribution.take(child.token)
+    def _attach(self, free: Distribution | TokensAhead, node: Node, child: Node) -> None:
+        log_p = free.take(child.token)
         child.p, child.log_p = math.exp(log_p), node.log_p + log_p
-        child.h = node.distribution.h_of(child.token) if log_p > -math.inf else 1.0
+        child.h = free.h_of(child.token) if log_p > -math.inf else 1.0
 
     def drift(self, log_p: NDArray[np.floating]) -> float:
         """Return how far the root's distribution ``p`` is from a second evaluation, ``log_p'[V]``, in nats.
@@ -247,40 +278,47 @@ class BoundsTree:
         self._upper, self._lower = min(self._upper, self.root.upper), max(self._lower, self.root.lower)
 
     def choose(self, node: Node, weight: Callable[[Node], float], rng: np.random.Generator) -> Node:
-        """Draw a child of an evaluated node in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
+        """Draw a child of a node with a distribution in proportion to ``p(child) weight(child)``, a free token's weight being 1."""
         assert node.distribution is not None
-        return self._choose(node, weight, node.rest, node.distribution.draw, rng)
+        return _made(self._choose(node, weight, node.rest, node.distribution.draw, rng))
+
+    def choose_since(self, node: Node, since: int, rng: np.random.Generator) -> Node | None:
+        """Draw a child but the first ``since`` of an evaluated node in proportion to ``p(child) U(child)``.
+
+        ``None`` where it is a free token, and those that were drawn ahead are used up.
+        """
+        assert node.free is not None
+        return self._choose(node, attrgetter("upper"), node.rest, node.free.draw, rng, since)
 
     def choose_undecided(self, node: Node, rng: np.random.Generator) -> Node:
-        """Draw a child of an evaluated node in proportion to ``p(child) (U - Lo)(child)``."""
-        assert node.distribution is not None
-        if self.constraint is not None:
-            return self._choose(node, attrgetter("gap"), node.rest, node.distribution.draw, rng)
-        return self._choose(
-            node, attrgetter("gap"), node.distribution.undecided(), node.distribution.draw_undecided, rng
-        )
+        """Draw a child of a node with a distribution in proportion to ``p(child) (U - Lo)(child)``."""
+        free = node.distribution
+        assert free is not None
+        rest, draw = (free.undecided(), free.draw_undecided) if self.constraint is None else (node.rest, free.draw)
+        return _made(self._choose(node, attrgetter("gap"), rest, draw, rng))
 
     def _choose(
         self,
         node: Node,
         weight: Callable[[Node], float],
         rest: float,
-        draw: Callable[[np.random.Generator], int],
+        draw: Callable[[np.random.Generator], int | None],
         rng: np.random.Generator,
-    ) -> Node:
+        since: int = 0,
+    ) -> Node | None:
         """Draw a child by its weight, or by ``draw`` one that has no node yet, all of which weigh ``rest``."""
-        assert node.distribution is not None
-        shares = [child.p * weight(child) for child in node.children.values()]
+        children = list(islice(node.children.values(), since, None))
+        shares = [child.p * weight(child) for child in children]
         threshold = rng.random() * (sum(shares) + rest)
         last: Node | None = None
-        for child, share in zip(node.children.values(), shares, strict=True):
+        for child, share in zip(children, shares, strict=True):
             threshold -= share
             if threshold < 0:
                 return child
             last = child if share > 0 else last
         if rest > 0 or last is None:
             token = draw(rng)
-            return self.child(node, token, node.distribution.target(token))
+            return None if token is None else self.child(node, token, self.target(node, token))
         return last  # rounding pushed the threshold past the sum
 
     def drop_distributions(self, max_bytes: int) -> None:
@@ -291,12 +329,11 @@ class BoundsTree:
         self.clock += 1
         if self.bytes <= max_bytes:
             return
-        for node in sorted((node for node in self.walk() if node.distribution is not None), key=attrgetter("touched")):
+        for node in sorted((node for node in self.walk() if node.free is not None), key=attrgetter("touched")):
             if self.distribution_bytes <= max_bytes // 2:
                 break
-            if node.distribution is not None and node is not self.root:
-                self.distribution_bytes -= node.distribution.nbytes
-                node.distribution = None
+            if node is not self.root:
+                self.forget(node)
 
     def evict(self, max_bytes: int, pinned: Iterable[Node] = ()) -> None:
         """Drop distributions, then subtrees, least recently visited first, until the tree fits ``max_bytes``.
@@ -317,9 +354,9 @@ class BoundsTree:
 
     def _forget(self, node: Node) -> None:
         for below in list(self.walk(node)):
-            self.distribution_bytes -= below.distribution.nbytes if below.distribution is not None else 0
+            self.forget(below)
             self.nodes -= 1
-            below.children, below.distribution, below.rest, below.ends = {}, None, 0.0, 0.0
+            below.children, below.rest, below.ends = {}, 0.0, 0.0
         self.nodes += 1
         node.expanded, node.upper, node.lower = False, 1.0, 0.0
         assert node.parent is not None
@@ -332,6 +369,11 @@ class BoundsTree:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
+
+
+def _made(node: Node | None) -> Node:
+    assert node is not None  # a whole distribution always has the token that is drawn from it
+    return node
 
 
 def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:

@@ -25,15 +25,17 @@ class Attempt:
 
     ``number``: Its place in the launch order.
     ``node``: Where it stands.
-    ``bound``: The upper bound that ``node`` had when the walk chose it.
+    ``bound``: The upper bound that ``node`` had when the walk chose it, without the first ``since`` of its children.
+    ``since``: How many children of ``node`` it has decided against: all that there were when it chose a free token while none was
+        left of those drawn ahead; else 0.
     ``turns``: How often it has waited for the model.
     """
 
-    __slots__ = ("bound", "node", "number", "rng", "turns")
+    __slots__ = ("bound", "node", "number", "rng", "since", "turns")
 
     def __init__(self, number: int, root: Node, rng: np.random.Generator) -> None:
         self.number, self.node, self.bound, self.rng = number, root, root.upper, rng
-        self.turns = 0
+        self.since = self.turns = 0
 
 
 class Attempts(ABC):
@@ -198,18 +200,19 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
         tree.visit(node)
         if node.state == DEAD:
             return False
-        if node.distribution is None:
+        if node.free is None:
             return None
         # The coin of thinning: fails with probability 1 - upper / bound. A member has the bound 1, so none is tossed for it.
-        if attempt.rng.random() * attempt.bound >= node.upper:
+        if attempt.rng.random() * attempt.bound >= node.open_since(attempt.since):
             return False
-        attempt.node = tree.choose(node, _upper, attempt.rng)
-        attempt.bound = attempt.node.upper
+        child = tree.choose_since(node, attempt.since, attempt.rng)
+        if child is None:
+            # It has chosen among the free tokens of now. Those that become children before it goes on are still among them.
+            attempt.since, attempt.bound = len(node.children), node.rest
+            tree.forget(node)
+            return None
+        attempt.node, attempt.bound, attempt.since = child, child.upper, 0
     return True
-
-
-def _upper(node: Node) -> float:
-    return node.upper
 
 
 def unweighted(node: Node) -> float:

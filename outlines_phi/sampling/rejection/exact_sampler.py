@@ -53,7 +53,9 @@ class ExactSampler(Sampler):
             if self.phi.tolerance > 0:
                 expand = partial(expand_towards, tolerance=self.phi.tolerance)
                 return self._draw_certified(TreeCall.begin(request, trees, share, self.draft, expand=expand))
-            return self._draw(TreeCall.begin(request, trees, share, self.draft))
+            # Residual attempts tell what ends a text from what does not, and go by whole distributions.
+            ahead = not self.phi.normalizers
+            return self._draw(TreeCall.begin(request, trees, share, self.draft, ahead=ahead))
 
     def _draw(self, call: TreeCall) -> list[Draws]:
         rows = {row: self._attempts(call, RejectionAttempts, row) for row in range(len(call.trees))}

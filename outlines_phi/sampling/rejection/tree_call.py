@@ -44,14 +44,24 @@ class TreeCall:
         draft: Prefetch | None = None,
         frontier: ProposalPhi | None = None,
         expand: Callable[[Sequence[BoundsTree], Evaluator, int], None] = expand_short,
+        *,
+        ahead: bool = False,
     ) -> TreeCall:
         """Return the call with the trees of short languages expanded by ``expand``.
 
-        ``frontier`` is the estimator that is asked about every prefix that the trees meet.
+        ``frontier`` is the estimator that is asked about every prefix that the trees meet. With ``ahead`` tokens may be drawn
+        ahead in place of whole distributions: for attempts by rejection, which go down and look at nothing.
         """
         foresight = None if draft is None else Prefetching(draft, request, trees).below
-        stream = partial(request.stream, number=Stream.ESTIMATE)
-        evaluator = Evaluator(request.lm, request.settings, request.prompts, trees, frontier=frontier, stream=stream)
+        evaluator = Evaluator(
+            request.lm,
+            request.settings,
+            request.prompts,
+            trees,
+            frontier=frontier,
+            stream=partial(request.stream, number=Stream.ESTIMATE),
+            ahead=partial(request.stream, number=Stream.AHEAD) if ahead else None,
+        )
         expand(trees, evaluator, FINITE_PREFIXES)
         return cls(request, trees, evaluator, foresight, max_bytes)
 

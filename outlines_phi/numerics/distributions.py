@@ -1,0 +1,152 @@
+"""Categorical distributions over a vocabulary, summed in blocks: what they add up to, and draws by inverse CDF.
+
+Pure torch, all rows at once, on any device. A draw reads the sums of a distribution, then one block of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from .weights import masses_at
+
+BLOCK = 256
+"""Tokens that are summed together: a draw reads the sums of a distribution, then one block of it."""
+
+CACHED = 2**20
+"""Elements that are exponentiated at a time on a processor: what fits its cache. An accelerator takes :data:`AT_ONCE`."""
+
+AT_ONCE = 2**26
+"""Elements that are held beside the distributions, at most: 256 MiB in single precision."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Distributions:
+    """Distributions ``q(v) = exp(score(v)) / S`` that are read once, then drawn from by inverse CDF at the cost of a block each."""
+
+    scores: Tensor  # `[L, V]`: `log p + log h`, or any other log of a distribution, normalised or not
+    log_s: Tensor  # `[L]` float64: `log S`, `-inf` where a row allows nothing
+    # `[L, V / BLOCK]` float64: the mass of each block and of all before it; 0 where a row allows nothing
+    masses: Tensor
+
+    @classmethod
+    def of(cls, scores: Tensor) -> Distributions:
+        """Return the distributions of ``scores``, ``[L, V]``: one exponential and one sum of each element."""
+        parts = [_sums(part) for part in scores.split(together(scores))]
+        log_s, sums = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
+        return cls(scores, log_s, sums.cumsum(-1))
+
+    def log_q(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Return ``log q`` of ``tokens`` in ``rows``, float64; means nothing in a row that allows nothing."""
+        return self.scores[rows, tokens].double() - self.log_s[rows]
+
+    def draw(self, rows: Tensor, uniforms: Tensor) -> Tensor:
+        """Return one token per entry of ``rows``, ``[n]``, at the quantile that ``uniforms``, ``[n]`` in [0, 1), names.
+
+        The token of a row that allows nothing means nothing.
+        """
+        masses = self.masses.index_select(0, rows)
+        return quantile(masses, uniforms, lambda block: self.shares(rows, block), self.scores.shape[-1])
+
+    def shares(self, rows: Tensor, block: Tensor) -> Tensor:
+        """Return the mass of each token of a block of each row, ``[n, BLOCK]`` float64, in the measure of :attr:`masses`."""
+        tokens, beyond = columns(block, self.scores.shape[-1])
+        share = (self.scores[rows[:, None], tokens].double() - self.log_s[rows, None]).exp_()
+        return torch.where(beyond, 0.0, share).nan_to_num_(nan=0.0).mul_(self.masses[rows, -1:])
+
+
+def quantile(masses: Tensor, uniforms: Tensor, shares: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """Return the token at a quantile of each row, given the masses up to its blocks, and those of the tokens of one."""
+    target = masses_at(masses, uniforms[:, None])[:, 0]
+    block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
+    inner = shares(block).cumsum(-1)
+    # Below the block's mass, so that rounding never leads beyond the last token that has any.
+    target = torch.minimum(target - _before(masses, block), torch.nextafter(inner[:, -1], torch.zeros_like(target)))
+    found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
+    return (block * BLOCK + found).clamp_(max=size - 1)
+
+
+def _before(masses: Tensor, block: Tensor) -> Tensor:
+    """Return the mass of all blocks before one of each row."""
+    return torch.where(block > 0, masses.gather(-1, (block[:, None] - 1).clamp_min(0))[:, 0], 0.0)
+
+
+def columns(block: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the tokens of a block of each row, ``[n, BLOCK]``, and which of them are beyond the vocabulary."""
+    tokens = block[:, None] * BLOCK + torch.arange(min(BLOCK, size), device=block.device)
+    return tokens.clamp(max=size - 1), tokens >= size
+
+
+def together(scores: Tensor) -> int:
+    """Return how many rows of ``scores`` are read at a time."""
+    return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
+
+
+def rows_of(x: Tensor, rows: Sequence[int]) -> Tensor:
+    """Return some rows of ``x``, ``[n, V]``: a view of it where they follow one another."""
+    first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
+    if list(rows) == list(range(first, end)):
+        return x[first:end]
+    return x.index_select(0, torch.tensor(rows, device=x.device))
+
+
+def block_sums(weights: Tensor) -> Tensor:
+    """Return the sum of each block of ``weights``, ``[n, V]``, in double precision."""
+    whole = weights.shape[-1] // BLOCK * BLOCK
+    sums = [weights[:, :whole].unflatten(-1, (-1, BLOCK)).sum(-1)] if whole else []
+    if whole < weights.shape[-1]:
+        sums.append(weights[:, whole:].sum(-1, keepdim=True))
+    return torch.cat(sums, -1).double()
+
+
+def _sums(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ``log S`` of each row of ``scores``, and the masses of its blocks, which add up to 1 but for rounding."""
+    q = scores.softmax(-1)  # in place of exp: half the time on a CPU
+    masses = block_sums(q)
+    # softmax has divided by its own sum, which the largest element still knows; what the division left is summed in float64.
+    log_s = scores.amax(-1).double() - q.amax(-1).double().log() + masses.sum(-1).log()
+    return log_s.nan_to_num(nan=-math.inf, neginf=-math.inf), masses.nan_to_num(nan=0.0)
+
+
+def draw_ahead(scores: Tensor, uniforms: Tensor) -> Tensor:
+    """Return ``m`` independent draws of each distribution ``exp(score(v)) / S``, and what it holds beside them.
+
+    Distinct tokens of independent draws, in the order of their first, are draws without replacement: each has, given those before
+    it, the distribution without them. The rest is summed without the tokens that were drawn, so that it is as exact where they hold
+    nearly everything: its relative error is that of :class:`Distributions`.
+
+    ``scores``: ``[n, V]``, ``-inf`` where a token is not allowed.
+    ``uniforms``: ``[n, m]`` float64 in [0, 1).
+
+    Returns ``[n, 2 m + 1]`` float64: the tokens, their scores, and the log of the sum of ``exp(score)`` of all other tokens. A row
+    that allows nothing has scores and a log of ``-inf``.
+    """
+    rows, size = scores.shape
+    shares = scores.softmax(-1)
+    if size % BLOCK:
+        shares = torch.nn.functional.pad(shares, (0, -size % BLOCK))
+    blocks = shares.view(rows, -1, BLOCK)
+    sums = blocks.sum(-1).double().nan_to_num_(nan=0.0)
+    masses = sums.cumsum(-1)
+    targets = masses_at(masses, uniforms)
+    block = torch.searchsorted(masses, targets, right=True).clamp_(max=masses.shape[-1] - 1)
+    row = torch.arange(rows, device=scores.device)[:, None]
+    inner = blocks[row, block].double().cumsum(-1)  # [n, m, BLOCK]
+    # Below the block's mass, so that rounding never leads beyond the last token that has any.
+    below = targets - torch.nn.functional.pad(masses, (1, -1)).gather(-1, block)
+    below = torch.minimum(below, torch.nextafter(inner[..., -1], torch.zeros_like(below)))
+    within = torch.searchsorted(inner, below[..., None], right=True)[..., 0]
+    tokens = (block * BLOCK + within.clamp_(max=BLOCK - 1)).clamp_(max=size - 1)
+    drawn = scores.gather(-1, tokens).double()
+    # softmax has divided by its own sum, which the likeliest token that was drawn still knows.
+    scale = (drawn - shares.gather(-1, tokens).double().log()).gather(-1, drawn.argmax(-1, keepdim=True))
+    shares.scatter_(-1, tokens, 0.0)
+    rest = sums.scatter_(-1, block, blocks[row, block].sum(-1).double()).sum(-1, keepdim=True)
+    log_rest = (scale + rest.log()).nan_to_num_(nan=-math.inf, neginf=-math.inf)
+    return torch.cat([tokens.double(), drawn, log_rest], -1)

@@ -1,0 +1,91 @@
+"""Tokens drawn ahead of the nodes of a model call: what is read of their distributions, in one transfer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ...guides.table import Table
+from ...numerics.distributions import draw_ahead, rows_of, together
+from .distribution import TokensAhead
+from .tree import Node
+
+MANY = 4096
+"""Of a node with more live tokens than this some are drawn ahead, where that will do: all others are never read from the device."""
+
+AHEAD = 16
+"""Tokens drawn ahead of a node. One whose tokens are used up is evaluated a second time, and then held whole."""
+
+
+def is_wide(node: Node, table: Table) -> bool:
+    """Return whether tokens are to be drawn ahead of a node: a new one, no prompt, with many live tokens."""
+    return node.parent is not None and not node.expanded and table.live_count(node.state, node.remaining) > MANY
+
+
+@final
+@dataclass(frozen=True)
+class WideNodes:
+    """Nodes of one model call whose distributions stay on the device.
+
+    ``nodes``: the nodes, and ``rows`` those of ``logits`` that are theirs.
+    ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes, by their places.
+    """
+
+    table: Table
+    nodes: Sequence[Node]
+    rows: Sequence[int]
+    log_p: Callable[[Sequence[int], Tensor], Tensor]
+
+    def draw(self, logits: Tensor, uniforms: Tensor) -> list[TokensAhead]:
+        """Return the tokens drawn ahead of each node; ``uniforms``, ``[n, AHEAD]`` float64 in [0, 1), are on the device, too."""
+        eos = self.table.vocabulary.eos_ids[0]
+        ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
+        named = [
+            list(dict.fromkeys([*node.children, *([eos] if end else [])]))
+            for node, end in zip(self.nodes, ends, strict=True)
+        ]
+        parts = list[Tensor]()
+        for places in torch.arange(len(self.nodes)).split(together(logits)):
+            some = places.tolist()
+            scores = self._masked(some, self.log_p(some, rows_of(logits, [self.rows[place] for place in some])))
+            at = [row * scores.shape[-1] + token for row, place in enumerate(some) for token in named[place]]
+            taken = torch.tensor(at, dtype=torch.long, device=scores.device)
+            parts.append(scores.view(-1)[taken].double())
+            scores.view(-1)[taken] = -math.inf
+            parts.append(draw_ahead(scores, uniforms[some[0] : some[-1] + 1]).view(-1))
+        read = torch.cat(parts[::2] + parts[1::2]).tolist()  # the one transfer
+        log_named, drawn = iter(read), read[sum(map(len, named)) :]
+        found = []
+        for place, (node, end) in enumerate(zip(self.nodes, ends, strict=True)):
+            tokens, log_p, log_rest = _split(drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)])
+            found.append(
+                TokensAhead(
+                    dict(zip(named[place], log_named, strict=False)),
+                    {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
+                    math.exp(log_rest),
+                    can_end=end,
+                    ending=self.table.guide.open and node.remaining <= 1,
+                )
+            )
+        return found
+
+    def _masked(self, places: Sequence[int], log_p: Tensor) -> Tensor:
+        """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live; neighbours with one mask together."""
+        nodes = [self.nodes[place] for place in places]
+        masks = [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes]
+        first = 0
+        for _, alike in groupby(masks, key=id):
+            end = first + len(same := list(alike))
+            log_p[first:end].add_(same[0])
+            first = end
+        return log_p
+
+
+def _split(row: Sequence[float]) -> tuple[list[int], Sequence[float], float]:
+    return list(map(int, row[:AHEAD])), row[AHEAD:-1], row[-1]
