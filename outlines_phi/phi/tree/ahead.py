@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +43,9 @@ class WideNodes:
     rows: Sequence[int]
     log_p: Callable[[Sequence[int], Tensor], Tensor]
 
-    def draw(self, logits: Tensor, uniforms: Tensor) -> list[TokensAhead]:
-        """Return the tokens drawn ahead of each node; ``uniforms``, ``[n, AHEAD]`` float64 in [0, 1), are on the device, too."""
+    def draw(self, logits: Tensor, streams: Sequence[np.random.Generator]) -> list[TokensAhead]:
+        """Return the tokens drawn ahead of each node, by a random stream for each."""
+        uniforms = torch.from_numpy(np.stack([stream.random(AHEAD) for stream in streams])).to(logits.device)
         eos = self.table.vocabulary.eos_ids[0]
         ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
         named = [

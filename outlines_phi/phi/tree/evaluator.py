@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeAlias, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from ...numerics.distributions import rows_of
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .ahead import AHEAD, WideNodes, is_wide
+from .ahead import WideNodes, is_wide
 from .distribution import UNKNOWN, TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
@@ -65,7 +64,7 @@ class Evaluator:
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
         self._later: dict[BoundsTree, Callable[[], Iterable[Node] | None]] = {}
-        self._uniforms = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
+        self._streams = None if ahead is None or frontier is not None else list(map(ahead, range(len(trees))))
         self._estimate: Estimate | None = None
         if frontier is not None and trees:
             self._estimate = frontier.begin(
@@ -182,7 +181,7 @@ class Evaluator:
         # Parents before children: a planned child learns its probability from its parent's distribution.
         wanted = sorted(pairs, key=lambda pair: -pair[1].remaining)
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
-        wide = [node for _, node in wanted if self._uniforms and is_wide(node, self.trees[0].table)]
+        wide = [node for _, node in wanted if self._streams and is_wide(node, self.trees[0].table)]
         wide.sort(key=index.__getitem__)  # as they lie in memory
         drawn = self._drawn_ahead(wide, evaluation.logits, index) if wide else {}
         place = {node: i for i, node in enumerate(node for node in index if node not in drawn)}
@@ -201,14 +200,14 @@ class Evaluator:
                 tree.expand(node, whole[place[node]], estimates[place[node]], ahead=node in ahead)
 
     def _drawn_ahead(self, nodes: Sequence[Node], logits: Tensor, index: dict[Node, int]) -> dict[Node, TokensAhead]:
-        assert self._uniforms is not None
-        uniforms = np.stack([self._uniforms[self._prompt(node, node.path())].random(AHEAD) for node in nodes])
+        assert self._streams is not None
+        streams = [self._streams[self._prompt(node, node.path())] for node in nodes]
 
         def log_p(places: Sequence[int], logits: Tensor) -> Tensor:
             return self._log_p([nodes[place] for place in places], logits)
 
         wide = WideNodes(self.trees[0].table, nodes, [index[node] for node in nodes], log_p)
-        return dict(zip(nodes, wide.draw(logits, torch.from_numpy(uniforms).to(logits.device)), strict=True))
+        return dict(zip(nodes, wide.draw(logits, streams), strict=True))
 
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
         return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))

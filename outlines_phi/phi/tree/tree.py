@@ -158,7 +158,9 @@ class BoundsTree:
 
     def target(self, node: Node, token: int) -> int:
         """Return the guide state that ``token`` leads to from ``node``, :data:`DEAD` where it is not live."""
-        if node.distribution is None and node.drawn is not None:  # what was drawn is live
+        if node.distribution is not None:
+            return node.distribution.target(token)
+        if node.drawn is not None:  # what was drawn is live
             return self.table.advance(node.state, token, node.remaining)
         return self._moves(node).target(token)
 
@@ -205,14 +207,15 @@ class BoundsTree:
             node.touched = NEVER
         else:
             self.expansions += 1
+        eos = self.table.vocabulary.eos_ids[0]
         match free:
             case Distribution():
-                node.distribution, can_end = free, self.target(node, self.table.vocabulary.eos_ids[0]) == DONE
+                node.distribution, can_end = free, free.target(eos) == DONE
             case TokensAhead():
                 node.drawn, can_end = free, free.can_end
         if not node.expanded:
-            if can_end and self.table.vocabulary.eos_ids[0] not in node.children:
-                self._add(node, self.table.vocabulary.eos_ids[0], DONE)
+            if can_end and eos not in node.children:
+                self._add(node, eos, DONE)
             node.expanded = True
             for child in node.children.values():
                 self._attach(free, node, child)
