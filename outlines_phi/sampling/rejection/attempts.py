@@ -48,7 +48,8 @@ class Attempts(ABC):
     ``tree``: The bounds, which may know anything from earlier calls.
     ``wanted``: Draws to make.
     ``stream``: The random stream of each attempt, by its number.
-    ``width``: Attempts in flight at most.
+    ``width``: Attempts in flight at most, at first. So many more with every model call, while most of those launched have not failed:
+        as many as draws are missing, up to ``most``.
     ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
     ``max_bytes``: Memory that the tree may take, give or take one call.
     ``read``, ``accepted``: Walks read so far, and the members that they found.
@@ -67,12 +68,13 @@ class Attempts(ABC):
         width: int,
         effort: Effort,
         max_bytes: int,
+        most: int = 0,
     ) -> None:
         self.tree, self._wanted, self._stream = tree, wanted, stream
-        self._width, self._effort, self._max_bytes = width, effort, max_bytes
+        self._width, self._most, self._effort, self._max_bytes = width, most, effort, max_bytes
         self._watch = current()
         self._spent_before = tree.expansions
-        self._launched = 0
+        self._launched = self._grown = 0
         self._waiting: list[Attempt] = []
         self._finished: dict[int, Node | None] = {}
         self._turns: dict[int, int] = {}
@@ -108,6 +110,9 @@ class Attempts(ABC):
         Empty when the draws are complete, when nothing is possible, or when the effort is spent.
         """
         moving, self._waiting = self._waiting, []
+        failed = len(self._finished) + self.read - self._successes
+        if 2 * failed <= self._launched:
+            self._grown += self._width
         while True:
             while self._may_launch(len(self._waiting) + len(moving)):
                 moving.append(Attempt(self._launched, self.tree.root, self._stream(self._launched)))
@@ -127,7 +132,7 @@ class Attempts(ABC):
 
     def _may_launch(self, in_flight: int) -> bool:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
-        if self.stopped or self.satisfied or self.impossible or in_flight >= self._width:
+        if self.stopped or self.satisfied or self.impossible or in_flight >= self._room():
             return False
         if (
             self._launched >= self._effort.attempts * self._wanted
@@ -137,6 +142,11 @@ class Attempts(ABC):
             return False
         missing = self._wanted - self._successes
         return missing > 0 and in_flight * self._success_rate() < missing
+
+    def _room(self) -> int:
+        """Return how many attempts may be in flight."""
+        missing = self._wanted - self._successes
+        return max(self._width, min(self._grown, self._most, missing))
 
     def _spent(self, in_flight: int) -> int:
         """Return the model tokens of this call: those spent, and the least that the attempts in flight will come to."""

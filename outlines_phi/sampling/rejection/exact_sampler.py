@@ -23,6 +23,10 @@ from .certify import Certification, ResidualAttempts, certify
 from .tree_call import TreeCall, log, logs
 
 
+MOST = 512
+"""Attempts in flight of all prompts together, where many draws are wanted and most attempts succeed: what one call evaluates well."""
+
+
 @final
 @dataclass(frozen=True)
 class ExactSampler(Sampler):
@@ -65,7 +69,7 @@ class ExactSampler(Sampler):
         return results
 
     def _attempts(self, call: TreeCall, kind: type[Attempts], row: int) -> Attempts:
-        return call.attempts(kind, row, width=self.phi.width, effort=self.phi.effort)
+        return call.attempts(kind, row, width=self.phi.width, effort=self.phi.effort, most=MOST // len(call.trees))
 
     def _draw_certified(self, call: TreeCall) -> list[Draws]:
         """Draw under certificates; prompts that have one are drawn, whatever becomes of the others."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import Any, final
 
 from ...errors import InterruptedDraws
 from ...lm.watch import Progress
@@ -65,10 +65,11 @@ class TreeCall:
         expand(trees, evaluator, FINITE_PREFIXES)
         return cls(request, trees, evaluator, foresight, max_bytes)
 
-    def attempts(self, kind: type[Attempts], row: int, *, width: int, effort: Effort) -> Attempts:
+    def attempts(self, kind: type[Attempts], row: int, *, width: int, effort: Effort, most: int = 0) -> Attempts:
         """Return the attempts of the prompt ``row``, ready to be grown."""
         stream = partial(self.request.stream, row)
-        return kind(self.trees[row], self.request.n, stream, width=width, effort=effort, max_bytes=self.max_bytes)
+        options: dict[str, Any] = {"width": width, "most": most, "effort": effort, "max_bytes": self.max_bytes}
+        return kind(self.trees[row], self.request.n, stream, **options)
 
     def grow(self, rows: Sequence[TreeWalks]) -> None:
         """Take the walks of some prompts to their ends, in shared model calls."""
