@@ -48,7 +48,7 @@ class Attempts(ABC):
     ``tree``: The bounds, which may know anything from earlier calls.
     ``wanted``: Draws to make.
     ``stream``: The random stream of each attempt, by its number.
-    ``width``: Attempts in flight at most, at first. So many more with every model call, while most of those launched have not failed:
+    ``width``: Attempts in flight at most, at first. So many more with every model call while most of those launched go on:
         as many as draws are missing, up to ``most``.
     ``effort``: When to stop launching, counted over this prompt alone; its seconds are those of the call that is watched.
     ``max_bytes``: Memory that the tree may take, give or take one call.

@@ -22,9 +22,8 @@ from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionA
 from .certify import Certification, ResidualAttempts, certify
 from .tree_call import TreeCall, log, logs
 
-
 MOST = 512
-"""Attempts in flight of all prompts together, where many draws are wanted and most attempts succeed: what one call evaluates well."""
+"""Attempts in flight of all prompts together, at most, where many draws are wanted and most attempts succeed."""
 
 
 @final
