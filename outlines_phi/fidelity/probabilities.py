@@ -16,9 +16,10 @@ from ..lm.watch import Progress, current, follow
 from ..numerics.weights import log
 from ..phi.tree.best_first import enumerate_together
 from ..phi.tree.evaluator import Evaluator
+from ..phi.tree.impossible import refuse_impossible
 from ..phi.tree.preexpand import FINITE_PREFIXES, expand_towards
 from ..phi.tree.text_masses import Place, TextMass, Undecided, text_masses
-from ..phi.tree.tree import BoundsTree, refuse_impossible
+from ..phi.tree.tree import BoundsTree
 from ..settings import SamplingSettings
 
 LISTED_PREFIXES = 20_000

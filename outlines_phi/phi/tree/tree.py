@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 from typing import final
@@ -12,10 +12,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import EmptyLanguageError
 from ...guides.guide import DEAD, DONE
 from ...guides.table import Moves, Table
-from ...settings import SamplingSettings
 from ..constraint import Constraint
 from .distribution import UNKNOWN, Distribution, TokensAhead
 
@@ -377,35 +375,3 @@ class BoundsTree:
 def _made(node: Node | None) -> Node:
     assert node is not None  # a whole distribution always has the token that is drawn from it
     return node
-
-
-def refuse_impossible(trees: Sequence[BoundsTree], settings: SamplingSettings) -> None:
-    """Raise :class:`EmptyLanguageError` where no member of a tree has any probability, or Phi is too small for the bounds."""
-    for index, tree in enumerate(trees):
-        if tree.root.upper > 0:
-            continue
-        if any(_hopeful(node) for node in tree.walk()):
-            raise EmptyLanguageError(
-                f"Prompt {index}: Phi is under 1e-308, which bounds cannot tell from 0, and not proven to be 0. Draw with "
-                "weights (phi='local'), whose log_z has no such limit, or move the prompt closer to the format."
-            )
-        cause = f" under {settings.truncation}" if settings.truncation else ""
-        remedy = "Loosen the truncation"
-        if (phrases := tree.table.guide.phrases) is not None:
-            cause += f" without the banned phrases {phrases.listed}"
-            remedy += ", ban less"
-        if tree.constraint is not None:
-            raise EmptyLanguageError(
-                f"Prompt {index}: {tree.constraint} leaves no member of the language any probability{cause}; it was asked about "
-                f"{tree.nodes - 1} sequences of tokens, and what it refused proves Phi = 0. It is asked about unfinished texts "
-                "too, and has to allow every beginning of what it allows."
-            )
-        raise EmptyLanguageError(
-            f"Prompt {index}: no member of the language has any probability{cause}; the tree of all live prefixes proves "
-            f"Phi = 0. {remedy}, or check that the model gives the format any probability at all."
-        )
-
-
-def _hopeful(node: Node) -> bool:
-    """Return whether a node of positive probability is a member, or has something open below it."""
-    return node.log_p > -math.inf and (node.state == DONE or not node.expanded or node.rest > 0)

@@ -10,9 +10,10 @@ from typing import final
 
 from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
+from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
-from ...phi.tree.tree import BoundsTree, refuse_impossible
+from ...phi.tree.tree import BoundsTree
 from ..drafted_stepper import Prefetch
 from ..draw import NO_DISTANCE, Certificate, Guarantee
 from ..draws import Draws, middle
