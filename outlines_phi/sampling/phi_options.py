@@ -63,7 +63,8 @@ class ExactPhi(Phi):
     normalizers
         Residual attempts after the draws; each gives an unbiased estimate of ``Phi`` within the tree's bounds.
     width
-        Attempts in flight at once, per prompt; more mean fewer model calls and, for few draws, more model tokens.
+        Attempts in flight at first, per prompt; more mean fewer model calls and, for few draws, more model tokens. So many more
+        with every model call while most of those launched go on, up to what is missing and 512 of all prompts together.
     """
 
     tolerance: float = 0.0
