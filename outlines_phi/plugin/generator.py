@@ -21,7 +21,7 @@ from ..sampling.phi_options import Effort
 from ..sampling.ranking import Ranking
 from .auditing import audit
 from .call import Ban, Call, Correction
-from .choices import MEANT, refuse_unknown
+from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .generation_config import said
 from .mistakes import check_one, no_model, not_pickled
@@ -150,7 +150,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
             )
         if "num_return_sequences" in keywords:
             raise UnsupportedError("Give sample() its argument n, the number of draws, not num_return_sequences.")
-        refuse_unknown(said(keywords), COUNTED, MEANT)
+        refuse_unknown(said(keywords), COUNTED, MEANT_BY_DRAWS)
         options = replace(CallOptions.read(keywords, self.model.defaults), n=n)
         try:
             results = self.model.draw(prompts, table, phi, options)

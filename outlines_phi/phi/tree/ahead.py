@@ -53,14 +53,15 @@ class WideNodes:
             for node, end in zip(self.nodes, ends, strict=True)
         ]
         parts = list[Tensor]()
-        for places in torch.arange(len(self.nodes)).split(together(logits)):
-            some = places.tolist()
+        few = together(logits)
+        for start in range(0, len(self.nodes), few):
+            some = range(start, min(start + few, len(self.nodes)))
             scores = self._masked(some, self.log_p(some, rows_of(logits, [self.rows[place] for place in some])))
             at = [row * scores.shape[-1] + token for row, place in enumerate(some) for token in named[place]]
             taken = torch.tensor(at, dtype=torch.long, device=scores.device)
             parts.append(scores.view(-1)[taken].double())
             scores.view(-1)[taken] = -math.inf
-            parts.append(draw_ahead(scores, uniforms[some[0] : some[-1] + 1]).view(-1))
+            parts.append(draw_ahead(scores, uniforms[start : start + few]).view(-1))
         read = torch.cat(parts[::2] + parts[1::2]).tolist()  # the one transfer
         log_named, drawn = iter(read), read[sum(map(len, named)) :]
         found = []

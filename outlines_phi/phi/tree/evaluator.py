@@ -186,7 +186,7 @@ class Evaluator:
         drawn = self._drawn_ahead(wide, evaluation.logits, index) if wide else {}
         place = {node: i for i, node in enumerate(node for node in index if node not in drawn)}
         log_p = self._log_p(list(place), rows_of(evaluation.logits, [index[node] for node in place]))
-        whole = log_p.cpu().numpy()
+        whole = log_p.cpu().numpy() if place else np.empty(0)
         # In the first call: trees of earlier calls have the distribution of their prompt.
         for node in place.keys() & self._row.keys():
             tree = self.trees[self._row[node]]

@@ -1,0 +1,69 @@
+"""What a step reads from the device and sends to it, counted where the package asks for it: a few transfers, however many rows."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from torch.overrides import TorchFunctionMode
+
+from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
+from outlines_phi.phi.tree import ahead
+from outlines_phi.sampling.ancestral import AncestralSampler
+from outlines_phi.sampling.phi_options import ExactPhi
+from outlines_phi.sampling.rejection import tree_call
+from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
+from outlines_phi.sampling.sampler import Sampler
+from tests.languages import LANGUAGES
+
+LOOP = LANGUAGES[1]
+PLACES = ("/phi/tree/", "/sampling/", "/numerics/")
+"""The folders whose transfers count: those of a host are its own, those of guides are kept by state."""
+
+
+class Transfers(TorchFunctionMode):
+    """Counts the transfers that the folders :data:`PLACES` ask for."""
+
+    READS: ClassVar = {"cpu", "tolist", "item", "__bool__", "__float__", "__int__", "__index__", "nonzero"}
+    UPLOADS: ClassVar = {"tensor", "as_tensor", "from_numpy"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        kind = "reads" if name in self.READS else "uploads" if name in self.UPLOADS else ""
+        caller = sys._getframe(1).f_code.co_filename
+        if kind and any(place in caller for place in PLACES):
+            self.counts[kind] += 1
+        return func(*args, **(kwargs or {}))
+
+
+SAMPLERS: dict[str, tuple[Callable[[], Sampler], int, int]] = {
+    "local": (lambda: AncestralSampler(LocalPhi()), 1, 2),
+    "onestep": (lambda: AncestralSampler(OneStepPhi()), 1, 2),
+    # A second one where a prefix that many walks have come to is read whole.
+    "exact": (lambda: ExactSampler(ExactPhi()), 2, 3),
+}
+"""Each sampler, with the most reads and uploads of a model call."""
+
+
+def transfers(sampler: Sampler, n: int, rows: int) -> tuple[Counter[str], int]:
+    with Transfers() as mode:
+        draws = sampler.sample(LOOP.request(n, 1, rows=rows))
+    return mode.counts, draws[0].counts.calls
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_model_call_takes_a_few_transfers(name: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    build, reads, uploads = SAMPLERS[name]
+    counts, calls = transfers(build(), 20, rows)
+    assert 0 < counts["reads"] <= reads * calls
+    assert 0 < counts["uploads"] <= uploads * calls
