@@ -53,6 +53,7 @@ RUNS: tuple[Any, ...] = (
     ),
     pytest.param("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"], marks=NEEDS_TEKKEN),
     pytest.param("grammar_masks", {"names": "arithmetic", "only": "ours", "count": 1}, [], marks=NEEDS_TEKKEN),
+    pytest.param("scaling", {"most": 10, "n": 1}, ["scaling"], marks=NEEDS_TEKKEN),
     pytest.param("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"], marks=NEEDS_TEKKEN),
 )
 
