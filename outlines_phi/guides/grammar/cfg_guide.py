@@ -105,18 +105,18 @@ class CFGGuide(Guide):
         found = np.full(len(states), UNREACHABLE, dtype=np.int64)
         found[states == DONE] = 0
         pairs = np.flatnonzero(states >= _FIRST)
-        configurations, lexemes = np.divmod(states[pairs] - _FIRST, len(self.lexer))
+        configurations, lexer_states = np.divmod(states[pairs] - _FIRST, len(self.lexer))
         with self._lock:
-            found[pairs] = self.completion.distances(configurations, lexemes)
+            found[pairs] = self.completion.distances(configurations, lexer_states)
         return found
 
     def distances_after(self, state: int) -> NDArray[np.int64]:
         """See :meth:`Guide.distances_after`: without the row, most of it from what is known of the top of the stack."""
-        configuration, lexeme = self._split(state)
+        configuration, lexer_state = self._split(state)
         if configuration == ERROR:
             return np.full(self.partition_of(state).size, UNREACHABLE, dtype=np.int64)
         with self._lock:
-            return self._suffix_distances.distances(configuration, lexeme)
+            return self._suffix_distances.distances(configuration, lexer_state)
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`: without the row."""
@@ -125,18 +125,18 @@ class CFGGuide(Guide):
 
     def describe(self, state: int) -> str:
         """Return a debugging picture of ``state``: the lexeme that is pending, and the rules that the parser is in."""
-        configuration, lexeme = self._split(state)
+        configuration, lexer_state = self._split(state)
         if configuration == ERROR:
             return "done" if state == DONE else "dead"
-        return f"{self.lexer.describe(lexeme)}; {self.parser.describe(configuration)}"
+        return f"{self.lexer.describe(lexer_state)}; {self.parser.describe(configuration)}"
 
     def _split(self, state: int) -> tuple[int, int]:
         """Return the parser's configuration and the lexer's state; ``ERROR`` and the dead one for DEAD and DONE."""
         return divmod(state - _FIRST, len(self.lexer)) if state >= _FIRST else (ERROR, DEAD)
 
     def _step(self, state: int, token: int) -> int:
-        configuration, lexeme = self._split(state)
-        spans = self.spanner.of_state(lexeme)
+        configuration, lexer_state = self._split(state)
+        spans = self.spanner.of_state(lexer_state)
         place = spans.partition.class_of[token]
         target = int(spans.target[place])
         if configuration == ERROR or target == DEAD:
@@ -150,8 +150,8 @@ class CFGGuide(Guide):
         return found if self.min_tokens(found) < UNREACHABLE else DEAD
 
     def _row(self, state: int) -> Row:
-        configuration, lexeme = self._split(state)
-        spans = self.spanner.of_state(lexeme)
+        configuration, lexer_state = self._split(state)
+        spans = self.spanner.of_state(lexer_state)
         live = np.flatnonzero(self.distances_after(state) < UNREACHABLE)
         words = TerminalWords.of(self.spanner.words, spans.word[live])
         targets = np.full(spans.partition.size, DEAD, dtype=np.int32)

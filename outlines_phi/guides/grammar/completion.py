@@ -99,16 +99,16 @@ class Completion:
         self._holds = np.isin(np.arange(self._states), list(self._lookahead.of_state))
         self._of_configuration = np.array([_NOWHERE], dtype=np.int64)
 
-    def distance(self, configuration: int, lexeme: int) -> int:
+    def distance(self, configuration: int, lexer_state: int) -> int:
         """Return the distance of a configuration and a state of the lexer, UNREACHABLE for none."""
-        ways = [(configuration, lexeme)]
-        for state in self._lookahead.of_state.get(lexeme, ()):
+        ways = [(configuration, lexer_state)]
+        for state in self._lookahead.of_state.get(lexer_state, ()):
             ways.append((self._parser.read(configuration, self._lookahead.emitted[state]), state))
         profiles = [(self._of(read), state) for read, state in ways]
         found = min(base + int(self._shapes[shape, state]) for (base, shape), state in profiles)
         return found if found < FAR else UNREACHABLE
 
-    def distances(self, configurations: NDArray[np.integer], lexemes: NDArray[np.integer]) -> NDArray[np.int64]:
+    def distances(self, configurations: NDArray[np.integer], lexer_states: NDArray[np.integer]) -> NDArray[np.int64]:
         """Return ``int64[N]``: the distance of each pair."""
         places = configurations - ERROR  # the first place is that of ERROR
         if len(self._of_configuration) <= len(self._parser):
@@ -118,9 +118,9 @@ class Completion:
         for place in set(places[self._of_configuration[places, 1] < 0].tolist()):
             self._of_configuration[place] = self._of(place + ERROR)
         base, shape = self._of_configuration[places].T
-        found = base + self._shapes[shape, lexemes]
-        for place in np.flatnonzero(self._holds[lexemes]).tolist():
-            found[place] = self.distance(int(configurations[place]), int(lexemes[place]))
+        found = base + self._shapes[shape, lexer_states]
+        for place in np.flatnonzero(self._holds[lexer_states]).tolist():
+            found[place] = self.distance(int(configurations[place]), int(lexer_states[place]))
         return np.where(found < FAR, found, UNREACHABLE)
 
     def offset(self, stack: int) -> StackOffset:

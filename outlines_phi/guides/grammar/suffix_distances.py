@@ -110,18 +110,18 @@ class SuffixDistances:
 
     def __init__(self, spanner: Spanner, parser: Parser, completion: Completion) -> None:
         self._spanner, self._parser, self._completion = spanner, parser, completion
-        self._of_lexeme: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
+        self._of_lexer_state: dict[int, tuple[NDArray[np.int64], _Suffixes]] = {}
         self._interned: dict[tuple[tuple[tuple[int, int], ...], bytes, bytes], _Suffixes] = {}
         self._decided: dict[tuple[_Suffixes, tuple[int, ...], int], _Decided] = {}
         self._recent = lru_cache(_RECENT)(self._distances)
 
-    def distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
+    def distances(self, configuration: int, lexer_state: int) -> NDArray[np.int64]:
         """Return ``int64[G]``: the distance to the end after each class of tokens, UNREACHABLE where it is dead."""
-        return self._recent(configuration, lexeme)
+        return self._recent(configuration, lexer_state)
 
-    def _distances(self, configuration: int, lexeme: int) -> NDArray[np.int64]:
-        found = np.full(self._spanner.of_state(lexeme).partition.size, UNREACHABLE, dtype=np.int64)
-        lexed, suffixes = self._all_of(lexeme)
+    def _distances(self, configuration: int, lexer_state: int) -> NDArray[np.int64]:
+        found = np.full(self._spanner.of_state(lexer_state).partition.size, UNREACHABLE, dtype=np.int64)
+        lexed, suffixes = self._all_of(lexer_state)
         if self._parser.is_lone:
             # One stack: its top decides most words, and the rest is read from what lies below.
             pending = [(configuration, lexed, suffixes)]
@@ -131,24 +131,27 @@ class SuffixDistances:
                 base, decided = self._of_top(stack, states, bottom, left_over)
                 if len(decided.places):
                     found[places[decided.places]] = base + decided.distances
-                for below in decided.below:
-                    (left,) = self._parser.descend(bottom, below.entries + 1)
-                    pending.append((self._parser.goto(left, below.head), places[below.places], below.suffixes))
+                for suffix in decided.below:
+                    (left,) = self._parser.descend(bottom, suffix.entries + 1)
+                    pending.append((self._parser.goto(left, suffix.head), places[suffix.places], suffix.suffixes))
         else:  # several stacks: all words are read
             found[lexed] = self._after(suffixes.words.read(self._parser, configuration), suffixes.targets)
         found.flags.writeable = False
         return found
 
-    def _all_of(self, lexeme: int) -> tuple[NDArray[np.int64], _Suffixes]:
+    def _all_of(self, lexer_state: int) -> tuple[NDArray[np.int64], _Suffixes]:
         """Return the classes whose tokens a state of the lexer can read, and what is to be read of them."""
-        if lexeme not in self._of_lexeme:
-            spans = self._spanner.of_state(lexeme)
+        if lexer_state not in self._of_lexer_state:
+            spans = self._spanner.of_state(lexer_state)
             words = [*self._spanner.words, (*self._spanner.words[spans.word[EOS]], END)]
             number, targets = spans.word.copy(), spans.target.copy()
             number[EOS], targets[EOS] = len(words) - 1, _ENDED
             lexed = np.flatnonzero(spans.target != DEAD)
-            self._of_lexeme[lexeme] = lexed, self._suffixes(TerminalWords.of(words, number[lexed]), targets[lexed])
-        return self._of_lexeme[lexeme]
+            self._of_lexer_state[lexer_state] = (
+                lexed,
+                self._suffixes(TerminalWords.of(words, number[lexed]), targets[lexed]),
+            )
+        return self._of_lexer_state[lexer_state]
 
     def _suffixes(self, words: TerminalWords, targets: NDArray[np.int32]) -> _Suffixes:
         """Return suffixes: equal ones are one object."""
@@ -159,11 +162,11 @@ class SuffixDistances:
         """Return the states on top of a stack that are looked at, all but the last of them, and the stack that has that on top."""
         states = []
         for _ in range(_TOP - 1):
-            below = self._parser.below(stack)
-            if not below:
+            under = self._parser.below(stack)
+            if not under:
                 break
             states.append(self._parser.top(stack))
-            stack = below[0]
+            stack = under[0]
         return tuple(states), stack
 
     def _of_top(self, stack: int, states: tuple[int, ...], bottom: int, suffixes: _Suffixes) -> tuple[int, _Decided]:
