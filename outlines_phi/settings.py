@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import final
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -102,15 +103,18 @@ class SamplingSettings:
         other ids hold none. Computed in float32, or float64 where the logits are.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
-        if not vocabulary.real.all():
-            scores = scores.masked_fill(torch.from_numpy(~vocabulary.real).to(scores.device), -math.inf)
-        history = _history(contexts) if self.repetition_penalty != 1.0 else torch.empty(0, dtype=torch.long)
-        log_p = torch.log_softmax(self._warpers()(history.to(scores.device), scores), -1)
+        if (padding := _padding(vocabulary, scores.device)) is not None:
+            scores = scores.masked_fill(padding, -math.inf)
+        penalized = self.repetition_penalty != 1.0
+        history = _history(contexts).to(scores.device) if penalized else scores.new_empty(0, dtype=torch.long)
+        log_p = torch.log_softmax(self._warpers()(history, scores), -1)
         if len(vocabulary.eos_ids) > 1:
-            ids = list(vocabulary.eos_ids)
-            ended = torch.logsumexp(log_p[:, ids], -1)
-            log_p[:, ids] = -math.inf
-            log_p[:, ids[0]] = ended
+            # By single columns: a list of ids would be sent to the device at every call.
+            ends = [log_p[:, v] for v in vocabulary.eos_ids]
+            ended = torch.logsumexp(torch.stack(ends, -1), -1)
+            for end in ends:
+                end.fill_(-math.inf)
+            ends[0].copy_(ended)
         return log_p
 
     def _warpers(self) -> LogitsProcessorList:
@@ -126,6 +130,18 @@ class SamplingSettings:
         if self.min_p is not None and self.min_p > 0:
             warpers.append(MinPLogitsWarper(float(self.min_p)))
         return warpers
+
+
+_PADDING: WeakKeyDictionary[Vocabulary, dict[torch.device, Tensor | None]] = WeakKeyDictionary()
+
+
+def _padding(vocabulary: Vocabulary, device: torch.device) -> Tensor | None:
+    """Return ``bool[V]``, the ids that the tokenizer has no token for, sent to the device once; ``None`` if there are none."""
+    kept = _PADDING.setdefault(vocabulary, {})
+    if device not in kept:
+        with torch.inference_mode(False):  # it may serve a call outside of inference mode later
+            kept[device] = None if vocabulary.real.all() else torch.from_numpy(~vocabulary.real).to(device)
+    return kept[device]
 
 
 def _history(contexts: Iterable[Sequence[int]]) -> Tensor:

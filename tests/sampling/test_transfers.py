@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import torch
 from torch.overrides import TorchFunctionMode
 
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
@@ -17,28 +19,32 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
+from outlines_phi.settings import SamplingSettings
+from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import LANGUAGES
 
 LOOP = LANGUAGES[1]
-PLACES = ("/phi/tree/", "/sampling/", "/numerics/")
+PLACES = ("/phi/tree/", "/sampling/", "/numerics/", "/settings.py")
 """The folders whose transfers count: those of a host are its own, those of guides are kept by state."""
 
 
 class Transfers(TorchFunctionMode):
-    """Counts the transfers that the folders :data:`PLACES` ask for."""
+    """Counts the transfers that files with one of ``places`` in their path ask for."""
 
     READS: ClassVar = {"cpu", "tolist", "item", "__bool__", "__float__", "__int__", "__index__", "nonzero"}
-    UPLOADS: ClassVar = {"tensor", "as_tensor", "from_numpy"}
+    UPLOADS: ClassVar = {"tensor", "as_tensor"}  # and `to` a device, which follows each `from_numpy`
 
-    def __init__(self) -> None:
+    def __init__(self, *places: str) -> None:
         super().__init__()
+        self._places = places
         self.counts: Counter[str] = Counter()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        kind = "reads" if name in self.READS else "uploads" if name in self.UPLOADS else ""
+        sends = name in self.UPLOADS or (name == "to" and any(isinstance(x, torch.device) for x in args))
+        kind = "reads" if name in self.READS else "uploads" if sends else ""
         caller = sys._getframe(1).f_code.co_filename
-        if kind and any(place in caller for place in PLACES):
+        if kind and any(place in caller for place in self._places):
             self.counts[kind] += 1
         return func(*args, **(kwargs or {}))
 
@@ -53,7 +59,7 @@ SAMPLERS: dict[str, tuple[Callable[[], Sampler], int, int]] = {
 
 
 def transfers(sampler: Sampler, n: int, rows: int) -> tuple[Counter[str], int]:
-    with Transfers() as mode:
+    with Transfers(*PLACES) as mode:
         draws = sampler.sample(LOOP.request(n, 1, rows=rows))
     return mode.counts, draws[0].counts.calls
 
@@ -67,3 +73,13 @@ def test_a_model_call_takes_a_few_transfers(name: str, rows: int, monkeypatch: p
     counts, calls = transfers(build(), 20, rows)
     assert 0 < counts["reads"] <= reads * calls
     assert 0 < counts["uploads"] <= uploads * calls
+
+
+def test_the_rows_beyond_a_tokenizer_are_sent_once() -> None:
+    vocabulary = Vocabulary((b"", b"a", b"", b""), (0, 3), np.array([True, True, False, True]))
+    settings = SamplingSettings(max_new_tokens=4)
+    with Transfers("/settings.py") as mode:
+        found = [settings.log_p(torch.zeros(2, 4), vocabulary, [(1,), (1,)]) for _ in range(3)]
+    assert mode.counts == {"uploads": 1}
+    for log_p in found:
+        torch.testing.assert_close(log_p.exp(), torch.tensor([[2 / 3, 1 / 3, 0.0, 0.0]]).expand(2, 4))

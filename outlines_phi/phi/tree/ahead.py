@@ -45,23 +45,24 @@ class WideNodes:
 
     def draw(self, logits: Tensor, streams: Sequence[np.random.Generator]) -> list[TokensAhead]:
         """Return the tokens drawn ahead of each node, by a random stream for each."""
-        uniforms = torch.from_numpy(np.stack([stream.random(AHEAD) for stream in streams])).to(logits.device)
         eos = self.table.vocabulary.eos_ids[0]
         ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
         named = [
             list(dict.fromkeys([*node.children, *([eos] if end else [])]))
             for node, end in zip(self.nodes, ends, strict=True)
         ]
+        n, few = len(self.nodes), together(logits)
+        blocks = [range(start, min(start + few, n)) for start in range(0, n, few)]
+        at = [place % few * logits.shape[-1] + token for place in range(n) for token in named[place]]
+        sent = torch.from_numpy(np.concatenate([*(stream.random(AHEAD) for stream in streams), at])).to(logits.device)
+        uniforms = sent[: n * AHEAD].view(n, AHEAD)
+        taken = sent[n * AHEAD :].long().split([sum(len(named[place]) for place in some) for some in blocks])
         parts = list[Tensor]()
-        few = together(logits)
-        for start in range(0, len(self.nodes), few):
-            some = range(start, min(start + few, len(self.nodes)))
+        for some, where in zip(blocks, taken, strict=True):
             scores = self._masked(some, self.log_p(some, rows_of(logits, [self.rows[place] for place in some])))
-            at = [row * scores.shape[-1] + token for row, place in enumerate(some) for token in named[place]]
-            taken = torch.tensor(at, dtype=torch.long, device=scores.device)
-            parts.append(scores.view(-1)[taken].double())
-            scores.view(-1)[taken] = -math.inf
-            parts.append(draw_ahead(scores, uniforms[start : start + few]).view(-1))
+            parts.append(scores.view(-1)[where].double())
+            scores.view(-1)[where] = -math.inf
+            parts.append(draw_ahead(scores, uniforms[some.start : some.stop]).view(-1))
         read = torch.cat(parts[::2] + parts[1::2]).tolist()  # the one transfer
         log_named, drawn = iter(read), read[sum(map(len, named)) :]
         found = []
