@@ -22,7 +22,7 @@ import torch
 import typer
 
 import outlines_phi
-from benchmarks.draws import PROMPTS, Person
+from benchmarks.draws import JOBS, NAMES, Person
 from benchmarks.large_vocabulary import tiny
 from benchmarks.report import Report
 from benchmarks.tekken import tekken_vocabulary
@@ -93,8 +93,8 @@ def first_tokens(vocabulary: Vocabulary, size: int) -> Vocabulary:
 
 def sections(most: int, n: int) -> Iterator[tuple[str, list[int], dict[str, Run]]]:
     """Yield what grows, its sizes, and the draws that are made at each."""
-    every = [*PROMPTS["on-prompt"], *PROMPTS["off-prompt"]]
-    prompts = [f"{prompt}{' ' * (i // len(every))}" for i in range(256) for prompt in [every[i % len(every)]]]
+    whose = [f"{name}{initial}" for initial in ("", " A", " B") for name in NAMES]
+    prompts = [f"Person: {name} is a {job}. JSON: " for name in whose for job in JOBS]
     yield "draws of a prompt", _up_to([1, 10, 100, 1000, 10_000], most), plugin_runs(lambda n: n, lambda _: prompts[:1])
     yield "prompts", _up_to([1, 4, 16, 64, 256], most), plugin_runs(lambda _: 4, lambda size: prompts[:size])
     tekken = tekken_vocabulary()
