@@ -46,7 +46,7 @@ def test_masked_texts_fail_the_same_test(door: Door, model: PhiTransformers, tru
     """Power control: they hold no phrase either, but are bent away at its last token."""
     drawn = door(model, SUNDAY.by(phi="local"))
     assert not any(phrase in PROMPT + text for text in drawn for phrase in BAN)
-    assert p_value(drawn, truth) < 1e-6
+    assert p_value(drawn, truth) < ALPHA
 
 
 def test_unbanned_texts_hold_the_phrase(model: PhiTransformers, texts: dict[str, float]) -> None:

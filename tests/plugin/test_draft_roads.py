@@ -78,7 +78,7 @@ def test_masked_texts_fail_the_same_test(
 ) -> None:
     """Power control: drafts that are followed cannot make up for the bias of masking."""
     drawn = door(model, SUNDAY.by(phi="local", draft=guesser))
-    assert p_value(drawn, truth) < 1e-6
+    assert p_value(drawn, truth) < ALPHA
     assert guesser.proposed
 
 
