@@ -63,18 +63,24 @@ class Distributions:
 
 def quantile(masses: Tensor, uniforms: Tensor, shares: Callable[[Tensor], Tensor], size: int) -> Tensor:
     """Return the token at a quantile of each row, given the masses up to its blocks, and those of the tokens of one."""
-    target = masses_at(masses, uniforms[:, None])[:, 0]
-    block = torch.searchsorted(masses, target[:, None], right=True)[:, 0].clamp_(max=masses.shape[-1] - 1)
-    inner = shares(block).cumsum(-1)
+    block, below = _block_at(masses, uniforms[:, None])
+    found = _place_at(shares(block[:, 0])[:, None], below)
+    return (block * BLOCK + found)[:, 0].clamp_(max=size - 1)
+
+
+def _block_at(masses: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the block at each quantile of ``uniforms``, ``[n, m]``, and the mass within it that comes before the quantile."""
+    targets = masses_at(masses, uniforms)
+    block = torch.searchsorted(masses, targets, right=True).clamp_(max=masses.shape[-1] - 1)
+    return block, targets - torch.nn.functional.pad(masses, (1, -1)).gather(-1, block)
+
+
+def _place_at(shares: Tensor, below: Tensor) -> Tensor:
+    """Return the place within a block, of masses ``shares``, ``[n, m, BLOCK]``, that ``below``, ``[n, m]``, leads to."""
+    inner = shares.cumsum(-1)
     # Below the block's mass, so that rounding never leads beyond the last token that has any.
-    target = torch.minimum(target - _before(masses, block), torch.nextafter(inner[:, -1], torch.zeros_like(target)))
-    found = torch.searchsorted(inner, target[:, None], right=True)[:, 0]
-    return (block * BLOCK + found).clamp_(max=size - 1)
-
-
-def _before(masses: Tensor, block: Tensor) -> Tensor:
-    """Return the mass of all blocks before one of each row."""
-    return torch.where(block > 0, masses.gather(-1, (block[:, None] - 1).clamp_min(0))[:, 0], 0.0)
+    below = torch.minimum(below, torch.nextafter(inner[..., -1], torch.zeros_like(below)))
+    return torch.searchsorted(inner, below[..., None], right=True)[..., 0].clamp_(max=inner.shape[-1] - 1)
 
 
 def columns(block: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -133,16 +139,9 @@ def draw_ahead(scores: Tensor, uniforms: Tensor) -> Tensor:
         shares = torch.nn.functional.pad(shares, (0, -size % BLOCK))
     blocks = shares.view(rows, -1, BLOCK)
     sums = blocks.sum(-1).double().nan_to_num_(nan=0.0)
-    masses = sums.cumsum(-1)
-    targets = masses_at(masses, uniforms)
-    block = torch.searchsorted(masses, targets, right=True).clamp_(max=masses.shape[-1] - 1)
+    block, below = _block_at(sums.cumsum(-1), uniforms)
     row = torch.arange(rows, device=scores.device)[:, None]
-    inner = blocks[row, block].double().cumsum(-1)  # [n, m, BLOCK]
-    # Below the block's mass, so that rounding never leads beyond the last token that has any.
-    below = targets - torch.nn.functional.pad(masses, (1, -1)).gather(-1, block)
-    below = torch.minimum(below, torch.nextafter(inner[..., -1], torch.zeros_like(below)))
-    within = torch.searchsorted(inner, below[..., None], right=True)[..., 0]
-    tokens = (block * BLOCK + within.clamp_(max=BLOCK - 1)).clamp_(max=size - 1)
+    tokens = (block * BLOCK + _place_at(blocks[row, block].double(), below)).clamp_(max=size - 1)
     drawn = scores.gather(-1, tokens).double()
     # softmax has divided by its own sum, which the likeliest token that was drawn still knows.
     scale = (drawn - shares.gather(-1, tokens).double().log()).gather(-1, drawn.argmax(-1, keepdim=True))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import final
 
 from ...errors import InterruptedDraws
 from ...lm.watch import Progress
@@ -68,8 +68,9 @@ class TreeCall:
     def attempts(self, kind: type[Attempts], row: int, *, width: int, effort: Effort, most: int = 0) -> Attempts:
         """Return the attempts of the prompt ``row``, ready to be grown."""
         stream = partial(self.request.stream, row)
-        options: dict[str, Any] = {"width": width, "most": most, "effort": effort, "max_bytes": self.max_bytes}
-        return kind(self.trees[row], self.request.n, stream, **options)
+        return kind(
+            self.trees[row], self.request.n, stream, width=width, most=most, effort=effort, max_bytes=self.max_bytes
+        )
 
     def grow(self, rows: Sequence[TreeWalks]) -> None:
         """Take the walks of some prompts to their ends, in shared model calls."""
