@@ -48,6 +48,7 @@ ROADS = {
     "packed with windows": lambda: hugging_face("gemma3", PackedTrees),
     "rows": lambda: hugging_face("qwen3", RowTrees),
     "rows of one length": lambda: hugging_face("gpt2", RowTrees, padding=False),
+    "packed in divided rows": lambda: hugging_face("gemma3", PackedTrees, room=0),
     "packed with a gap": lambda: hugging_face("mistral", PackedTrees, gap=100),
     "whole sequences": lambda: hugging_face("gpt2", RowTrees, padding=False, cached=False),
     "regions": lambda: hugging_face("longrope", RegionTrees),

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from outlines_phi.lm.transformers.forward import Forward
-from outlines_phi.lm.transformers.packed import PackedTrees
+from outlines_phi.lm.transformers.packed import PackedTrees, divided
 from outlines_phi.lm.transformers.rows import RowTrees
-from outlines_phi.lm.transformers.slots import TreeMask
+from outlines_phi.lm.transformers.slots import TreeMask, eightfold
 from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
@@ -53,6 +53,52 @@ def test_packed_float32(name: str, attention: str) -> None:
     model = build(name, attention)
     gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
     assert relative_error(gardener, model) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "attention"), CASES)
+def test_divided_rows(name: str, attention: str) -> None:
+    """Trees that outgrow the rows of their prompts, once and again, are spread over others and evaluated as before."""
+    model = build(name, attention)
+    trees = PackedTrees(forward(model), PROMPTS["ragged"], room=0)
+    gardener = Gardener(trees, PROMPTS["ragged"])
+    gardener.plant(6)
+    rows = set()
+    for count in (120, 5, 90, 60, 40):
+        gardener.grow(count)
+        rows.add(trees.cache.slots.batch)
+    assert max(rows) > 2 * len(PROMPTS["ragged"]) and len(rows) > 2
+    gardener.prune(list(gardener.sequences)[-40:])
+    gardener.grow(40)
+    assert relative_error(gardener, model) <= TOLERANCE
+
+
+def test_a_part_of_a_tree_has_whole_paths() -> None:
+    random = np.random.default_rng(5)
+    parent = np.array([-1, -1, *(random.integers(0, node) for node in range(2, 400))])
+    root = parent.copy()
+    for node in range(400):
+        root[node] = node if parent[node] < 0 else root[parent[node]]
+    tree = np.flatnonzero(root == 1)
+    parts = divided(parent, tree, 30)
+    assert set(np.concatenate(parts)) == set(tree[1:]) and len(parts) > 3
+    for part in parts:
+        assert (np.diff(part) > 0).all() and set(parent[part]) <= {1, *part}
+        leaves = set(part) - set(parent[part])
+        assert len(part) <= 30 or len(leaves) == 1
+    assert sum(map(len, parts)) < 2 * len(tree)
+    assert [len(part) for part in divided(parent, tree[:1], 30)] == [0]
+
+
+def test_what_a_node_reads_grows_with_its_path_and_not_with_the_tree() -> None:
+    prompt, widths = PROMPTS["one"], set[int]()
+    trees = PackedTrees(forward(build("qwen3")), prompt)
+    gardener = Gardener(trees, prompt)
+    gardener.plant()
+    while trees.next_node < 4000:
+        gardener.grow(50)
+        widths.add(trees.cache.slots.width)
+    longest = max(map(len, gardener.sequences.values()))
+    assert max(widths) <= 2 * (256 + 2 * eightfold(longest)) + 50
 
 
 @pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS.keys())

@@ -1,7 +1,8 @@
-"""Token trees in one cache: all nodes of a prompt share its row."""
+"""Token trees in one cache, whose rows hold whole paths: a prompt has one row, or as many as its tree is worth."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import final
 
@@ -18,20 +19,23 @@ from .slots import Layout, SlotCache, TreeMask, eightfold, windows
 
 @final
 class PackedTrees(ForestTrees):
-    """Token trees of many prompts in one key-value cache, one batch row per prompt.
+    """Token trees of many prompts in one key-value cache, one batch row per prompt at first.
 
-    Prompts are left padded; every node has a slot of its own in its prompt's row and sees the prompt, its ancestors
-    and itself, at position ``prompt length + depth - 1``. A call appends nodes of any prompts, padded to the prompt
-    with most of them; prompts without new nodes take no part.
+    Prompts are left padded; every node has a slot of its own in a row of its prompt and sees the prompt, its ancestors
+    and itself, at position ``prompt length + depth - 1``. A call appends nodes of any rows, padded to the row
+    with most of them; rows without new nodes take no part. Every node of a row is read for every new one. A row that has grown to
+    more than twice of what a prompt, the longest path and ``room`` take is divided: the paths go to several rows, each with copies
+    of what they share. What a node costs thus grows with the length of its path, not with the size of the tree.
     A call is split, parents first, where logits and masks would take more than ``forward.memory`` bytes.
 
+    ``room``: slots of a row beyond those of a prompt and a path: neighbours share a row up to here, however short they are.
     ``gap``: slots that stay empty between prompts and nodes. Nothing depends on it where the model goes by positions, as it
         should; one that counts slots is found out.
     """
 
-    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, gap: int = 0) -> None:
+    def __init__(self, forward: Forward, prompts: Sequence[Sequence[int]], *, room: int = 256, gap: int = 0) -> None:
         super().__init__(prompts, forward.size, forward.max_length)
-        self._forward = forward
+        self._forward, self._free = forward, room
         # Each look at these walks over the model's parameters, or its configuration.
         self._device, self._dtype, self._heads = forward.device, forward.dtype, forward.heads_in_memory
         if forward.attention == "flex_attention":
@@ -39,13 +43,15 @@ class PackedTrees(ForestTrees):
         lengths = self._forest.prompt_lengths
         self._base = eightfold(int(lengths.max()) + gap)
         self._mask = TreeMask(lengths, self._base, windows(forward.config))
-        self._used = np.zeros(len(lengths), dtype=np.int64)  # [P] node slots in use
-        self._slot = np.full(len(lengths), -1, dtype=np.int64)  # per handle: its node slot, -1 for a root
+        self._used = np.zeros(len(lengths), dtype=np.int64)  # [R] node slots in use
+        self._row = np.arange(len(lengths))  # per handle: the row of the cache that its children go to,
+        self._slot = np.full(len(lengths), -1, dtype=np.int64)  # and its node slot there, -1 for a root
+        self._longest = 0  # tokens of a path after its prompt
         self.cache = SlotCache(len(lengths), self._base)
 
     def _begin(self, nodes: range) -> Tensor:
         new = np.arange(len(self._used), nodes.stop)
-        self._slot = grown(self._slot, nodes.stop)
+        self._settle(nodes)
         if len(new) and self._fits_with_prompts(new):
             return self._call_with_prompts(new)
         logits = self._call_prompts()
@@ -54,8 +60,8 @@ class PackedTrees(ForestTrees):
     def _grow(self, nodes: range) -> Tensor:
         if not nodes:
             return torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device)
+        self._settle(nodes)
         used = self._used.copy()
-        self._slot = grown(self._slot, nodes.stop)
         try:
             return self._evaluate(np.arange(nodes.start, nodes.stop))
         except BaseException:  # the slots written so far are free again, and will be overwritten
@@ -63,20 +69,59 @@ class PackedTrees(ForestTrees):
             raise
 
     def compact(self, keep: Sequence[int]) -> None:
-        live = self._forest.retain(keep)[len(self._forest.prompts) :]
-        if len(live) == self._used.sum():
-            return
-        row, slot = self._forest.row[live], self._slot[live]
-        kept = [np.sort(slot[row == prompt]) for prompt in range(len(self._used))]
-        self._used = np.array([len(slots) for slots in kept], dtype=np.int64)
-        columns = np.zeros((len(kept), self._base + self._used.max()), dtype=np.int64)
+        held = int(self._forest.alive[: len(self._forest)].sum())
+        live = self._forest.retain(keep)
+        if len(live) < held:
+            self._arrange(live)
+
+    def _settle(self, nodes: range) -> None:
+        """Choose the rows of new nodes: those of their parents, divided before where they are crowded."""
+        forest, count = self._forest, len(self._forest.prompts)
+        self._row, self._slot = grown(self._row, nodes.stop), grown(self._slot, nodes.stop)
+        new = slice(max(nodes.start, count), nodes.stop)
+        self._longest = int(forest.depth[new].max(initial=self._longest))
+        while True:
+            self._row[new] = self._row[forest.parent[new]]
+            for node in (new.start + np.flatnonzero(forest.parent[new] >= new.start)).tolist():
+                self._row[node] = self._row[forest.parent[node]]
+            wanted = self._used + np.bincount(self._row[new], minlength=len(self._used))
+            if not ((self._used > self._room) & (wanted > 2 * self._room)).any():
+                return
+            self._arrange(np.flatnonzero(forest.alive[: new.start]))
+
+    @property
+    def _room(self) -> int:
+        """How many node slots a row may begin with."""
+        return self._base + self._longest + self._free
+
+    def _arrange(self, live: NDArray[np.int64]) -> None:
+        """Keep ``live`` nodes and the prompts alone, in rows of whole paths."""
+        forest, count = self._forest, len(self._forest.prompts)
+        self._longest = int(forest.depth[live].max())
+        live = live[np.argsort(forest.row[live], kind="stable")]
+        trees = np.split(live, np.searchsorted(forest.row[live], np.arange(1, count)))
+        rows = [
+            (prompt, part) for prompt, tree in enumerate(trees) for part in divided(forest.parent, tree, self._room)
+        ]
+        self._used = np.array([len(part) for _, part in rows], dtype=np.int64)
+        of, most = np.array([self._row[prompt] for prompt, _ in rows]), int(self._used.max())
+        from_row, columns = (
+            np.tile(of[:, None], self._base + most),
+            np.zeros((len(rows), self._base + most), dtype=np.int64),
+        )
         columns[:, : self._base] = np.arange(self._base)
-        for prompt, slots in enumerate(kept):
-            columns[prompt, self._base : self._base + len(slots)] = self._base + slots
-            mine = live[row == prompt]
-            self._slot[mine] = np.searchsorted(slots, self._slot[mine])
-        self._mask.select(kept)
-        self.cache.select(self._to(columns))
+        parents, positions = np.full((len(rows), most), -1), np.zeros((len(rows), most), dtype=np.int64)
+        for row, (prompt, part) in enumerate(rows):
+            here = slice(self._base, self._base + len(part))
+            from_row[row, here], columns[row, here] = self._row[part], self._base + self._slot[part]
+            above = np.searchsorted(part, forest.parent[part])
+            parents[row, : len(part)] = np.where(forest.parent[part] < count, -1, above)
+            positions[row, : len(part)] = forest.prompt_lengths[prompt] + forest.depth[part] - 1
+        for row, (prompt, part) in reversed(list(enumerate(rows))):  # What has copies has its place in the first
+            self._row[prompt] = self._row[part] = row
+            self._slot[part] = np.arange(len(part))
+        self._mask.arrange(of, parents, positions)
+        self.cache.select(self._to(from_row), self._to(columns))
 
     def _prompts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the left-padded prompts ``[P, L]`` and the position of each of their columns, negative in the padding."""
@@ -103,7 +148,7 @@ class PackedTrees(ForestTrees):
 
     def _fits_with_prompts(self, nodes: NDArray[np.int64]) -> bool:
         """Return whether the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
-        length, most = int(self._forest.prompt_lengths.max()), int(np.bincount(self._forest.row[nodes]).max())
+        length, most = int(self._forest.prompt_lengths.max()), int(np.bincount(self._row[nodes]).max())
         columns = length + most
         scores = self._heads * columns * (self._base + eightfold(most))
         size = torch.finfo(self._dtype).bits // 8
@@ -111,7 +156,7 @@ class PackedTrees(ForestTrees):
 
     def _call_with_prompts(self, nodes: NDArray[np.int64]) -> Tensor:
         """Evaluate the prompts and the first nodes in one model call; return their logits, the prompts' first."""
-        row = self._forest.row[nodes]
+        row = self._row[nodes]
         rank, everyone = ranks(row), np.arange(len(self._used))
         layout = Layout(everyone, np.tile(np.arange(rank.max() + 1), (len(everyone), 1)), (row, rank))
         node_tokens = self._place(nodes, layout)
@@ -138,7 +183,7 @@ class PackedTrees(ForestTrees):
 
     def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
         """Evaluate consecutive new nodes in as few calls as memory allows; return their logits ``[n, V]``."""
-        row = self._forest.row[nodes]
+        row = self._row[nodes]
         rank = ranks(row)
         pieces = self._pieces(row, rank)
         if pieces.max() == 0:
@@ -169,7 +214,7 @@ class PackedTrees(ForestTrees):
     def _call(self, nodes: NDArray[np.int64], rank: NDArray[np.int64]) -> Tensor:
         """Evaluate ``nodes``, each the ``rank``-th new one of its prompt, in one model call."""
         forward = self._forward
-        layout = Layout.of(self._forest.row[nodes], rank, self._used)
+        layout = Layout.of(self._row[nodes], rank, self._used)
         tokens = self._place(nodes, layout)
         everyone = len(layout.rows) == len(self._used)
         rows = None if everyone else self._to(layout.rows)
@@ -216,3 +261,34 @@ def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:
     arranged, rank = row[order], np.empty(len(row), dtype=np.int64)
     rank[order] = np.arange(len(row)) - arranged.searchsorted(arranged)
     return rank
+
+
+def divided(parent: NDArray[np.int64], nodes: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
+    """Divide a tree, its root first, into parts of whole paths without the root: of at most ``most`` nodes, or of one path.
+
+    Leaves are taken depth first, so that those that share much share a part. What lies above several parts is in each of them.
+    """
+    children = defaultdict[int, list[int]](list)
+    root, *others = nodes.tolist()
+    for node in others:
+        children[int(parent[node])].append(node)
+    parts, waiting = [{root}], [root]
+    while waiting:
+        node = waiting.pop()
+        waiting += children[node]
+        if not children[node]:
+            path = _path(parent, node, parts[-1])
+            if len(parts[-1]) > 1 and len(parts[-1]) + len(path) > most + 1:
+                parts.append({root})
+                path = _path(parent, node, parts[-1])
+            parts[-1].update(path)
+    return [np.array(sorted(part), dtype=np.int64)[1:] for part in parts]
+
+
+def _path(parent: NDArray[np.int64], node: int, known: set[int]) -> list[int]:
+    """Return ``node`` and its ancestors, as far as they are not known."""
+    path = []
+    while node not in known:
+        path.append(node)
+        node = int(parent[node])
+    return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,10 +19,10 @@ from ...errors import UnsupportedError
 class Slots:
     """Where the present model call reads and writes; shared by all layers of one cache."""
 
-    prompts: int  # Batch rows of the cache
+    batch: int  # Rows of the cache
     capacity: int  # Slots per row. A layer whose storage is smaller grows to it, once, at its next call
     width: int = 0  # Slots that the call reads: `[0, width)`; 0 while the prompts are evaluated
-    rows: Tensor | None = None  # `[r]` batch rows in the call, `None` for all
+    rows: Tensor | None = None  # `[r]` rows in the call, `None` for all
     # `[r, n]` the slot of each token of the call, or the one stretch that all rows write; `None` while the prompts
     # are evaluated.
     columns: Tensor | slice | None = None
@@ -30,7 +30,7 @@ class Slots:
 
 @final
 class SlotLayer(CacheLayerMixin):
-    """Keys and values of one attention layer, ``[P, heads, capacity, D]``.
+    """Keys and values of one attention layer, ``[R, heads, capacity, D]``.
 
     ``update`` writes the new keys and values into their slots and returns the slots that are read, as a view
     when all rows take part. Slots that hold nothing are finite (zeros), so that a mask can hide them.
@@ -63,14 +63,14 @@ class SlotLayer(CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
-    def select(self, columns: Tensor) -> None:
-        """Keep only the slots ``columns`` ``[P, m]`` of each row, in that order, in storage of the present capacity."""
+    def select(self, rows: Tensor, columns: Tensor) -> None:
+        """Fill new storage with the slots ``columns`` ``[R, m]`` of ``rows`` ``[R, m]``."""
         if self.is_initialized:
-            self.keys, self.values = (self._gathered(states, columns) for states in (self.keys, self.values))
+            self.keys, self.values = (self._gathered(states, rows, columns) for states in (self.keys, self.values))
 
     def _storage(self, like: Tensor | None) -> Tensor:
         assert like is not None
-        return like.new_zeros(self.slots.prompts, like.shape[1], self.slots.capacity, like.shape[3])
+        return like.new_zeros(self.slots.batch, like.shape[1], self.slots.capacity, like.shape[3])
 
     def _write(self, storage: Tensor | None, states: Tensor) -> tuple[Tensor, Tensor]:
         """Write ``states`` ``[r, heads, n, D]``; return the storage, grown if need be, and what the call reads."""
@@ -86,23 +86,22 @@ class SlotLayer(CacheLayerMixin):
             storage[:, :, slots.columns] = states
         else:
             columns = slots.columns.to(storage.device)
-            rows = torch.arange(slots.prompts) if slots.rows is None else slots.rows
+            rows = torch.arange(slots.batch) if slots.rows is None else slots.rows
             rows = rows.to(storage.device)
             storage.transpose(1, 2)[rows[:, None], columns] = states.transpose(1, 2)  # [r, n, heads, D]
         read = storage[:, :, : slots.width]
         return storage, read if slots.rows is None else read[slots.rows.to(storage.device)]
 
-    def _gathered(self, storage: Tensor | None, columns: Tensor) -> Tensor:
+    def _gathered(self, storage: Tensor | None, rows: Tensor, columns: Tensor) -> Tensor:
         assert storage is not None
-        kept, columns = self._storage(storage), columns.to(storage.device)
-        index = columns[:, None, :, None].expand(-1, storage.shape[1], -1, storage.shape[3])
-        kept[:, :, : columns.shape[1]] = storage.gather(2, index)
+        kept, rows, columns = self._storage(storage), rows.to(storage.device), columns.to(storage.device)
+        kept.transpose(1, 2)[:, : columns.shape[1]] = storage.transpose(1, 2)[rows, columns]  # [R, m, heads, D]
         return kept
 
 
 @final
 class SlotCache(Cache):
-    """A cache of ``P`` rows whose slots are allocated ahead and doubled when they run out.
+    """A cache whose slots are allocated ahead and doubled when they run out; it begins with a row for each prompt.
 
     Slots ``[0, base)`` belong to the prompts, the rest to nodes. ``reallocations`` counts how often the storage was full.
     """
@@ -131,11 +130,11 @@ class SlotCache(Cache):
         self.slots.rows, self.slots.columns, self.slots.width = rows, columns, width
 
     @torch.inference_mode()
-    def select(self, columns: Tensor) -> None:
-        """Keep only the slots ``columns`` ``[P, m]`` of each row, in that order, and give back what that frees."""
-        self.slots.capacity = self._capacity(columns.shape[1], self.base + self.NODES)
+    def select(self, rows: Tensor, columns: Tensor) -> None:
+        """Keep copies of slots alone: those of ``rows`` and ``columns`` ``[R, m]`` are the first of ``R`` rows from now on."""
+        self.slots.batch, self.slots.capacity = len(rows), self._capacity(columns.shape[1], self.base + self.NODES)
         for layer in self._slot_layers:
-            layer.select(columns)
+            layer.select(rows, columns)
 
     def _capacity(self, width: int, capacity: int | None = None) -> int:
         capacity = self.slots.capacity if capacity is None else capacity
@@ -149,14 +148,14 @@ class SlotCache(Cache):
 class Layout:
     """Where the ``k`` nodes of one model call stand among its ``r`` rows of ``n`` tokens."""
 
-    rows: NDArray[np.int64]  # `[r]` the prompts in the call
+    rows: NDArray[np.int64]  # `[r]` the rows of the cache in the call
     # `[r, n]` the node slot of each token. Padding, at the end of a row, points at slots that are free
     columns: NDArray[np.int64]
     places: tuple[NDArray[np.int64], NDArray[np.int64]]  # Two arrays `[k]`: row and token of each node in the call
 
     @classmethod
     def of(cls, row: NDArray[np.int64], rank: NDArray[np.int64], used: NDArray[np.int64]) -> Layout:
-        """Lay out nodes of prompts ``row`` in the slots after ``used``, each ``rank``-th in its prompt."""
+        """Lay out nodes of cache rows ``row`` in the slots after ``used``, each the ``rank``-th in its row."""
         taking = np.zeros(len(used), dtype=bool)
         taking[row] = True
         rows, where = np.flatnonzero(taking), (taking.cumsum() - 1)[row]
@@ -185,7 +184,7 @@ class TreeMask:
     """The ancestors of every node, and the masks that follow from them.
 
     A node sees its prompt, its ancestors and itself, so its line of ancestors is its parent's line and itself:
-    a row of bits over the node slots of its prompt. Layers with a window also ask that the positions differ by
+    bits over the node slots of its row of the cache. Layers with a window also ask that the positions differ by
     less than the window, whatever the slots. Nodes begin at slot ``base``.
     """
 
@@ -193,9 +192,9 @@ class TreeMask:
         self.windows = windows
         longest, slot = prompt_lengths.max(), np.arange(base)
         positions = slot - (longest - prompt_lengths)[:, None]
-        self._prompt_positions = np.where(slot < longest, positions, -1)  # [P, base], negative where no token is
-        self._lines = np.zeros((len(prompt_lengths), 64, 8), dtype=np.uint8)  # [P, node slot, seen node slot / 8]
-        self._positions = np.zeros((len(prompt_lengths), 64), dtype=np.int64)  # [P, node slot]
+        self._prompt_positions = np.where(slot < longest, positions, -1)  # [R, base], negative where no token is
+        self._lines = np.zeros((len(prompt_lengths), 64, 8), dtype=np.uint8)  # [R, node slot, seen node slot / 8]
+        self._positions = np.zeros((len(prompt_lengths), 64), dtype=np.int64)  # [R, node slot]
 
     def append(self, layout: Layout, parent: NDArray[np.int64], position: NDArray[np.int64]) -> None:
         """Add the nodes of ``layout`` after those in slots ``parent[k]``, -1 for the prompt; parents stand before children."""
@@ -249,16 +248,21 @@ class TreeMask:
         """Return the positions ``[r, n]`` of the tokens of ``layout``."""
         return self._positions[layout.rows[:, None], layout.columns]
 
-    def select(self, kept: Sequence[NDArray[np.int64]]) -> None:
-        """Keep only the node slots ``kept[i]``, ascending, of each prompt ``i``, moved to the front."""
-        size = max(64, eightfold(max(len(slots) for slots in kept)))
-        lines = np.zeros((len(kept), size, size // 8), dtype=np.uint8)
-        positions = np.zeros((len(kept), size), dtype=np.int64)
-        for row, slots in enumerate(kept):
-            bits = np.packbits(np.unpackbits(self._lines[row, slots], axis=-1)[:, slots], axis=-1)
-            lines[row, : len(slots), : bits.shape[-1]] = bits
-            positions[row, : len(slots)] = self._positions[row, slots]
-        self._lines, self._positions = lines, positions
+    def arrange(self, of: NDArray[np.int64], parents: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        """Begin anew with the prompts of rows ``of`` ``[R]``, and with nodes after those in slots ``parents`` ``[R, m]``."""
+        rows, used = parents.shape
+        size = max(64, eightfold(used + 1))
+        self._prompt_positions = self._prompt_positions[of]
+        self._positions = np.zeros((rows, size), dtype=np.int64)
+        self._positions[:, :used] = positions
+        slot = np.arange(used)
+        self._lines = np.zeros((rows, size, size // 8), dtype=np.uint8)
+        self._lines[:, slot, slot >> 3] = 0x80 >> (slot & 7)
+        above = np.full((rows, size), used)  # Slot `used` sees nothing
+        above[:, :used] = np.where(parents < 0, used, parents)
+        while (above < used).any():  # a line of 2^k ancestors becomes one of 2^(k + 1)
+            self._lines |= np.take_along_axis(self._lines, above[:, :, None], axis=1)
+            above = np.take_along_axis(above, above, axis=1)
 
     def _distance(self, layout: Layout) -> NDArray[np.int64]:
         """Return how far behind each token of the call each slot stands, ``[r, n, base + width]``."""
@@ -266,13 +270,13 @@ class TreeMask:
         return self.positions(layout)[:, :, None] - np.concatenate(keys, axis=-1)[:, None, :]
 
     def _reserve(self, slots: int) -> None:
-        prompts, held = self._positions.shape
+        rows, held = self._positions.shape
         if slots <= held:
             return
         size = eightfold(max(slots, 2 * held))
-        lines = np.zeros((prompts, size, size // 8), dtype=np.uint8)
+        lines = np.zeros((rows, size, size // 8), dtype=np.uint8)
         lines[:, :held, : held // 8] = self._lines
-        positions = np.zeros((prompts, size), dtype=np.int64)
+        positions = np.zeros((rows, size), dtype=np.int64)
         positions[:, :held] = self._positions
         self._lines, self._positions = lines, positions
 

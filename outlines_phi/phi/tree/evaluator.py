@@ -24,7 +24,8 @@ from .tree import BoundsTree, Node
 Foresight: TypeAlias = Callable[[Sequence[tuple[BoundsTree, Node]]], Sequence[Sequence[Sequence[int]]]]
 """Tells of each node that walks wait for what will probably follow: chains of tokens, which may be wrong or empty, or none."""
 
-MAX_CACHED = 8192  # Tree nodes that may stay in the model's cache before it is compacted to the paths in use
+MAX_CACHED = 8192
+"""Tree nodes that may stay in the model's cache before it is compacted to the paths in use, or twice what these took then."""
 
 
 @final
@@ -60,6 +61,7 @@ class Evaluator:
         self._planted = False
         branches = Branches(self._forest)
         self._looked_at = 0  # nodes that an estimator has asked for
+        self._compacted = 0  # nodes that the last compaction kept
         self._ahead: defaultdict[BoundsTree, list[Node]] = defaultdict(list)
         # Nodes ahead of the last call that the estimator has seen, by their places.
         self._unheard: list[tuple[int, Node]] = []
@@ -256,12 +258,12 @@ class Evaluator:
 
     def _compact(self, new: Sequence[Node]) -> bool:
         """Give back what the paths to ``new`` do not need, where the cache would grow too large; return whether it was done."""
-        if len(self._handles) + self._looked_at + len(new) <= MAX_CACHED:
+        if len(self._handles) + self._looked_at + len(new) <= max(MAX_CACHED, 2 * self._compacted):
             return False
         kept = {above for node in new for above in node.path() if above in self._handles} | set(self._row)
         self._forest.compact([self._handles[node] for node in kept])
         self._handles = {node: handle for node, handle in self._handles.items() if node in kept}
-        self._looked_at = 0
+        self._looked_at, self._compacted = 0, len(kept)
         return True
 
 
