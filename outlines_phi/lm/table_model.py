@@ -27,26 +27,27 @@ class TableModel(LanguageModel):
     Everything about a small distribution (Phi, the conditioned one, the mode) can be enumerated exactly with it, so it stands
     beside every fast path in the tests; applications have tests too.
 
-    ``law``: maps the whole token sequence so far, prompt included, to ``V`` logits of the next token. Log-probabilities are
-        logits too; ``-inf`` marks what never happens. It must be a pure function.
+    ``next_logits``: maps the whole token sequence so far, prompt included, to ``V`` logits of the next token. Log probabilities
+        are logits too; ``-inf`` marks what never happens. It must be a pure function.
     ``max_length``: the longest sequence that can be evaluated, prompt included; ``None`` for no limit.
     """
 
     def __init__(
         self,
         vocabulary: Vocabulary,
-        law: Callable[[tuple[int, ...]], ArrayLike],
+        next_logits: Callable[[tuple[int, ...]], ArrayLike],
         *,
         max_length: int | None = None,
     ) -> None:
         check_vocabulary("TableModel", vocabulary)
-        if not callable(law):
+        if not callable(next_logits):
             raise UnsupportedError(
-                f"law={shown(law)} was given to TableModel; expected a function of a tuple of token ids that returns logits."
+                f"next_logits={shown(next_logits)} was given to TableModel; expected a function of a tuple of token ids that "
+                "returns logits."
             )
         if max_length is not None:
             check_counts("TableModel", ", or None", max_length=max_length)
-        self.vocabulary, self.law, self.max_length = vocabulary, law, max_length
+        self.vocabulary, self.next_logits, self.max_length = vocabulary, next_logits, max_length
         self.device = torch.device("cpu")
 
     @classmethod
@@ -65,7 +66,7 @@ class TableModel(LanguageModel):
         """
         cache: dict[tuple[int, ...], NDArray[np.float64]] = {}
 
-        def law(sequence: tuple[int, ...]) -> NDArray[np.float64]:
+        def next_logits(sequence: tuple[int, ...]) -> NDArray[np.float64]:
             context = sequence if order is None else sequence[max(0, len(sequence) - order) :]
             if context not in cache:
                 # The length is part of the key: SeedSequence takes (1,) and (1, 0) for the same entropy.
@@ -73,19 +74,19 @@ class TableModel(LanguageModel):
                 cache[context] = scale * stream.standard_normal(len(vocabulary))
             return cache[context]
 
-        return cls(vocabulary, law, max_length=max_length)
+        return cls(vocabulary, next_logits, max_length=max_length)
 
     def logits(self, sequence: Sequence[int]) -> NDArray[np.float64]:
         """Return the ``[V]`` logits of the token that follows ``sequence``, prompt included."""
-        logits = np.asarray(self.law(tuple(sequence)), dtype=np.float64)
+        logits = np.asarray(self.next_logits(tuple(sequence)), dtype=np.float64)
         if logits.shape != (len(self.vocabulary),):
             raise ModelError(
-                f"law= gave an array of shape {logits.shape} after {tuple(sequence)}; expected one logit "
+                f"next_logits= gave an array of shape {logits.shape} after {tuple(sequence)}; expected one logit "
                 f"for each of the {len(self.vocabulary)} tokens of the vocabulary."
             )
         if not logits.max() < np.inf or logits.max() == -np.inf:
             raise ModelError(
-                f"law= gave NaN, +inf or only -inf after {tuple(sequence)}; expected logits below +inf, "
+                f"next_logits= gave NaN, +inf or only -inf after {tuple(sequence)}; expected logits below +inf, "
                 "at least one of them finite."
             )
         return logits

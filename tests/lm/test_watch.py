@@ -168,7 +168,7 @@ def asking_at(call: int, interruption: Interruption) -> TableModel:
         calls.append(sequence)
         if len(calls) == call:
             interruption.ask()
-        return LANGUAGE.lm.law(sequence)
+        return LANGUAGE.lm.next_logits(sequence)
 
     model = TableModel(VOCABULARY, law)  # type: ignore[arg-type]
     model.calls = calls  # type: ignore[attr-defined]

@@ -254,7 +254,7 @@ class TestBigram:
         steep[VOCABULARY.tokens.index(b"x")] = 0.0
         for token in (b"a", b"b", b"ab", b"ba", b"aa"):
             steep[VOCABULARY.tokens.index(token)] = -35.0 * len(token)
-        object.__setattr__(language, "lm", TableModel(VOCABULARY, lambda ids: law.law(ids) + steep))
+        object.__setattr__(language, "lm", TableModel(VOCABULARY, lambda ids: law.next_logits(ids) + steep))
         draws = AncestralSampler(BigramDPPhi(floor=LEAST)).sample(language.request(20, seed=1))[0]
         assert draws.log_w == pytest.approx(draws.log_w[0], abs=1e-7)
         assert draws.log_w[0] < math.log(1e-300) - 690

@@ -156,7 +156,7 @@ def interrupted_at(call: int, language: Language) -> TableModel:
         laws[0] += 1
         if laws[0] == call:
             raise KeyboardInterrupt
-        return language.lm.law(sequence)
+        return language.lm.next_logits(sequence)
 
     return TableModel(VOCABULARY, law)  # type: ignore[arg-type]
 

@@ -211,7 +211,7 @@ def test_a_predicate_that_kills_almost_all_of_a_step(phi: ProposalPhi) -> None:
     tail = np.where(np.isin(np.arange(12), [1, 3, 8]), 0.0, math.log(1e-13))
 
     def law(sequence: tuple[int, ...]) -> np.ndarray:
-        return base.law(sequence) + (tail if len(sequence) == len(PROMPT) else 0.0)
+        return base.next_logits(sequence) + (tail if len(sequence) == len(PROMPT) else 0.0)
 
     class Killed(Language):
         lm = TableModel(VOCABULARY, law)

@@ -93,7 +93,7 @@ class Crossing(Language):
 
     @cached_property
     def lm(self) -> TableModel:
-        law = TableModel.random(TOKENS, seed=self.seed, scale=self.scale).law
+        law = TableModel.random(TOKENS, seed=self.seed, scale=self.scale).next_logits
         guide = self.table.guide
 
         @cache
