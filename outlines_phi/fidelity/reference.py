@@ -167,7 +167,7 @@ def _children(
         live = known[row, moves.tokens]
         log_q = np.stack([step[row, moves.tokens] for step in steps], axis=1) if steps else np.zeros((len(live), 0))
         for i in np.flatnonzero(live > -math.inf).tolist():
-            token, target = int(moves.tokens[i]), int(moves.targets[i])
+            token, target = int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
             yield _Prefix(
                 (*prefix.ids, token), target, prefix.node, prefix.log_p + float(live[i]), prefix.log_q + log_q[i]
             )

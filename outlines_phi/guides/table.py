@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -24,21 +25,58 @@ Cached = TypeVar("Cached")
 FEW = 8  # Live tokens are few where they are at most one in so many
 
 
-class Moves(NamedTuple):
-    """The live tokens of a state, in increasing order, and where each leads."""
+@final
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """The live tokens of a state, in increasing order, and where each leads: by classes, so that states share the tokens.
+
+    ``tokens``, ``classes``: ``[k]``: the tokens, and the class of each.
+    ``leads``: ``[G]``: where each class leads; means nothing where it has no token here.
+    """
 
     tokens: NDArray[np.int64]
-    targets: NDArray[np.integer]
+    classes: NDArray[np.integer]
+    leads: NDArray[np.integer]
+
+    @property
+    def targets(self) -> NDArray[np.integer]:
+        """``[k]``: where each token leads."""
+        return self.leads[self.classes]
 
     def target(self, token: int) -> int:
         """Return the state that ``token`` leads to, :data:`DEAD` where it is not live."""
         index = int(self.tokens.searchsorted(token))
         live = index < self.tokens.size and self.tokens[index] == token
-        return int(self.targets[index]) if live else DEAD
+        return int(self.leads[self.classes[index]]) if live else DEAD
+
+    @cached_property
+    def ended(self) -> NDArray[np.int64]:
+        """The places of the tokens that end the text."""
+        done = self.leads == DONE
+        return np.flatnonzero(done[self.classes]) if done.any() else np.empty(0, dtype=np.int64)
+
+    @cached_property
+    def destinations(self) -> Destinations:
+        """The distinct targets."""
+        here = np.zeros(len(self.leads), dtype=bool)
+        here[self.classes] = True
+        places = np.full(len(here), -1, dtype=np.int64)
+        states, places[here] = np.unique(self.leads[here], return_inverse=True)
+        return Destinations(states, places)
+
+    def masses(self, p: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return the sum of ``p``, ``[k]``, over the tokens of each of :attr:`destinations`."""
+        found, by_class = self.destinations, np.bincount(self.classes, weights=p, minlength=len(self.leads))
+        here = found.places >= 0
+        return np.bincount(found.places[here], weights=by_class[here], minlength=len(found.states)).astype(float)
+
+    def leading_to(self, place: int) -> NDArray[np.int64]:
+        """Return the places of the tokens that lead to the ``place``-th of :attr:`destinations`."""
+        return np.flatnonzero((self.destinations.places == place)[self.classes])
 
 
 class Destinations(NamedTuple):
-    """The distinct targets of a state's live tokens, ``states[k]``, and which of them each token has, ``places[live]``."""
+    """The distinct targets of a state's live tokens, ``states``, and which of them each class has, ``places[G]``, -1 for none."""
 
     states: NDArray[np.integer]
     places: NDArray[np.int64]
@@ -49,6 +87,11 @@ class LiveSet(NamedTuple):
 
     partition: Partition
     classes: bytes
+
+    @property
+    def where(self) -> NDArray[np.bool_]:
+        """``bool[V]``: which tokens are live."""
+        return self.partition.where(np.frombuffer(self.classes, dtype=bool))
 
 
 class LiveTokens(NamedTuple):
@@ -132,15 +175,11 @@ class Table:
 
     def moves(self, state: int, remaining: int) -> Moves:
         """Return the live tokens of ``state`` and their targets."""
-        return self.keep_within("moves", state, remaining, self._moves, _nbytes)
 
-    def destinations(self, state: int, remaining: int) -> Destinations:
-        """Return the distinct targets of the live tokens of ``state``."""
+        def build(state: int, remaining: int) -> Moves:
+            return Moves(*self._live_tokens(state, remaining), self.targets(state, remaining))
 
-        def build(state: int, remaining: int) -> Destinations:
-            return Destinations(*np.unique(self._moves(state, remaining).targets, return_inverse=True))
-
-        return self.keep_within("destinations", state, remaining, build, _nbytes)
+        return self.keep_within("moves", state, remaining, build, lambda moves: 16 * moves.leads.nbytes)
 
     def bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
         """Return ``[V]`` float32: 0 on live tokens, ``-inf`` elsewhere, ready to be added to logits in place.
@@ -148,17 +187,11 @@ class Table:
         States with the same classes live share one row: those of a grammar that differ in what lies deep on the stack.
         """
 
-        def build(state: int, remaining: int) -> LiveSet:
-            live = self.live_classes(state, remaining)
-            return LiveSet(self.partition(state), live.tobytes())
-
         def spread() -> Tensor:
-            live = np.frombuffer(allowed.classes, dtype=bool)
-            penalty = np.where(allowed.partition.where(live), np.float32(0.0), np.float32(-math.inf))
-            return torch.from_numpy(penalty).to(device)
+            return torch.from_numpy(np.where(live.where, np.float32(0.0), np.float32(-math.inf))).to(device)
 
-        allowed = self.keep_within("live", state, remaining, build, lambda found: len(found.classes))
-        return self.keep((str(device), allowed), DEAD, spread, lambda row: row.nbytes)
+        live = self._live(state, remaining)
+        return self.keep((str(device), live), DEAD, spread, lambda row: row.nbytes)
 
     def targets(self, state: int, remaining: int) -> NDArray[np.integer]:
         """Return ``int[G]``: where each class of the state's partition leads when ``remaining`` tokens may be written."""
@@ -200,11 +233,10 @@ class Table:
         """
 
         def build(state: int, remaining: int) -> LiveTokens | None:
-            tokens = self._moves(state, remaining).tokens
+            tokens, classes = self._live_tokens(state, remaining)
             if len(tokens) * FEW > len(self.vocabulary):
                 return None
-            classes = self.partition(state).class_of[tokens].astype(np.int64)
-            return LiveTokens(*(torch.from_numpy(array).to(device) for array in (tokens, classes)))
+            return LiveTokens(*(torch.from_numpy(array.astype(np.int64)).to(device) for array in (tokens, classes)))
 
         return self.keep_within(f"few live {device}", state, remaining, build, lambda few: _nbytes(few or ()))
 
@@ -239,11 +271,8 @@ class Table:
 
     def live_count(self, state: int, remaining: int) -> int:
         """Return how many tokens are live in ``state``."""
-
-        def count(state: int, remaining: int) -> int:
-            return int(np.count_nonzero(self.partition(state).where(self.live_classes(state, remaining))))
-
-        return self.keep_within("live count", state, remaining, count, lambda _: 100)
+        live = self._live(state, remaining)
+        return self.keep(("live count", live), DEAD, lambda: int(np.count_nonzero(live.where)), lambda _: 100)
 
     def can_end(self, state: int, remaining: int) -> bool:
         """Return whether the end of sequence is live in ``state``."""
@@ -276,10 +305,21 @@ class Table:
             key = (kind, state, min(remaining, self._slack(state, steps)))
             return self._kept.of(key, lambda: build(state, remaining), size)
 
-    def _moves(self, state: int, remaining: int) -> Moves:
-        partition = self.partition(state)
-        tokens = np.flatnonzero(partition.where(self.live_classes(state, remaining)))
-        return Moves(tokens, self.targets(state, remaining)[partition.class_of[tokens]])
+    def _live(self, state: int, remaining: int) -> LiveSet:
+        def build(state: int, remaining: int) -> LiveSet:
+            return LiveSet(self.partition(state), self.live_classes(state, remaining).tobytes())
+
+        return self.keep_within("live", state, remaining, build, lambda live: len(live.classes))
+
+    def _live_tokens(self, state: int, remaining: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the live tokens of ``state``, and the class of each; states with the same classes live share them."""
+
+        def find() -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+            tokens = np.flatnonzero(live.where)
+            return tokens, live.partition.class_of[tokens]
+
+        live = self._live(state, remaining)
+        return self.keep(("tokens", live), DEAD, find, _nbytes)
 
     def _slack(self, state: int, steps: int) -> int:
         """Return the limit beyond which a larger one allows nothing more for ``steps`` steps: far limits share entries."""

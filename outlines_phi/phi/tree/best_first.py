@@ -93,10 +93,8 @@ class Frontier:
             log_p = node.log_p + node.distribution.log_scale + np.log(node.distribution.free[open_].astype(np.float64))
             self._forgotten = max(self._forgotten, log_p[log_p < least].max(initial=-math.inf))
             likely = open_[log_p >= least]
-            for token, target in zip(
-                node.distribution.moves.tokens[likely], node.distribution.moves.targets[likely], strict=True
-            ):
-                child = self._tree.child(node, int(token), int(target))
+            for token in node.distribution.moves.tokens[likely].tolist():
+                child = self._tree.child(node, token, node.distribution.target(token))
                 self._push(child.log_p, child, -1)
 
     def _settle(self) -> None:
@@ -341,7 +339,7 @@ def _continuations(node: Node, size: int) -> Iterator[tuple[float, Node, int, in
     for i in np.argpartition(-free, size)[:size] if free.size > size else range(free.size):
         if free[i] > 0:
             log_p = node.log_p + node.distribution.log_scale + math.log(float(free[i]))
-            yield log_p, node, int(moves.tokens[i]), int(moves.targets[i])
+            yield log_p, node, int(moves.tokens[i]), int(moves.leads[moves.classes[i]])
 
 
 def _falling(step: tuple[float, Node, int, int]) -> float:

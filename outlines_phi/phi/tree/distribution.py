@@ -8,7 +8,6 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...guides.guide import DONE
 from ...guides.table import Moves
 from ...numerics.weights import draw
 
@@ -113,7 +112,9 @@ class Distribution:
 
     def ends(self) -> float:
         """Return the probability of the free tokens that end the text."""
-        return float(self.free[self._ended].sum(dtype=np.float64)) * math.exp(self.log_scale) if self.free.size else 0.0
+        if not self.free.size or not self.moves.ended.size:
+            return 0.0
+        return float(self.free[self.moves.ended].sum(dtype=np.float64)) * math.exp(self.log_scale)
 
     def rescale(self, mass: float) -> None:
         """Scale the free part to ``mass``: what a node's distribution was when its children's probabilities were taken from it."""
@@ -142,17 +143,22 @@ class Distribution:
         """Draw a free token that does not end the text in proportion to its probability."""
         return self._draw(self._unended(), rng)
 
+    def draw_leading_to(self, place: int, rng: np.random.Generator, *, by_h: bool) -> int:
+        """Draw a free token of the ``place``-th of the destinations in proportion to its probability, times ``h`` if need be."""
+        tokens = self.moves.leading_to(place)
+        weights = self.free[tokens] * self.h[tokens] if by_h and self.h.ndim else self.free[tokens]
+        return int(self.moves.tokens[tokens[draw(weights, rng)]])
+
     def draw_ended(self, rng: np.random.Generator) -> int:
         """Draw a free token that ends the text in proportion to its probability."""
-        return self._draw(np.where(self._ended, self.free, self.free.dtype.type(0)), rng)
-
-    @property
-    def _ended(self) -> NDArray[np.bool_]:
-        """Which live tokens end the text; in a closed guide the end of sequence alone, which has a node at once."""
-        return self.moves.targets == DONE
+        ended = self.moves.ended
+        return int(self.moves.tokens[ended[draw(self.free[ended], rng)]])
 
     def _unended(self) -> NDArray[np.floating]:
-        return np.where(self._ended, self.free.dtype.type(0), self.free)
+        """Return the free part without what ends the text; in a closed guide the end of sequence, which has a node at once."""
+        free = self.free.copy()
+        free[self.moves.ended] = 0
+        return free
 
     def _draw(self, free: NDArray[np.floating], rng: np.random.Generator) -> int:
         return int(self.moves.tokens[draw(free, rng)])

@@ -23,7 +23,6 @@ class FreeMass(NamedTuple):
     """The free part of a node's distribution by target."""
 
     states: NDArray[np.integer]  # The targets, and the probability `mass[k]` of `states[k]`
-    places: NDArray[np.int64]  # The target of each live token
     mass: NDArray[np.float64]
     # `[k]`: the sum of `p h` over the same tokens; `mass` itself where no estimator says anything
     expected: NDArray[np.float64]
@@ -161,16 +160,15 @@ class BackedUpValues:
         if free is None or count != len(node.children):
             p = node.distribution
             assert p is not None
-            found = self._tree.table.destinations(node.state, node.remaining)
-            mass: NDArray[np.float64] = np.zeros(len(found.states))
+            states = p.moves.destinations.states
+            mass: NDArray[np.float64] = np.zeros(len(states))
             expected = mass
             if p.free.size and node.rest > 0:
-                share = np.bincount(found.places, weights=p.free, minlength=len(found.states))
-                expected = mass = share * (node.rest / share.sum())
-                if p.h.ndim:
-                    estimated = np.bincount(found.places, weights=p.free * p.h, minlength=len(found.states))
-                    expected = estimated * (node.rest / share.sum())
-            free = FreeMass(found.states, found.places, mass, expected)
+                share = p.moves.masses(p.free)
+                scale = node.rest / share.sum()
+                mass = share * scale
+                expected = p.moves.masses(p.free * p.h) * scale if p.h.ndim else mass
+            free = FreeMass(states, mass, expected)
             self._free[node] = (len(node.children), free)
         return free
 

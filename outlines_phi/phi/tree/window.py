@@ -140,13 +140,13 @@ class Windows:
             return self._ended(state, remaining, allowance)
 
         kind = f"window, {allowance}"
-        return self.table.keep_within(kind, node.state, node.remaining, build, lambda moves: moves.targets.nbytes)
+        return self.table.keep_within(kind, node.state, node.remaining, build, lambda moves: moves.leads.nbytes)
 
     def _ended(self, state: int, remaining: int, allowance: Allowance) -> Moves:
         """Return the live tokens of a state; those after which a window ends lead to :data:`DONE`."""
-        tokens, targets = self.table.moves(state, remaining)
-        waiting = self.guide.pending_of(self.table.targets(state, remaining))[
-            self.table.partition(state).class_of[tokens]
-        ]
-        most = allowance.base + (self._lengths[tokens] if allowance.token else 0)
-        return Moves(tokens, np.where(waiting <= most, DONE, targets))
+        moves = self.table.moves(state, remaining)
+        waiting = self.guide.pending_of(moves.leads)
+        if not allowance.token:
+            return Moves(moves.tokens, moves.classes, np.where(waiting <= allowance.base, DONE, moves.leads))
+        ended = waiting[moves.classes] <= allowance.base + self._lengths[moves.tokens]
+        return Moves(moves.tokens, np.arange(len(moves.tokens)), np.where(ended, DONE, moves.targets))

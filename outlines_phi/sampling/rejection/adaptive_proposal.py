@@ -159,12 +159,8 @@ class AdaptiveTrajectories:
             values = (1.0, by_state[choice], v[choice])
         else:
             place = choice - len(children)
-            tokens = np.flatnonzero(free.places == place)
-            weights = (
-                node.distribution.free * node.distribution.h if trajectory.part == TREE else node.distribution.free
-            )
-            token = int(node.distribution.moves.tokens[tokens[draw(weights[tokens], trajectory.rng)]])
-            child = self.tree.child(node, token, node.distribution.target(token))
+            token = node.distribution.draw_leading_to(place, trajectory.rng, by_h=trajectory.part == TREE)
+            child = self.tree.child(node, token, int(free.states[place]))
             values = (1.0, usual[place], child.h * beyond[place])
         log_p = child.log_p - node.log_p
         for part, (value, total) in enumerate(zip(values, shares.sum(1).tolist(), strict=True)):
