@@ -123,6 +123,17 @@ class Case:
     def lm(self) -> TableModel:
         return wanting(self.vocabulary, [text.encode() for text in self.wanted], strength=self.strength)
 
+    @cached_property
+    def _tables(self) -> dict[bool, Table]:
+        return {}
+
+    def table(self, phi: Phi) -> Table:
+        """Return the table of the guide, which all draws of a process share: what it holds changes none of them."""
+        watched = self.pattern is not None and isinstance(phi, LookaheadPhi)
+        if watched not in self._tables:
+            self._tables[watched] = Table(self.guide(phi))
+        return self._tables[watched]
+
     def guide(self, phi: Phi) -> Guide:
         """Return what is left of the output type, or of free text."""
         if self.pattern is None:
@@ -140,8 +151,7 @@ class Case:
         self, level: Level, n: int | None = None, seed: int = 3, *, budget: int | None = None, **options: object
     ) -> Request:
         chosen = SamplingSettings(max_new_tokens=budget or self.budget, seed=seed, **options)  # type: ignore[arg-type]
-        table = Table(self.guide(level.phi))
-        return Request(lm=self.lm, table=table, prompts=self.ids, settings=chosen, n=n or level.n)
+        return Request(lm=self.lm, table=self.table(level.phi), prompts=self.ids, settings=chosen, n=n or level.n)
 
     def check(self, results: list[Draws], budget: int | None = None) -> int:
         """Check all draws; return how many there are."""

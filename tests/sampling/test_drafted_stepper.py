@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -52,6 +53,7 @@ from tests.languages import (
     Language,
     p_value,
     pooled_p_value,
+    power,
 )
 from tests.phi.looking import LookingPhi
 from tests.sampling.drafters import Drawn, Fixed, always, constant, law_of, ranked
@@ -65,8 +67,9 @@ ESTIMATORS = {
     "learned": LearnedPhi,
 }
 OTHER = TableModel.random(VOCABULARY, seed=99, scale=1.5)
-DEAD_TOKEN, N, EACH = 7, 4_000, 900
-"""Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven whose statistics are added (the same)."""
+DEAD_TOKEN, N, EACH = 7, 4_000, 520
+"""Draws of a language alone (power 0.99 against a bias of 5 %), and of each of seven under each of seven drafters, whose statistics
+are added (0.99 against 4 % of all, 0.95 against 7 % of one drafter)."""
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 estimators = pytest.mark.parametrize("phi", ESTIMATORS)
@@ -126,7 +129,10 @@ class TestDeterministicDrafts:
             state_values, "STEPS", 10**6
         )  # of each state all steps are kept, so that their order is none
         plain = AncestralSampler(ESTIMATORS[phi]()).sample(language.request(10, 3, rows=2))
-        for length, drafter in zip((1, 2, 3, 4, 6, 20, 5, 3, 4), fixed(language).values(), strict=True):
+        place = list(ESTIMATORS).index(phi) + OF_EVERY_KIND.index(language)
+        for i, (length, drafter) in enumerate(zip((1, 2, 3, 4, 6, 20, 5, 3, 4), fixed(language).values(), strict=True)):
+            if (i + place) % 2:  # every drafter under every estimator, and of every language
+                continue
             sampler = speculative(ESTIMATORS[phi](), drafter, length)
             same(sampler.sample(language.request(10, 3, rows=2)), plain)
 
@@ -216,21 +222,33 @@ class _Oracle(Estimate):
 class TestDrawnDrafts:
     """The law is that without a draft."""
 
+    def test_the_test_has_power(self) -> None:
+        drafters, each = len(drawn(LANGUAGES[0])), len(OF_EVERY_KIND)
+        assert power(EACH, 0.04, samples=drafters * each) >= 0.99
+        assert power(EACH, 0.07, samples=each, alpha=ALPHA / drafters) >= 0.95
+        assert power(N, 0.05) >= 0.99
+
     @pytest.mark.parametrize("n", [EACH, pytest.param(N, marks=pytest.mark.full)])
-    @pytest.mark.parametrize("name", drawn(LANGUAGES[0]))
-    def test_masking_with_rejection_draws_the_projected_law(self, name: str, n: int) -> None:
-        """The seed's theorem: local masks, Leviathan's rejection and sound rollback draw mu_proj."""
-        samples = []
-        for language in OF_EVERY_KIND:
-            law = language.reference().mask
-            length = 1 + (len(name) + len(language.name)) % 6
-            sampler = speculative(LocalPhi(), drawn(language)[name], length)
-            found = ids(sampler.sample(language.request(n, 7)))
-            distance, floor = total_variation(frequencies(found), law), noise_floor(law, n)
-            print(f"{language}, {name}, {length}: TV {distance:.4f}, floor {floor:.4f}")
-            assert distance < 3 * floor, language
-            samples.append((found, law))
-        assert pooled_p_value(samples) > ALPHA
+    def test_masking_with_rejection_draws_the_projected_law(self, n: int) -> None:
+        """The seed's theorem: local masks, Leviathan's rejection and sound rollback draw mu_proj.
+
+        The statistics of each drafter, and of all of them, are added.
+        """
+        everything = []
+        for i, name in enumerate(names := drawn(LANGUAGES[0])):
+            samples = []
+            for language in OF_EVERY_KIND:
+                law = language.reference().mask
+                length = 1 + (len(name) + len(language.name)) % 6
+                sampler = speculative(LocalPhi(), drawn(language)[name], length)
+                found = ids(sampler.sample(language.request(n, 7 + i)))
+                distance, floor = total_variation(frequencies(found), law), noise_floor(law, n)
+                print(f"{language}, {name}, {length}: TV {distance:.4f}, floor {floor:.4f}")
+                assert distance < 3 * floor, language
+                samples.append((found, law))
+            assert pooled_p_value(samples) > ALPHA / len(names), name
+            everything += samples
+        assert pooled_p_value(everything) > ALPHA
 
     def test_any_length(self) -> None:
         language, found = LANGUAGES[1], []
@@ -244,17 +262,18 @@ class TestDrawnDrafts:
         found = ids(speculative(LocalPhi(), drawn(language)["cold"], 4).sample(language.request(N, 7)))
         assert p_value(found, language.reference().mu) < ALPHA
 
-    @pytest.mark.parametrize("name", ["same law", "cold", "another model", "always dead", "likeliest", "least likely"])
-    def test_exact_phi_draws_the_conditioned_law(self, name: str) -> None:
+    def test_exact_phi_draws_the_conditioned_law(self) -> None:
         """FVO-Spec: with ``h = Phi`` drafts leave exactly ``mu*``, and every weight is ``Phi`` of the prompt."""
-        samples = []
-        for language in LANGUAGES[:2]:
+        samples, n = [], 800
+        names = ["same law", "cold", "another model", "always dead", "likeliest", "least likely"]
+        assert power(n, 0.05, samples=2 * len(names)) >= 0.99
+        for i, (name, language) in enumerate(product(names, LANGUAGES[:2])):
             reference = language.reference()
             drafter = {**fixed(language), **drawn(language)}[name]
-            (draws,) = speculative(OraclePhi(language), drafter, 4).sample(language.request(N // 2, 7))
+            (draws,) = speculative(OraclePhi(language), drafter, 4).sample(language.request(n, 7 + i))
             samples.append((ids([draws]), reference.mu))
             assert p_value(ids([draws]), reference.mask) < ALPHA
-            assert draws.log_w == pytest.approx([reference.log_phi] * (N // 2), abs=1e-9)
+            assert draws.log_w == pytest.approx([reference.log_phi] * n, abs=1e-9)
             assert draws.counts.drafted or name == "always dead"
         assert pooled_p_value(samples) > ALPHA
 
@@ -313,7 +332,8 @@ class TestDrawnDrafts:
     @languages
     def test_a_prompt_alone_draws_the_same(self, language: Language) -> None:
         """Nothing of a draw depends on the rows beside it."""
-        for drafter in (*drawn(language).values(), *fixed(language).values()):
+        place = OF_EVERY_KIND.index(language)
+        for drafter in (*drawn(language).values(), *fixed(language).values())[place % 2 :: 2]:
             sampler = speculative(OneStepPhi(), drafter, 3)
             alone = sampler.sample(language.request(8, 5))
             together = sampler.sample(language.request(8, 5, rows=4))
@@ -478,7 +498,8 @@ class TestCosts:
 
     @languages
     def test_a_round_is_one_call_and_counts_add_up(self, language: Language) -> None:
-        for drafter in (*fixed(language).values(), *drawn(language).values()):
+        place = OF_EVERY_KIND.index(language)
+        for drafter in (*fixed(language).values(), *drawn(language).values())[place % 2 :: 2]:
             sampler = speculative(LocalPhi(), drafter, 3)
             rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
             results = sampler.sample(language.request(8, 1, rows=2))
@@ -574,9 +595,9 @@ class TestBadInput:
     def test_nothing_outside_the_language_is_returned(self, language: Language) -> None:
         """Any budget, whatever is drafted."""
         least = language.table.guide.min_tokens(language.table.start)
-        for budget in (least, least + 1, language.budget):
+        for i, budget in enumerate((least, least + 1, language.budget), OF_EVERY_KIND.index(language)):
             small = language.within(budget)
             members = small.reference().mu
-            for drafter in (*fixed(small).values(), *drawn(small).values()):
+            for drafter in (*fixed(small).values(), *drawn(small).values())[i % 2 :: 2]:
                 for draws in speculative(OneStepPhi(), drafter, 7).sample(small.request(5, 1, rows=3)):
                     assert len(draws) == 5 and all(draw.token_ids in members for draw in draws)

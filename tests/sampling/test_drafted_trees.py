@@ -41,7 +41,7 @@ from outlines_phi.sampling.smc import SMC
 from outlines_phi.settings import SamplingSettings
 from tests.drafting.runs import Scripted
 from tests.drafting.texts import CANONICAL
-from tests.languages import ALPHA, GRAMMARS, PROMPT, VOCABULARY, Language, p_value, z
+from tests.languages import ALPHA, GRAMMARS, PROMPT, VOCABULARY, Language, deviation, p_value, z
 from tests.sampling.banning import NESTED as BANS
 from tests.sampling.banning import SHORT, WHOLE, Banned, ids
 from tests.sampling.foreseen import LATE, LOOP, WORDS, ahead, forced, names, walked
@@ -62,29 +62,31 @@ FEW = ("likeliest", "least likely", "drawn")
 
 
 class TestAuto:
-    @pytest.mark.parametrize("language", [LOOP, GRAMMARS[2]], ids=str)
-    def test_weights_are_unbiased(self, language: Language) -> None:
-        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 300 runs, 50 under each draft and frontier."""
+    def test_weights_are_unbiased(self) -> None:
+        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs each, 25 under each draft and frontier."""
+        columns = zip(*(self.errors(language) for language in (LOOP, GRAMMARS[2])), strict=True)
+        assert all(deviation(column) < 3.5 for column in columns)
+
+    def errors(self, language: Language) -> tuple[float, float]:
         reference, w, f = language.reference(), [], []
         phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
         for seed, (frontier, name) in enumerate(product((None, LearnedPhi()), FEW)):
             sampler = AutoSampler(AutoPhi(share=0, candidates=1, frontier=frontier), draft=ahead(language, name))
-            for draws in sampler.sample(language.request(40, seed=seed, rows=50)):
+            for draws in sampler.sample(language.request(40, seed=seed, rows=25)):
                 weights = np.exp(draws.log_w)
                 w.append(weights.mean() / phi)
                 tops = sum(math.exp(draw.log_w) for draw in draws if draw.token_ids == top)
                 f.append(tops / len(weights) / phi)
-        assert abs(z(np.array(w), 1.0)) < 3.5
-        assert abs(z(np.array(f), reference.mu[top])) < 3.5
+        return z(np.array(w), 1.0), z(np.array(f), reference.mu[top])
 
     def test_exact_draws_of_a_mixed_set_are_exact(self) -> None:
         first = []
         for seed, name in enumerate(FEW):
             sampler = AutoSampler(AutoPhi(share=0.4, width=8), draft=ahead(WORDS, name))
-            results = sampler.sample(WORDS.request(3, seed=seed, rows=130))
+            results = sampler.sample(WORDS.request(3, seed=seed, rows=100))
             assert len({draw.guarantee for draws in results for draw in draws}) == 2
             first += [draws[0].token_ids for draws in results if draws[0].guarantee == Guarantee.EXACT]
-        assert len(first) > 200 and p_value(first, WORDS.reference().mu) > ALPHA
+        assert len(first) > 150 and p_value(first, WORDS.reference().mu) > ALPHA
 
     def test_masking_fails_the_test_of_exact_draws(self) -> None:
         masked = AncestralSampler(LocalPhi()).sample(WORDS.request(1, seed=8, rows=300))
@@ -99,24 +101,27 @@ class TestLookahead:
         """Token for token: the walks see the same laws in the same order."""
         phi = LookaheadPhi(release=release)  # type: ignore[arg-type]
         plain, drafted = (
-            LookaheadSampler(phi, draft).sample(case.request(150, 1))[0] for draft in (None, ahead(case, name))
+            LookaheadSampler(phi, draft).sample(case.request(100, 1))[0] for draft in (None, ahead(case, name))
         )
         assert [(d.token_ids, d.log_p) for d in drafted] == [(d.token_ids, d.log_p) for d in plain]
         assert drafted.rejections == plain.rejections
         assert drafted.counts.calls <= plain.counts.calls
         assert drafted.counts.tokens >= plain.counts.tokens
 
+    @pytest.mark.full  # by the test above, as they have without a draft
     @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)
     def test_windows_have_their_law(self, case: Banned) -> None:
         (draws,) = LookaheadSampler(LookaheadPhi(), ahead(case, "likeliest")).sample(case.request(3000, 1))
         assert p_value(ids(draws), case.windows(WHOLE)[0]) > ALPHA
 
-    @pytest.mark.parametrize("name", ["likeliest", "least likely", "drawn"])
-    def test_weights_are_unbiased(self, name: str) -> None:
-        sampler = LookaheadSampler(LookaheadPhi(weights=True), ahead(SHORT, name))
-        (draws,) = sampler.sample(SHORT.request(2000, 2))
-        w = np.exp(draws.log_w)
-        assert abs(w.mean() - SHORT.phi()) < 4 * w.std() / math.sqrt(len(w))
+    def test_weights_are_unbiased(self) -> None:
+        """The errors under all drafts are added."""
+        errors = []
+        for seed, name in enumerate(FEW):
+            sampler = LookaheadSampler(LookaheadPhi(weights=True), ahead(SHORT, name))
+            (draws,) = sampler.sample(SHORT.request(900, seed))
+            errors.append(z(np.exp(draws.log_w), SHORT.phi()))
+        assert deviation(errors) < 4
 
     def test_a_stream_commits_what_a_call_draws(self) -> None:
         sampler = LookaheadSampler(LookaheadPhi(), ahead(BANS, "likeliest"))
