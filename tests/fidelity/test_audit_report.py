@@ -39,7 +39,7 @@ from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import LANGUAGES, OF_EVERY_KIND, PROMPT, Language
 
 ALPHA = 0.1
-AUDITS, COUNTED, N = 150, 40, 80
+AUDITS, COUNTED, N = 75, 40, 80
 """Audits, those of each law whose intervals are counted, and the draws of each."""
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)

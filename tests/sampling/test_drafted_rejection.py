@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ class TestRejection:
         """Also where attempts go down through nodes that have lost their laws, which a draft restores and nothing else."""
         draft = Prefetch(FirstOf((TreeDrafter(), drafters(WORDS)["likeliest"])), 4)
         sampler = ExactSampler(ExactPhi(normalizers=2, width=4), TreeStore(memory), draft)
-        results = sampler.sample(WORDS.request(2, 5, rows=400))
+        results = sampler.sample(WORDS.request(2, 5, rows=250))
         means = np.array([np.mean(draws.normalizers) for draws in results])
         phi = math.exp(WORDS.reference().log_phi)
         assert abs(means.mean() - phi) <= 4 * means.std() / math.sqrt(len(means))
@@ -136,8 +137,8 @@ def first_of_fresh(language: Language, draft: Prefetch | None) -> list[tuple[int
 
 def two_sample(left: list, right: list) -> float:
     """Return the p-value of "both are draws of one law", rare outcomes taken together."""
-    common = {outcome for outcome in left if left.count(outcome) + right.count(outcome) >= 20}
-    cells = [[outcome if outcome in common else None for outcome in draws] for draws in (left, right)]
+    both = Counter(left) + Counter(right)
+    cells = [Counter(outcome if both[outcome] >= 20 else None for outcome in draws) for draws in (left, right)]
     outcomes = sorted({*cells[0], *cells[1]}, key=repr)
-    table = np.array([[draws.count(outcome) for outcome in outcomes] for draws in cells])
+    table = np.array([[found[outcome] for outcome in outcomes] for found in cells])
     return float(stats.chi2_contingency(table).pvalue)

@@ -63,7 +63,7 @@ FEW = ("likeliest", "least likely", "drawn")
 
 class TestAuto:
     def test_weights_are_unbiased(self) -> None:
-        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs each, 25 under each draft and frontier."""
+        """E[w f] = Phi mu*(f) over runs of trajectories that learn between rounds; 150 runs of each."""
         columns = zip(*(self.errors(language) for language in (LOOP, GRAMMARS[2])), strict=True)
         assert all(deviation(column) < 3.5 for column in columns)
 

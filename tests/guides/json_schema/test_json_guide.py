@@ -24,13 +24,8 @@ from outlines_phi.guides.json_schema.reading.schema import Schema
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.lm.table_model import TableModel
-from outlines_phi.phi.onestep import LocalPhi
-from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.phi_options import AutoPhi, ExactPhi
-from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
-from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.languages import ALPHA, Language, p_value
+from tests.languages import Language
 
 from .reading.test_schema import SCHEMAS
 
@@ -115,18 +110,6 @@ LANGUAGES = [
     ),
     SchemaLanguage("recursion", '{"type": "array", "items": {"$ref": "#"}, "maxItems": 2}', 9, seed=5),
 ]
-
-
-@pytest.mark.parametrize("language", LANGUAGES, ids=str)
-def test_draws_have_the_law_of_the_language(language: SchemaLanguage) -> None:
-    reference = language.reference()
-    (draws,) = ExactSampler(ExactPhi()).sample(language.request(600, seed=1))
-    assert p_value([draw.token_ids for draw in draws], reference.mu) > ALPHA
-    results = AutoSampler(AutoPhi(share=0, candidates=1)).sample(language.request(1, seed=2, rows=300))
-    weights = np.array([np.exp(draws[0].log_w) for draws in results]) / np.exp(reference.log_phi)
-    assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(len(weights)) + 1e-9
-    (masked,) = AncestralSampler(LocalPhi()).sample(language.request(600, seed=3))
-    assert p_value([draw.token_ids for draw in masked], reference.mu) < ALPHA  # the control
 
 
 def test_a_guide_is_pickled_without_its_states() -> None:
