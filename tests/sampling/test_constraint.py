@@ -101,8 +101,8 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 DRAWS = 1_200
-"""Draws of each sampler, language and constraint, whose statistics are added: power 0.99 against a bias of 3 % of all, and against 5 %
-of one sampler."""
+"""Draws of each sampler, language and constraint, whose statistics are added: power 0.99 against a bias of 3 % of all,
+and against 5 % of one sampler."""
 
 
 def test_the_tests_have_power() -> None:
