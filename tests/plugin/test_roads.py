@@ -11,14 +11,14 @@ import pytest
 
 from outlines_phi import PhiTransformers
 from tests.languages import ALPHA
-from tests.plugin.doors import DOORS, Door, Wanted, through
+from tests.plugin.doors import DOORS, ONE_BY_ONE, Door, Wanted, through
 from tests.plugin.oracle import p_value
 
 # "no" last: over any vocabulary a stock generator loses what goes on after an earlier alternative (docs/output-types.md).
 WORDS = ("yes", "not now", "nobody", "no")
 ANSWER = Wanted("Question: is the bakery open on Monday? Answer: ", n=600, budget=12, words=WORDS)
-CONTROL = replace(ANSWER, n=300)
-"""So few are enough to fail the test."""
+CONTROL, FEWER = replace(ANSWER, n=300), replace(ANSWER, n=120)
+"""So few are enough to fail the test; and fewer, of doors with a call for each."""
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -41,6 +41,7 @@ def test_every_road_has_the_law(door: Door, phi: str, model: PhiTransformers, tr
 @through(*DOORS)
 def test_masked_texts_fail_the_same_test(door: Door, model: PhiTransformers, truth: dict[str, float]) -> None:
     """Power control: texts of phi="local" without their weights are draws of mu_proj."""
-    drawn = door(model, CONTROL.by(phi="local"))
-    assert len(drawn) == CONTROL.n and set(drawn) <= set(truth)
+    control = FEWER if door in ONE_BY_ONE else CONTROL
+    drawn = door(model, control.by(phi="local"))
+    assert len(drawn) == control.n and set(drawn) <= set(truth)
     assert p_value(drawn, truth) < 1e-6
