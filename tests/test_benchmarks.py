@@ -52,6 +52,7 @@ RUNS: tuple[Any, ...] = (
         "estimators", {"steps": 2, "repeats": 1, "layers": 1, "hidden": 128}, ["estimators"], marks=NEEDS_TEKKEN
     ),
     pytest.param("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"], marks=NEEDS_TEKKEN),
+    pytest.param("gpu", {"shapes": "tiny", "batches": "2", "length": 8, "size": 2048}, ["gpu"], marks=NEEDS_TEKKEN),
     pytest.param("grammar_masks", {"names": "arithmetic", "only": "ours", "count": 1}, [], marks=NEEDS_TEKKEN),
     pytest.param("scaling", {"most": 10, "n": 1}, ["scaling"], marks=NEEDS_TEKKEN),
     pytest.param("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"], marks=NEEDS_TEKKEN),
