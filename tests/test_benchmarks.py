@@ -40,7 +40,7 @@ RUNS: tuple[Any, ...] = (
     ),
     ("draws", {"prompts": 2, "n": 2}, ["batch", "first_draw", "many_draws"]),
     ("finite", {"repeats": 1}, ["finite"]),
-    ("memory", {"calls": 16, "warm_up": 4, "every": 4}, ["memory"]),
+    ("memory", {"calls": 6, "warm_up": 2, "every": 2}, ["memory"]),
     ("overhead", {"repeats": 2, "kept": 2}, ["overhead"]),
     ("smc", {"particles": 4, "repeats": 1}, ["smc"]),
     pytest.param("ban_ready", {"counts": "20", "only": "whole_word"}, [], marks=NEEDS_TEKKEN),
@@ -54,7 +54,7 @@ RUNS: tuple[Any, ...] = (
     pytest.param("large_vocabulary", {"n": 2, "repeats": 1, "only": "exact"}, ["large_vocabulary"], marks=NEEDS_TEKKEN),
     pytest.param("gpu", {"shapes": "tiny", "batches": "2", "length": 8, "size": 2048}, ["gpu"], marks=NEEDS_TEKKEN),
     pytest.param("grammar_masks", {"names": "arithmetic", "only": "ours", "count": 1}, [], marks=NEEDS_TEKKEN),
-    pytest.param("scaling", {"most": 10, "n": 1}, ["scaling"], marks=NEEDS_TEKKEN),
+    pytest.param("scaling", {"most": 4, "n": 1}, ["scaling"], marks=NEEDS_TEKKEN),
     pytest.param("step", {"steps": 2, "repeats": 1, "schema": "e-mail"}, ["step"], marks=NEEDS_TEKKEN),
 )
 

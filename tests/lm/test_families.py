@@ -30,7 +30,7 @@ from tests.lm.families import (
     with_masked_rows,
 )
 from tests.lm.walks import DEEPEST, TOLERANCE, Outcome, Truth, draw, vocabulary, walk, walks
-from tests.lm.wrappers import ADAPTERS, ATTENTION, DTYPES, PROMPT_KINDS, WRAPPERS, adapted, in_form
+from tests.lm.wrappers import ADAPTERS, ATTENTION, DTYPES, LORA_FORMS, PROMPT_KINDS, WRAPPERS, adapted, in_form
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what libraries say of tiny models and of one another
 
@@ -144,7 +144,26 @@ def test_rows_that_belong_to_no_token(family: str, value: float) -> None:
     assert answered(name)
 
 
-@pytest.mark.parametrize("name", ADAPTERS)
+# Of each way to adapt one: matrices beside weights, rotations, scales, norms, shared and sparse ones, tokens.
+USUAL = {
+    "LORA",
+    "BOFT",
+    "IA3",
+    "LILY",
+    "LN_TUNING",
+    "LOKR",
+    "ROAD",
+    "SHIRA",
+    "TRAINABLE_TOKENS",
+    "VERA",
+    *PROMPT_KINDS,
+    *LORA_FORMS,
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in USUAL else pytest.mark.full) for name in ADAPTERS]
+)
 def test_adapters(name: str) -> None:
     assert not faults(name, adapted(name), [BORDER])
     if name not in {*PROMPT_KINDS, "LILY"}:  # LILY's layers see what follows

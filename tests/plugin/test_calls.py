@@ -219,11 +219,11 @@ class TestMemory:
         traffic = Traffic(model)
         threads = workers()
         counts = []
-        for number in range(160):
+        for number in range(100):
             traffic.call(number)
             assert model._trees.bytes <= 2**18
             assert workers() == threads
-            if number in (79, 159):
+            if number in (49, 99):
                 counts.append(_objects())
         assert traffic.cancelled and traffic.refused
         first, last = counts

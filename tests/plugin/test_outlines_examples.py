@@ -1,6 +1,6 @@
 """The examples of Outlines' own README and guides, through the wrapped model: the same calls, with and without ``phi=``.
 
-The bundled model knows none of their subjects, so the exact road is tried where the format is short; a text of 200 free tokens
+The bundled model knows none of their subjects, so the exact road is tried where the format is short; a text of 80 free tokens
 about what the model has never seen stalls, which the step estimators do not.
 """
 
@@ -23,7 +23,7 @@ from outlines_phi import PhiTransformers
 
 SHORT = [None, "exact"]
 LONG = ["local", "onestep"]
-BUDGET = 200
+BUDGET = 80
 
 
 class Role(Enum):

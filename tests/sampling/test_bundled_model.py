@@ -94,12 +94,12 @@ def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransform
     """Where nothing can be enumerated, exact draws and weighted draws estimate the same things."""
     generator = outlines_phi.Generator(model, Person)
     prompt = "Person: Nora is a teacher. JSON: "
-    exact_draws = generator.sample(prompt, 300, seed=4, phi=ExactPhi(normalizers=200))
-    weighted = generator.sample(prompt, 1500, seed=5, phi="local")
+    exact_draws = generator.sample(prompt, 200, seed=4, phi=ExactPhi(normalizers=100))
+    weighted = generator.sample(prompt, 800, seed=5, phi="local")
     for draw in exact_draws:
         Person.model_validate_json(draw.text)
     z = np.exp(weighted.log_w)
-    error = z.std() / math.sqrt(len(z)) + np.std(exact_draws.normalizers) / math.sqrt(200)
+    error = z.std() / math.sqrt(len(z)) + np.std(exact_draws.normalizers) / math.sqrt(100)
     assert abs(z.mean() - np.mean(exact_draws.normalizers)) < 4 * error
     assert (
         exact_draws.log_z_bounds[0] <= math.log(z.mean()) + 0.5
@@ -112,7 +112,7 @@ def test_free_strings_agree_with_weighted_draws(model: outlines_phi.PhiTransform
     p = np.mean([long(text) for text in exact_draws.texts])
     f = np.array([long(text) for text in weighted.texts])
     q = float((weighted.weights * f).sum())
-    spread = math.sqrt(p * (1 - p) / 300) + math.sqrt(q * (1 - q) / weighted.ess)
+    spread = math.sqrt(p * (1 - p) / 200) + math.sqrt(q * (1 - q) / weighted.ess)
     assert abs(p - q) < 4 * spread
 
 

@@ -143,7 +143,7 @@ SPELLED = Language("spelled", "(a|b){5}", 9, seed=53, scale=8.0)
 @pytest.mark.parametrize("tokens", [1, 2, 4, 8, 16, 24, 32, 48, 64])
 def test_whatever_the_effort_nothing_false_is_proven(tokens: int) -> None:
     """Prefixes that the effort does not pay for are no part of the tree."""
-    for seed in range(20):
+    for seed in range(tokens % 7, 20, 2):
         language = replace(SPELLED, seed=seed)
         ((first, log_p),) = best(language, 1)
         store = TreeStore()

@@ -37,6 +37,8 @@ from tests.sampling.test_awrs import outcomes
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning")
 WORDS, LOOP, _, _ = LANGUAGES
+DRAWS = 2_500
+"""Draws of each test: few enough for its control to fail."""
 SHORT = Language("short", "(a|b|ab){1,2}x?", 4, seed=4)
 
 
@@ -85,7 +87,7 @@ def reference(language: Language, texts: TextConstraint) -> tuple[float, dict[tu
 def test_exact_draws(sampler: Sampler, name: str, prefixes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "FINITE_PREFIXES", prefixes)
     phi, mu = reference(WORDS, PREDICATES[name])
-    draws = sampler.sample(constrained(WORDS, 4000, 7, PREDICATES[name]))[0]
+    draws = sampler.sample(constrained(WORDS, DRAWS, 7, PREDICATES[name]))[0]
     assert p_value([draw.token_ids for draw in draws], mu) > ALPHA
     assert draws.log_z_bounds[0] <= math.log(phi) + 1e-9 and math.log(phi) <= draws.log_z_bounds[1] + 1e-9
 
@@ -94,9 +96,9 @@ def test_exact_draws(sampler: Sampler, name: str, prefixes: int, monkeypatch: py
 @pytest.mark.parametrize("language", GRAMMARS[1:3], ids=str)
 def test_exact_draws_of_grammars(language: Language, sampler: Sampler) -> None:
     texts = PREDICATES["even number of a's"]
-    mu, request = reference(language, texts)[1], constrained(language, 4000, 7, texts)
+    mu, request = reference(language, texts)[1], constrained(language, DRAWS, 7, texts)
     assert p_value([draw.token_ids for draw in sampler.sample(request)[0]], mu) > ALPHA
-    without = sampler.sample(language.request(4000, 7))[0]
+    without = sampler.sample(language.request(DRAWS, 7))[0]
     assert p_value([draw.token_ids for draw in without], mu) < ALPHA
     w = np.exp(AncestralSampler(LocalPhi()).sample(request)[0].log_w)
     assert abs(w.mean() - reference(language, texts)[0]) < 4 * w.std() / math.sqrt(len(w))
@@ -104,7 +106,7 @@ def test_exact_draws_of_grammars(language: Language, sampler: Sampler) -> None:
 
 @predicates
 def test_draws_without_the_predicate_fail_the_same_test(name: str) -> None:
-    draws = ExactSampler(ExactPhi()).sample(WORDS.request(4000, 7))[0]
+    draws = ExactSampler(ExactPhi()).sample(WORDS.request(DRAWS, 7))[0]
     assert p_value([draw.token_ids for draw in draws], reference(WORDS, PREDICATES[name])[1]) < ALPHA
 
 
@@ -120,9 +122,9 @@ def test_draws_without_the_predicate_fail_the_same_test(name: str) -> None:
 def test_walks_have_unbiased_weights(phi: ProposalPhi, name: str, language: Language) -> None:
     """E[w] = Phi within four standard errors, and the weighted frequencies are mu*; the weights of another law would tell."""
     z, mu = reference(language, PREDICATES[name])
-    draws = AncestralSampler(phi).sample(constrained(language, 4000, 3, PREDICATES[name]))[0]
+    draws = AncestralSampler(phi).sample(constrained(language, DRAWS, 3, PREDICATES[name]))[0]
     w = np.exp(draws.log_w)
-    assert len(w) == 4000
+    assert len(w) == DRAWS
     assert abs(w.mean() - z) < 4 * w.std() / math.sqrt(len(w))
     assert {draw.token_ids for draw in draws} <= set(mu)
     weighted = frequencies((draw.token_ids for draw in draws), draws.weights)

@@ -117,7 +117,7 @@ def test_stacks_that_are_alike_are_the_same_but_for_a_constant(name: str) -> Non
     """What is known from other stacks is what is found of each by itself."""
     guide = built(name)
     for text in TEXTS[name]:
-        for state in states_along(guide, text)[::5]:
+        for state in states_along(guide, text)[::9]:
             alone = Completion(guide.spanner, guide.parser)
             configuration, lexeme = divmod(state - DONE - 1, len(guide.lexer))
             assert alone.distance(configuration, lexeme) == guide.min_tokens(state) < 200
