@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test test-full lint types format clean
 .DEFAULT_GOAL := test
+# What pytest makes of the assertions is kept from one run to the next.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(VENV)/.demo
 	$(BIN)/outlines-phi demo

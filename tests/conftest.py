@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,6 +17,16 @@ os.environ.setdefault("OUTLINES_PHI_CACHE", "")
 def one_thread() -> None:
     """Tiny models run many times slower when shared cores fight over threads."""
     torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Of what is imported and collected nothing is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
