@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -91,8 +92,9 @@ def sequences(vocabulary: Vocabulary, depth: int) -> Iterator[tuple[int, ...]]:
 
 
 def members(vocabulary: Vocabulary, depth: int, is_member: Callable[[bytes], bool]) -> set[tuple[int, ...]]:
-    """The sequences whose text is a member."""
-    return {ids for ids in sequences(vocabulary, depth) if is_member(vocabulary.decode(ids))}
+    """The sequences whose text is a member; a text has many spellings."""
+    known = cache(is_member)
+    return {ids for ids in sequences(vocabulary, depth) if known(vocabulary.decode(ids))}
 
 
 def assert_same(found: set[tuple[int, ...]], expected: set[tuple[int, ...]]) -> None:

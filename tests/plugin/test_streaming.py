@@ -180,7 +180,7 @@ class TestLaw:
 
     def test_of_exact_streams(self, laws: tuple[Any, Reference]) -> None:
         generator, reference = laws
-        assert p_value(self.drawn(generator, "exact", 1000), reference.mu) > ALPHA
+        assert p_value(self.drawn(generator, "exact", 600), reference.mu) > ALPHA
 
     def test_of_masked_streams_is_the_wrong_one(self, laws: tuple[Any, Reference]) -> None:
         generator, reference = laws

@@ -24,7 +24,17 @@ from outlines_phi.sampling.phi_options import ExactPhi
 from outlines_phi.sampling.rejection import tree_call as exact
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.verification.oracle import GrammarOracle
-from tests.languages import ALPHA, DRAWS, GRAMMARS, PROMPT, VOCABULARY, GrammarLanguage, Language, p_value
+from tests.languages import (
+    ALPHA,
+    DRAWS,
+    GRAMMARS,
+    PROMPT,
+    VOCABULARY,
+    GrammarLanguage,
+    Language,
+    p_value,
+    pooled_p_value,
+)
 
 grammars = pytest.mark.parametrize("language", GRAMMARS, ids=str)
 EOS = VOCABULARY.eos_ids[0]
@@ -125,23 +135,28 @@ def test_drafts_that_are_not_drawn_change_no_walk(language: Language) -> None:
     assert drafted
 
 
-@grammars
-def test_drafts_that_are_drawn_change_no_law(language: Language) -> None:
-    sampler, reference = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS["model"], 3)), language.reference()
-    draws = sampler.sample(language.request(3000, seed=6))[0]
-    drawn = [draw.token_ids for draw in draws]
-    assert draws.counts.drafted
-    assert p_value(drawn, reference.mask) > ALPHA
-    assert p_value(drawn, reference.mu) < ALPHA  # control
+def test_drafts_that_are_drawn_change_no_law() -> None:
+    """The statistics of all grammars are added."""
+    samples = []
+    for language in GRAMMARS:
+        sampler, reference = AncestralSampler(LocalPhi(), draft=Prefetch(DRAFTERS["model"], 3)), language.reference()
+        draws = sampler.sample(language.request(1500, seed=6))[0]
+        drawn = [draw.token_ids for draw in draws]
+        assert draws.counts.drafted
+        assert p_value(drawn, reference.mu) < ALPHA  # control
+        samples.append((drawn, reference.mask))
+    assert pooled_p_value(samples) > ALPHA
 
 
-@grammars
-def test_exact_draws_with_a_draft_are_exact(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From trees that start from nothing, a ninth of the draws under each drafter."""
+def test_exact_draws_with_a_draft_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From trees that start from nothing, a ninth of the draws under each drafter; the statistics of all grammars are added."""
     monkeypatch.setattr(exact, "FINITE_PREFIXES", 0)
-    drawn: list[Ids] = []
-    for seed, drafter in enumerate((*DRAFTERS.values(), TreeDrafter())):
-        sampler = ExactSampler(ExactPhi(width=8), draft=Prefetch(drafter, 3))
-        results = sampler.sample(language.request(3, seed=seed, rows=35))
-        drawn += [draw.token_ids for draws in results for draw in draws]
-    assert p_value(drawn, language.reference().mu) > ALPHA
+    samples = []
+    for language in GRAMMARS:
+        drawn: list[Ids] = []
+        for seed, drafter in enumerate((*DRAFTERS.values(), TreeDrafter())):
+            sampler = ExactSampler(ExactPhi(width=8), draft=Prefetch(drafter, 3))
+            results = sampler.sample(language.request(3, seed=seed, rows=18))
+            drawn += [draw.token_ids for draws in results for draw in draws]
+        samples.append((drawn, language.reference().mu))
+    assert pooled_p_value(samples) > ALPHA
