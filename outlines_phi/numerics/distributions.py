@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import final
 
 import torch
@@ -100,6 +101,16 @@ def rows_of(x: Tensor, rows: Sequence[int]) -> Tensor:
     if list(rows) == list(range(first, end)):
         return x[first:end]
     return x.index_select(0, torch.tensor(rows, device=x.device))
+
+
+def add_rows(x: Tensor, rows: Sequence[Tensor]) -> Tensor:
+    """Add ``rows[i]`` to ``x[i]``, ``[n, V]``, in place, and return it; neighbours that get the same row together."""
+    first = 0
+    for _, alike in groupby(rows, key=id):
+        same = list(alike)
+        x[first : first + len(same)].add_(same[0])
+        first += len(same)
+    return x
 
 
 def block_sums(weights: Tensor) -> Tensor:

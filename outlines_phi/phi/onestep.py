@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..guides.phrases.phrase_guide import BanningGuide
 from ..guides.table import Table
 from ..numerics.checks import check_shares
+from ..numerics.distributions import add_rows
 from ..settings import SamplingSettings
 from .estimator import Need, StepPhi, floored
 
@@ -35,9 +36,8 @@ class LocalPhi(StepPhi):
 
     def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Add the cached bias row of each state in place; see :meth:`StepPhi.add_log_h`."""
-        for row, (state, left) in enumerate(zip(states, remaining, strict=True)):
-            log_p[row].add_(table.bias(state, left, log_p.device))
-        return log_p
+        pairs = zip(states, remaining, strict=True)
+        return add_rows(log_p, [table.bias(state, left, log_p.device) for state, left in pairs])
 
 
 @final

@@ -19,6 +19,7 @@ from ..errors import ModelError, UnsupportedError
 from ..guides.guide import DEAD, DONE, UNREACHABLE
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
+from ..numerics.distributions import add_rows
 from ..vocabulary.classes import EOS, Partition
 
 
@@ -227,15 +228,13 @@ class MaskLogitsProcessor(TableLogitsProcessor):
         self.ban, self.budget = ban, budget
 
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
-        for row, prefix in zip(logits, prefixes, strict=True):
-            remaining = UNLIMITED if self.budget is None else self.budget - prefix.length
-            row.add_(self._bias(prefix.state, remaining, logits.device))
-        return logits
+        return add_rows(logits, [self._bias(prefix, logits.device) for prefix in prefixes])
 
-    def _bias(self, state: int, remaining: int, device: torch.device) -> Tensor:
+    def _bias(self, prefix: Prefix, device: torch.device) -> Tensor:
         # A finished row goes on being called until the batch ends; the host replaces what it draws.
-        if state == DONE:
+        if prefix.state == DONE:
             bias = torch.full((len(self.table.vocabulary),), -torch.inf, device=device)
             bias[self.table.vocabulary.eos_ids[0]] = 0.0
             return bias
-        return self.table.bias(state, remaining, device)
+        remaining = UNLIMITED if self.budget is None else self.budget - prefix.length
+        return self.table.bias(prefix.state, remaining, device)

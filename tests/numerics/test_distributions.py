@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch.overrides import TorchFunctionMode
 
 from outlines_phi.numerics import distributions
-from outlines_phi.numerics.distributions import Distributions, draw_ahead
+from outlines_phi.numerics.distributions import Distributions, add_rows, draw_ahead
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -85,3 +86,22 @@ def test_draws_of_few_rows_at_a_time_are_the_same(size: int, monkeypatch: pytest
     apart = Distributions.of(scores)
     assert torch.equal(together.draw(torch.arange(3), uniforms), apart.draw(torch.arange(3), uniforms))
     assert torch.allclose(together.log_s, scores.double().logsumexp(-1), atol=1e-6)
+
+
+def test_neighbours_that_get_the_same_row_are_one_operation() -> None:
+    one, two = torch.randn(2, 10)
+    rows = [one, one, two, one, one, one]
+    x = torch.randn(6, 10)
+    expected = x + torch.stack(rows)
+
+    class Additions(TorchFunctionMode):
+        count = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.count += getattr(func, "__name__", "") == "add_"
+            return func(*args, **(kwargs or {}))
+
+    with Additions() as additions:
+        assert torch.equal(add_rows(x, rows), expected) and torch.equal(x, expected)
+    assert additions.count == 3
+    assert add_rows(x[:0], []).shape == (0, 10)

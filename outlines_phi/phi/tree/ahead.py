@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import final
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...guides.table import Table
-from ...numerics.distributions import draw_ahead, rows_of, together
+from ...numerics.distributions import add_rows, draw_ahead, rows_of, together
 from .distribution import TokensAhead
 from .tree import Node
 
@@ -80,15 +79,9 @@ class WideNodes:
         return found
 
     def _masked(self, places: Sequence[int], log_p: Tensor) -> Tensor:
-        """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live; neighbours with one mask together."""
+        """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
         nodes = [self.nodes[place] for place in places]
-        masks = [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes]
-        first = 0
-        for _, alike in groupby(masks, key=id):
-            end = first + len(same := list(alike))
-            log_p[first:end].add_(same[0])
-            first = end
-        return log_p
+        return add_rows(log_p, [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes])
 
 
 def _split(row: Sequence[float]) -> tuple[list[int], Sequence[float], float]:
