@@ -76,10 +76,10 @@ def spans(phrase: str | re.Pattern[str], letters: str, ignore_case: bool) -> Ite
 def ended(guide: Guide, depth: int, start: int) -> set[tuple[int, ...]]:
     """The token sequences of at most ``depth`` tokens that a guide lets end, without the end of sequence; by ``advance``."""
     found, level = set(), [((), start)]
-    eos = guide.vocabulary.eos_ids[0]
+    eos, advance = guide.vocabulary.eos_ids[0], cache(guide.advance)
     for _ in range(depth + 1):
-        found |= {ids for ids, state in level if guide.advance(state, eos) == DONE}
-        below = [((*ids, v), guide.advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
+        found |= {ids for ids, state in level if advance(state, eos) == DONE}
+        below = [((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
         level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
     return found
 

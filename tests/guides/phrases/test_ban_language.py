@@ -73,12 +73,13 @@ def assert_product(guide: Guide, pattern: str, phrases: BannedPhrases, prompt: b
     assert_same(ended(guide, depth, start), allowed)
     to_go = least_tokens(allowed)
     level = [((), start)]
+    advance, min_tokens = cache(guide.advance), cache(guide.min_tokens)
     for _ in range(depth):
         for ids, state in level:
-            least = guide.min_tokens(state) - 1
+            least = min_tokens(state) - 1
             if min(least, to_go.get(ids, UNREACHABLE)) + len(ids) <= depth:  # longer members are not listed
                 assert least == to_go.get(ids, UNREACHABLE), ids
-        below = [((*ids, v), guide.advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
+        below = [((*ids, v), advance(state, v)) for ids, state in level for v in range(len(guide.vocabulary))]
         level = [(ids, state) for ids, state in below if state not in (DEAD, DONE)]
 
 
