@@ -10,7 +10,7 @@ import pytest
 from outlines_phi.numerics.weights import at_quantiles, effective_size, log_mean, normalized, scaled
 from outlines_phi.sampling.particles import SCHEMES, Ancestors, Scheme
 
-ROUNDS = 20_000
+ROUNDS = 8_000
 WEIGHTS = {
     "even": np.zeros(6),
     "mixed": np.log(np.array([0.1, 3.0, 0.7, 0.7, 1.3, 0.02, 0.4])),
