@@ -37,12 +37,12 @@ from outlines_phi.fidelity.reference import Reference, enumerate_language
 from outlines_phi.guides.table import Table
 from outlines_phi.lm import bundled
 from outlines_phi.phi.dp_frozen import FrozenDPPhi
-from outlines_phi.phi.estimator import ProposalPhi
+from outlines_phi.phi.estimator import ProposalPhi, doubling
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree.store import TreeStore
 from outlines_phi.sampling.ancestral import AncestralSampler
-from outlines_phi.sampling.rejection.adaptive_proposal import MASK, AdaptiveTrajectories, doubling
+from outlines_phi.sampling.rejection.adaptive_proposal import MASK, ROUND, AdaptiveTrajectories
 from outlines_phi.sampling.rejection.tree_call import TreeCall
 from outlines_phi.sampling.sampler import Request
 from outlines_phi.settings import SamplingSettings
@@ -100,7 +100,7 @@ def adaptive(request: Request, total: int, frontier: ProposalPhi | None) -> Adap
     """Return ``total`` trajectories of the adaptive proposal, from an empty tree."""
     with TreeStore().lend(*request.tree_key, frontier) as trees:
         call = TreeCall.begin(request, trees, 2**30, frontier=frontier)
-        found = AdaptiveTrajectories(trees[0], doubling(total), partial(request.stream, 0), max_bytes=2**30)
+        found = AdaptiveTrajectories(trees[0], doubling(total, ROUND), partial(request.stream, 0), max_bytes=2**30)
         call.grow([found])
         walks = [(walk, -math.inf if walk.node is None else walk.node.log_p) for walk in found.trajectories]
         log_w = np.array([walk.log_w for walk, _ in walks])

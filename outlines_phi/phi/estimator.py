@@ -35,6 +35,14 @@ class Prefixes(NamedTuple):
     drafted: Sequence[bool] = ()
 
 
+def doubling(total: int, first: int) -> list[int]:
+    """Return the sizes of the rounds of ``total`` walks, between which a proposal learns: each as large as all before."""
+    rounds: list[int] = []
+    while (done := sum(rounds)) < total:
+        rounds.append(min(max(first, done), total - done))
+    return rounds
+
+
 @final
 @dataclass(frozen=True)
 class SampledRun:

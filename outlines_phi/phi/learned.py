@@ -17,7 +17,7 @@ from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
 from ..settings import SamplingSettings
-from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, live_mass
+from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
 
 ROUND = 8  # Walks of the first round; values learn between rounds
@@ -96,10 +96,7 @@ class LearnedPhi(StepPhi):
 
     def rounds(self, n: int) -> list[int]:
         """See :meth:`ProposalPhi.rounds`: as many walks as all before have made, so that few are drawn knowing little."""
-        sizes: list[int] = []
-        while sum(sizes) < n:
-            sizes.append(min(max(ROUND, sum(sizes)), n - sum(sizes)))
-        return sizes
+        return doubling(n, ROUND)
 
     def keeping(self, values: KeptValues) -> LearnedPhi:
         return replace(self, values=values) if self.values is None else self

@@ -19,7 +19,6 @@ from .committing_walk import Account, CommittingWalk
 from .drafted_stepper import Prefetch
 from .draw import Draw, Guarantee
 from .draws import DrawCounts, Draws
-from .particles import SCHEMES, Particles
 from .phi_options import LookaheadPhi
 from .sampler import Request, Sampler, Stream
 from .smc import SMC, finished, picks
@@ -112,7 +111,7 @@ class Lookahead:
         request = self._request
         roots = {row: self._texts.root(row) for row, _ in numbers}
         for row, i in numbers:
-            self._diagnostics[row, i] = request.stream(row, Stream.NORMALIZER + i)
+            self._diagnostics[row, i] = request.stream(row, Stream.DIAGNOSTIC + i)
         return [
             self.resume(
                 Trajectory(row, i, request.stream(row, i), row, request.starts[row], request.budgets[row]), roots[row]
@@ -258,9 +257,7 @@ class LookaheadSMCSampler(Sampler):
         at_once = side_by_side(len(request.table.vocabulary), walks=size)
         for first in range(0, len(numbers), at_once):
             together = [
-                LookaheadPopulation(
-                    run, self.options, request, row, run.launch([(row, i * size + k) for k in range(size)])
-                )
+                LookaheadPopulation(run, self.options, request, run.launch([(row, i * size + k) for k in range(size)]))
                 for row, i in numbers[first : first + at_once]
             ]
             _advance(run, together)
@@ -279,18 +276,10 @@ class LookaheadPopulation:
     ``walks``: The walks, at the start.
     """
 
-    def __init__(
-        self, run: Lookahead, options: SMC, request: Request, row: int, walks: Sequence[CommittingWalk]
-    ) -> None:
+    def __init__(self, run: Lookahead, options: SMC, request: Request, walks: Sequence[CommittingWalk]) -> None:
         self._run = run
         self._walks = {walk.trajectory: walk for walk in walks}
-        place = walks[0].trajectory.number // options.particles
-        self.particles = Particles(
-            list(self._walks),
-            options.timing(request.table.vocabulary.tokens),
-            SCHEMES[options.scheme or "systematic"],
-            request.stream(row, Stream.RESAMPLING + place),
-        )
+        self.particles = options.begin(request, list(self._walks))
         # Without resampling no particle waits for another.
         self._windows = math.inf if options.resample == "never" else 1
         self._send(self.particles.moving)

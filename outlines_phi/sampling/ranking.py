@@ -20,6 +20,7 @@ from ..phi.tree.tree import BoundsTree
 from .draw import TextSequence, WrittenText
 from .draws import DrawCounts
 from .phi_options import Effort
+from .rejection.tree_call import logs
 from .sampler import Request
 
 
@@ -171,12 +172,11 @@ def _ranking(search: ModeSearch, top: int, counts: ModelCounts, reader: Callable
         ids = node.tokens()
         text = tree.table.vocabulary.decode(ids).decode()
         items.append(Member(text=text, token_ids=ids, log_p=node.log_p, reader=reader))
-    lower, upper = (math.log(x) if x > 0 else -math.inf for x in tree.bounds)
     return Ranking(
         items=tuple(items),
         asked=top,
         log_p_bound=search.bound,
-        log_z_bounds=(lower, upper),
+        log_z_bounds=logs(tree.bounds),
         counts=DrawCounts(**vars(counts)),
         budget=tree.budget,
     )

@@ -31,10 +31,8 @@ class Stream(IntEnum):
     trajectories are numbered from 0, and never reach the first of these.
     """
 
-    NORMALIZER = 2**40
-    """Residual attempts, which weigh exact draws."""
-    TRIAL = 2**40
-    """Trial walks of ``auto``, which has no residual attempts."""
+    DIAGNOSTIC = 2**40
+    """Walks beside those that make a draw: residual attempts, trial walks of ``auto``, weights and counts of a look-ahead."""
     CANDIDATE = 2**41
     """Candidates of ``auto``."""
     PICK = 2**42

@@ -109,8 +109,15 @@ class SMC:
         shown = [f"{name}={value!r}" for name, value in given.items() if value not in (None, "never")]
         return f"SMC({', '.join(shown)})"
 
-    def timing(self, tokens: Sequence[bytes]) -> Timing:
-        """Return when one run is resampled, of texts that ``tokens`` write."""
+    def begin(self, request: Request, walks: Sequence[Trajectory]) -> Particles:
+        """Return the run whose particles are ``walks``, at the start."""
+        number = walks[0].number // self.particles
+        stream = request.stream(walks[0].row, Stream.RESAMPLING + number)
+        return Particles(
+            walks, self._timing(request.table.vocabulary.tokens), SCHEMES[self.scheme or "systematic"], stream
+        )
+
+    def _timing(self, tokens: Sequence[bytes]) -> Timing:
         match self.resample:
             case "never":
                 return Timing()
@@ -166,16 +173,8 @@ class SMCSampler(Sampler):
 
     def _runs(self, request: Request, walks: Sequence[Trajectory]) -> list[Particles]:
         """Return the runs that ``walks``, in the order of prompts and numbers, are the particles of."""
-        size, tokens = self.options.particles, request.table.vocabulary.tokens
-        return [
-            Particles(
-                walks[first : first + size],
-                self.options.timing(tokens),
-                SCHEMES[self.options.scheme or "systematic"],
-                request.stream(walks[first].row, Stream.RESAMPLING + walks[first].number // size),
-            )
-            for first in range(0, len(walks), size)
-        ]
+        size = self.options.particles
+        return [self.options.begin(request, walks[first : first + size]) for first in range(0, len(walks), size)]
 
 
 def _advance(stepper: Stepper, runs: Sequence[Particles]) -> None:

@@ -246,18 +246,12 @@ class WindowAttempts(Attempts):
             attempt.node, attempt.bound = first, first.upper
             self._waiting, self._launched = [attempt], 1
 
-    def _walk(self, attempt: Attempt) -> None:
+    def _walk(self, attempt: Attempt) -> bool | None:
         arrived = descend(self.tree, attempt)
-        if arrived is None:
-            return self._wait(attempt)
-        if not arrived:
+        if arrived is False:
             self.failed[attempt.number] = lost_at(attempt.node, attempt.bound, self._diagnostics)
             self._width = min(self._most, len(self.failed))
-        self._finish(attempt, success=arrived)
-
-    def _evict(self) -> None:
-        """Drop distributions; bounds stay."""
-        self.tree.drop_distributions(self._max_bytes)
+        return arrived
 
     def failures(self) -> Iterator[Node]:
         """Yield what the attempts failed for that the window has cost; none that was launched after the accepted one."""

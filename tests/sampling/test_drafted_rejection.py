@@ -116,13 +116,13 @@ class TestRejection:
             assert two_sample(ids(draws), ids(plain)) > ALPHA
 
 
-def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> None:
+def coin_for_dead_tokens_alone(self: Attempts, attempt: Attempt) -> bool | None:
     """Walk on from a fresh node with the probability of its live tokens, whatever is known of these by now."""
     node = attempt.node
     if node.distribution is not None:
         live = node.rest + sum(child.p for child in node.children.values())
         attempt.bound = node.upper / live if live > 0 else attempt.bound
-    WALK(self, attempt)
+    return WALK(self, attempt)
 
 
 def first_of_fresh(language: Language, draft: Prefetch | None) -> list[tuple[int, ...]]:

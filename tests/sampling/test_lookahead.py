@@ -135,12 +135,12 @@ def test_banning_token_sequences_leaks_other_spellings() -> None:
     assert not any(SHORT.bad(written) for written in ids(drawn(SHORT, LookaheadPhi(), 1000)))
 
 
-def keep_the_queue(self: Attempts, attempt: Attempt) -> None:
+def keep_the_queue(self: Attempts, attempt: Attempt) -> bool | None:
     """Restart from the kept queue, not from the committed text."""
     first = self.__dict__.setdefault("queue", attempt.node if attempt.node is not self.tree.root else None)
     if first is not None and attempt.node is self.tree.root:
         attempt.node, attempt.bound = first, first.upper
-    WALK(self, attempt)
+    return WALK(self, attempt)
 
 
 WALK = WindowAttempts._walk

@@ -11,10 +11,10 @@ WALK = RejectionAttempts._walk
 RECOMPUTE = Node.recompute
 
 
-def without_coin(self: Attempts, attempt: Attempt) -> None:
+def without_coin(self: Attempts, attempt: Attempt) -> bool | None:
     """Walk as if an attempt had always carried the bound of now."""
     attempt.bound = attempt.node.upper if attempt.node.distribution is not None else attempt.bound
-    WALK(self, attempt)
+    return WALK(self, attempt)
 
 
 def first_to_finish(self: Attempts) -> None:
@@ -26,12 +26,10 @@ def first_to_finish(self: Attempts) -> None:
             self.accepted.append(node)
 
 
-def cut_by_length(self: Attempts, attempt: Attempt) -> None:
+def cut_by_length(self: Attempts, attempt: Attempt) -> bool | None:
     """Give up an attempt that is long under way."""
-    WALK(self, attempt)
-    if attempt in self._waiting and len(attempt.node.tokens()) >= 2:
-        self._waiting.remove(attempt)
-        self._finished[attempt.number] = None
+    success = WALK(self, attempt)
+    return False if success is None and len(attempt.node.tokens()) >= 2 else success
 
 
 def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,14 +45,15 @@ def keep_bounds_after_eviction(monkeypatch: pytest.MonkeyPatch) -> None:
     def recompute(self: Node) -> bool:
         return RECOMPUTE(self) if self.expanded else False
 
-    def walk(self: Attempts, attempt: Attempt) -> None:
+    def walk(self: Attempts, attempt: Attempt) -> bool | None:
         if attempt.node.distribution is not None:
             attempt.bound = 1.0 if attempt.node in fresh else attempt.bound
         else:
             fresh.add(attempt.node)
-        WALK(self, attempt)
+        success = WALK(self, attempt)
         if attempt.node.distribution is None:
             fresh.add(attempt.node)
+        return success
 
     monkeypatch.setattr(BoundsTree, "_forget", forget)
     monkeypatch.setattr(Node, "recompute", recompute)

@@ -26,14 +26,6 @@ ROUND = 16
 """Trajectories of the first round, where there are several."""
 
 
-def doubling(total: int) -> list[int]:
-    """Return the sizes of the rounds of ``total`` trajectories, between which the proposal learns: each as large as all before."""
-    rounds: list[int] = []
-    while (done := sum(rounds)) < total:
-        rounds.append(min(max(ROUND, done), total - done))
-    return rounds
-
-
 @final
 class Candidate:
     """One draw in the making, with its log probability under all parts of the proposal.

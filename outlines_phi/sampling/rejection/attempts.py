@@ -121,7 +121,7 @@ class Attempts(ABC):
                 break
             check_interruption()  # where the tree knows everything, all draws are made here
             for attempt in moving:
-                self._walk(attempt)
+                self._take(attempt, self._walk(attempt))
             moving = []
             self._read_in_order()
         if self.satisfied:
@@ -160,19 +160,20 @@ class Attempts(ABC):
         return max(LEAST_HOPE, lately, root.lower / root.upper)
 
     @abstractmethod
-    def _walk(self, attempt: Attempt) -> None:
-        """Walk until a node whose distribution is not known (:meth:`_wait`) or the end (:meth:`_finish`)."""
+    def _walk(self, attempt: Attempt) -> bool | None:
+        """Take an attempt down; return whether it found a member, ``None`` where it waits for a distribution."""
 
-    @abstractmethod
     def _evict(self) -> None:
-        """Bring the tree's memory under its bound, without changing the distribution of the walks under way."""
+        """Drop distributions down to the bound of memory. Nodes and bounds stay: walks under way keep their distribution."""
+        self.tree.drop_distributions(self._max_bytes)
 
-    def _wait(self, attempt: Attempt) -> None:
-        attempt.turns += 1
-        self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
-        self._waiting.append(attempt)
-
-    def _finish(self, attempt: Attempt, *, success: bool) -> None:
+    def _take(self, attempt: Attempt, success: bool | None) -> None:
+        """Take note of what :meth:`_walk` has come to."""
+        if success is None:
+            attempt.turns += 1
+            self.longest = max(self.longest, self.tree.fewest_tokens(attempt.node))
+            self._waiting.append(attempt)
+            return
         self._finished[attempt.number] = attempt.node if success else None
         if success:
             self._turns[attempt.number] = attempt.turns
@@ -195,12 +196,8 @@ class RejectionAttempts(Attempts):
         """Drop distributions and subtrees, sparing the paths of the walks that wait; see :meth:`BoundsTree.evict`."""
         self.tree.evict(self._max_bytes, pinned=[*self.waiting, *self.others()])
 
-    def _walk(self, attempt: Attempt) -> None:
-        arrived = descend(self.tree, attempt)
-        if arrived is None:
-            self._wait(attempt)
-        else:
-            self._finish(attempt, success=arrived)
+    def _walk(self, attempt: Attempt) -> bool | None:
+        return descend(self.tree, attempt)
 
 
 def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
@@ -242,22 +239,18 @@ class CertifiedAttempts(Attempts):
         super().__init__(tree, *arguments, **options)
         self._frozen = {node: node.upper for node in tree.walk()}
 
-    def _evict(self) -> None:
-        """Drop distributions only: the certificate is about the nodes that were enumerated."""
-        self.tree.drop_distributions(self._max_bytes)
-
-    def _walk(self, attempt: Attempt) -> None:
+    def _walk(self, attempt: Attempt) -> bool | None:
         while attempt.node.state != DONE:
             node = attempt.node
             self.tree.visit(node)
             if node.state == DEAD:
-                return self._finish(attempt, success=False)
+                return False
             if node.distribution is None:
-                return self._wait(attempt)
+                return None
             if node.rest + sum(child.p * self._weight(child) for child in node.children.values()) <= 0:
-                return self._finish(attempt, success=False)
+                return False
             attempt.node = self.tree.choose(node, self._weight, attempt.rng)
-        self._finish(attempt, success=True)
+        return True
 
     def _weight(self, node: Node) -> float:
         return self._frozen.get(node, 1.0)
@@ -282,17 +275,14 @@ class ConfidentAttempts(Attempts):
         self._p = scaled(np.array(log_p))
         self._chosen: dict[int, Node] = {}
 
-    def _evict(self) -> None:
-        self.tree.drop_distributions(self._max_bytes)
-
-    def _walk(self, attempt: Attempt) -> None:
+    def _walk(self, attempt: Attempt) -> bool | None:
         if attempt.number not in self._chosen:
             self._chosen[attempt.number] = attempt.node = self._held[draw(self._p, attempt.rng)]
         if attempt.node.state != DONE:
             if attempt.node.distribution is None:
-                return self._wait(attempt)
+                return None
             attempt.node = self._ended(attempt.node, attempt.rng)
-        self._finish(attempt, success=True)
+        return True
 
     def _ended(self, node: Node, rng: np.random.Generator) -> Node:
         """Draw one of the ends of ``node`` that had no node at the start."""

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import warn_of_fidelity
 from ...lm.watch import follow
 from ...numerics.weights import draw, effective_size, log_mean, scaled
+from ...phi.estimator import doubling
 from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.store import TreeStore, afresh
 from ...phi.tree.tree import Node
@@ -20,7 +21,7 @@ from ..draw import NO_DISTANCE, Guarantee
 from ..draws import Draws, middle
 from ..phi_options import AutoPhi, Effort
 from ..sampler import Request, Sampler, Stream
-from .adaptive_proposal import AdaptiveTrajectories, Candidate, doubling
+from .adaptive_proposal import ROUND, AdaptiveTrajectories, Candidate
 from .attempts import Attempts, RejectionAttempts
 from .tree_call import TreeCall, logs
 
@@ -82,7 +83,7 @@ class TwoStages:
                 # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
             elif self._trial is None and self._calls >= most / 2:
-                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(Stream.TRIAL + number))
+                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(Stream.DIAGNOSTIC + number))
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
         if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
@@ -102,7 +103,7 @@ class TwoStages:
         A call with more than ``2 width`` walks counts as several, as attempts have ``width``; candidates share about half of
         their prefixes.
         """
-        rounds = doubling(self._count(self._wanted if self.attempts.accepted else 1))
+        rounds = doubling(self._count(self._wanted if self.attempts.accepted else 1), ROUND)
         calls = sum(max(1.0, size / (2 * self._phi.width)) for size in rounds)
         return self._phi.share * calls * max(self._longest, self.attempts.longest)
 
@@ -112,7 +113,7 @@ class TwoStages:
             missing = self._wanted - len(self.attempts.accepted)
             total = self._count(missing)
             # One draw is soonest made in one round; that is what the first stage has explored the tree for.
-            rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total)
+            rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total, ROUND)
             self._candidates = self._walks(rounds, self._stream)
         return self._candidates
 

@@ -10,6 +10,7 @@ from typing import final
 
 from ...errors import COST, BudgetError
 from ...lm.watch import current, follow, limited
+from ...numerics.weights import log
 from ...phi.tree.impossible import refuse_impossible
 from ...phi.tree.preexpand import expand_towards
 from ...phi.tree.store import TreeStore, afresh
@@ -21,7 +22,7 @@ from ..phi_options import ExactPhi
 from ..sampler import Request, Sampler, Stream
 from .attempts import Attempts, CertifiedAttempts, ConfidentAttempts, RejectionAttempts
 from .certify import Certification, ResidualAttempts, certify
-from .tree_call import TreeCall, log, logs
+from .tree_call import TreeCall, logs
 
 MOST = 512
 """Attempts in flight of all prompts together, at most, where many draws are wanted and most attempts succeed."""
@@ -129,7 +130,7 @@ class ExactSampler(Sampler):
         return results()
 
     def _normalize(self, call: TreeCall) -> Sequence[tuple[float, ...]]:
-        streams = range(Stream.NORMALIZER, Stream.NORMALIZER + self.phi.normalizers)
+        streams = range(Stream.DIAGNOSTIC, Stream.DIAGNOSTIC + self.phi.normalizers)
         rows = [
             ResidualAttempts(tree, [call.request.stream(row, i) for i in streams], width=self.phi.width)
             for row, tree in enumerate(call.trees)

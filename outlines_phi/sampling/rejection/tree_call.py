@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import final
 
 from ...errors import InterruptedDraws
 from ...lm.watch import Progress
+from ...numerics.weights import log
 from ...phi.estimator import ProposalPhi
 from ...phi.tree.best_first import TreeWalks, grow_trees
 from ...phi.tree.evaluator import Evaluator, Foresight
@@ -113,8 +113,3 @@ class TreeCall:
 def logs(bounds: tuple[float, float]) -> tuple[float, float]:
     """Return the logs of two bounds, in nats."""
     return log(bounds[0]), log(bounds[1])
-
-
-def log(x: float) -> float:
-    """Return the log of a probability, ``-inf`` of 0."""
-    return math.log(x) if x > 0 else -math.inf
