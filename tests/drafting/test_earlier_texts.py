@@ -25,7 +25,11 @@ def grown(language: Language, depth: int) -> BoundsTree:
         for node in level:
             expand(tree, language, node)
         moves = [(node, language.table.moves(node.state, node.remaining)) for node in level]
-        below = [tree.child(node, int(v), int(t)) for node, live in moves for v, t in zip(*live, strict=True)]
+        below = [
+            tree.child(node, int(v), int(t))
+            for node, live in moves
+            for v, t in zip(live.tokens, live.targets, strict=True)
+        ]
         level = [node for node in below if not node.expanded]
     return tree
 
