@@ -217,7 +217,7 @@ class Summary:
             tell(
                 "Warning",
                 "yellow",
-                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact sampling ran out of its effort. Each "
+                f"{len(self.weighted)} of {self.draws} draws are weighted, not exact: exact ones would have taken longer. Each "
                 f"was picked by weight from candidates worth {statistics.median(self.weighted):.1f} (median effective sample "
                 'size). Use their weights, or --phi exact; the lines say which: "guarantee": "weighted".',
             )

@@ -46,9 +46,9 @@ MAX_TREE_BYTES = 2**30  # Bound on the memory of the token trees of a model, whe
 class PhiModel(Asynchronous, ABC):
     """The base of every host: a language model, what is kept for it, and the calls that take ``phi=``.
 
-    A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm` and :meth:`_prompt_ids`;
-    with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted`, :meth:`_hosted_batch` and :meth:`_hosted_stream`.
-    What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
+    A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm`, :attr:`hf_tokenizer`
+    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted`, :meth:`_hosted_batch` and
+    :meth:`_hosted_stream`. What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known

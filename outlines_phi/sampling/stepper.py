@@ -214,6 +214,7 @@ class Stepper(BaseStepper):
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
             self._observer.step(draws, rows, tokens.tolist(), log_p, scores.double())
+        # log p - log q = log S - log h
         log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens].double() - log_s
         return torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v])
 

@@ -1,4 +1,7 @@
-"""The mask of a grammar: the distance to the end after each class of tokens, most of it from the top of the stack alone."""
+"""The mask of a grammar: the distance to the end after each class of tokens, most of it from the top of the stack alone.
+
+A class is live where its distance is finite.
+"""
 
 from __future__ import annotations
 

@@ -242,6 +242,7 @@ class JSONGuide(Guide):
         return _UNREAD + before * len(self.vocabulary)
 
     def _make_row(self, state: int) -> _Known:
+        """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end."""
         targets = [DEAD, DEAD]
         if state < _FIRST:
             return _Known(Row(self._forest.partition((), (), len(targets)), np.array(targets)), np.array(targets))

@@ -209,7 +209,8 @@ def descend(tree: BoundsTree, attempt: Attempt) -> bool | None:
             return False
         if node.free is None:
             return None
-        # The coin of thinning: fails with probability 1 - upper / bound. A member has the bound 1, so none is tossed for it.
+        # The coin of thinning: fails with probability 1 - upper / bound, always where nothing is open. A member has the bound 1, so
+        # none is tossed for it.
         if attempt.rng.random() * attempt.bound >= node.open_since(attempt.since):
             return False
         child = tree.choose_since(node, attempt.since, attempt.rng)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -83,7 +84,7 @@ class TwoStages:
                 # Here exactness is given up for the draws that are missing: nothing is launched at them any more.
                 self.attempts.stop()
             elif self._trial is None and self._calls >= most / 2:
-                trial = self._trial = self._walks([TRIAL], lambda number: self._stream(Stream.DIAGNOSTIC + number))
+                trial = self._trial = self._walks([TRIAL], Stream.DIAGNOSTIC)
                 self.attempts.others = lambda: trial.waiting
         waiting = self.attempts.advance()
         if self.attempts.satisfied or (self._candidates is None and self.attempts.impossible):
@@ -114,10 +115,13 @@ class TwoStages:
             total = self._count(missing)
             # One draw is soonest made in one round; that is what the first stage has explored the tree for.
             rounds = [total] if missing == 1 and self._phi.share > 0 else doubling(total, ROUND)
-            self._candidates = self._walks(rounds, self._stream)
+            self._candidates = self._walks(rounds, Stream.CANDIDATE)
         return self._candidates
 
-    def _walks(self, rounds: Sequence[int], stream: Callable[[int], np.random.Generator]) -> AdaptiveTrajectories:
+    def _walks(self, rounds: Sequence[int], kind: Stream) -> AdaptiveTrajectories:
+        def stream(number: int) -> np.random.Generator:
+            return self._stream(kind + number)
+
         return AdaptiveTrajectories(
             self.tree, rounds, stream, max_bytes=self._max_bytes, others=lambda: self.attempts.waiting
         )
@@ -169,10 +173,7 @@ class AutoSampler(Sampler):
 
     def _stages(self, call: TreeCall, index: int) -> TwoStages:
         attempts = call.attempts(RejectionAttempts, index, width=self.phi.width, effort=Effort())
-
-        def stream(number: int) -> np.random.Generator:
-            return call.request.stream(index, Stream.CANDIDATE + number)
-
+        stream = partial(call.request.stream, index)
         return TwoStages(attempts, call.request.n, self.phi, stream, max_bytes=call.max_bytes)
 
     def _draws(self, call: TreeCall, index: int, row: TwoStages, trajectories: Sequence[Candidate]) -> Draws:
@@ -220,8 +221,8 @@ def _warn(request: Request, results: Sequence[Draws]) -> None:
         return
     ess = sorted(draw.ess for draw in missed) or [0.0]
     warn_of_fidelity(
-        f"{len(missed) + failures} of {request.n * len(results)} draws are weighted, not exact: exact sampling ran out of its "
-        f"effort. Each was picked by weight from several candidates, worth {ess[len(ess) // 2]:.1f} of them (the median of their "
-        f"effective sample sizes). Use the weights of sample(), ask for more candidates "
-        "(AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
+        f"{len(missed) + failures} of {request.n * len(results)} draws are weighted, not exact: exact ones would have taken longer "
+        "(AutoPhi(share=...)). Each was picked by weight from several candidates, worth "
+        f"{ess[len(ess) // 2]:.1f} of them (the median of their effective sample sizes). Use the weights of sample(), ask for more "
+        "candidates (AutoPhi(candidates=...)) or a larger exact effort (phi='exact'), or move the prompt closer to the format.",
     )
