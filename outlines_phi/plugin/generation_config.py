@@ -43,9 +43,18 @@ CUT = "give top_p= or min_p= to truncate"
 DRAFTED = "give draft= for tokens that are written ahead"
 RETURNED = "sample() of outlines_phi.Generator(model, T) returns what is known of draws"
 
-_PENALTY = (None, 1.0)
 _FLAG = (None, False)
 _LIST: tuple[Any, ...] = (None, [])
+
+_ASSISTANT = (
+    *("num_assistant_tokens", "num_assistant_tokens_schedule", "speculation_type", "target_lookbehind"),
+    *("assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind", "assistant_ensemble_weight"),
+)
+_CACHES_AND_IDS = (
+    *("pad_token_id", "bos_token_id", "decoder_start_token_id", "transformers_version", "compile_config"),
+    *("cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "continuous_batching_config"),
+)
+_OUTPUTS = ("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate")
 
 FIELDS: dict[str, Field] = {
     # the distribution
@@ -58,27 +67,23 @@ FIELDS: dict[str, Field] = {
     "min_p": Field(Role.TRUNCATES, (None, 0.0)),
     "top_h": Field(Role.TRUNCATES, instead=CUT),
     "typical_p": Field(Role.TRUNCATES, (None, 1.0), CUT),
-    "epsilon_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
-    "eta_cutoff": Field(Role.TRUNCATES, (None, 0.0), CUT),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff"), Field(Role.TRUNCATES, (None, 0.0), CUT)),
     # other distributions
-    "no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
-    "encoder_no_repeat_ngram_size": Field(Role.REFUSED, (None, 0)),
-    "encoder_repetition_penalty": Field(Role.REFUSED, _PENALTY),
-    "guidance_scale": Field(Role.REFUSED, _PENALTY),
-    "min_length": Field(Role.REFUSED, (None, 0), "write the least length into the format"),
-    "min_new_tokens": Field(Role.REFUSED, (None, 0), "write the least length into the format"),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), Field(Role.REFUSED, (None, 0))),
+    **dict.fromkeys(("encoder_repetition_penalty", "guidance_scale"), Field(Role.REFUSED, (None, 1.0))),
+    **dict.fromkeys(
+        ("min_length", "min_new_tokens"), Field(Role.REFUSED, (None, 0), "write the least length into the format")
+    ),
     "bad_words_ids": Field(Role.REFUSED, _LIST, "ban texts in all their spellings with banned_phrases=['...']"),
     "force_words_ids": Field(Role.REFUSED, _LIST, "write the words into the format"),
     "constraints": Field(Role.REFUSED, _LIST, "write them into the format, or give constraint="),
     "sequence_bias": Field(Role.REFUSED, (None, {}, [])),
-    "suppress_tokens": Field(Role.REFUSED, _LIST),
-    "begin_suppress_tokens": Field(Role.REFUSED, _LIST),
-    "forced_bos_token_id": Field(Role.REFUSED),
-    "forced_eos_token_id": Field(Role.REFUSED),
-    "exponential_decay_length_penalty": Field(Role.REFUSED),
-    "watermarking_config": Field(Role.REFUSED),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), Field(Role.REFUSED, _LIST)),
+    **dict.fromkeys(
+        ("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty"), Field(Role.REFUSED)
+    ),
+    **dict.fromkeys(("watermarking_config", "dola_layers"), Field(Role.REFUSED)),
     "token_healing": Field(Role.REFUSED, _FLAG),
-    "dola_layers": Field(Role.REFUSED),
     "stop_strings": Field(Role.REFUSED, ([], None), END),
     "max_time": Field(Role.REFUSED, instead="bound the work with phi=ExactPhi(effort=Effort(...))"),
     # how many, how long
@@ -89,47 +94,23 @@ FIELDS: dict[str, Field] = {
     "do_sample": Field(Role.LOOP),
     "num_beams": Field(Role.LOOP, (None, 1), "beam search has no sampling distribution to correct, so leave it out"),
     "num_beam_groups": Field(Role.LOOP, (None, 1), SAMPLED),
-    "diversity_penalty": Field(Role.LOOP, (None, 0.0), SAMPLED),
     "length_penalty": Field(Role.LOOP, (None, 1.0), SAMPLED),
-    "early_stopping": Field(Role.LOOP, _FLAG, SAMPLED),
-    "penalty_alpha": Field(Role.LOOP, (None, 0.0), SAMPLED),
-    "low_memory": Field(Role.LOOP, _FLAG, SAMPLED),
+    **dict.fromkeys(("diversity_penalty", "penalty_alpha"), Field(Role.LOOP, (None, 0.0), SAMPLED)),
+    **dict.fromkeys(("early_stopping", "low_memory"), Field(Role.LOOP, _FLAG, SAMPLED)),
     # tokens written ahead; where one of these biases the loop's draws, it does not bias ours
-    "use_mtp": Field(Role.LOOP, _FLAG, DRAFTED),
-    "is_assistant": Field(Role.LOOP, _FLAG, DRAFTED),
-    "num_assistant_tokens": Field(Role.LOOP, instead=DRAFTED),
-    "num_assistant_tokens_schedule": Field(Role.LOOP, instead=DRAFTED),
-    "assistant_confidence_threshold": Field(Role.LOOP, instead=DRAFTED),
-    "assistant_early_exit": Field(Role.LOOP, instead=DRAFTED),
-    "assistant_lookbehind": Field(Role.LOOP, instead=DRAFTED),
-    "target_lookbehind": Field(Role.LOOP, instead=DRAFTED),
-    "assistant_ensemble_weight": Field(Role.LOOP, instead=DRAFTED),
-    "speculation_type": Field(Role.LOOP, instead=DRAFTED),
-    "prompt_lookup_num_tokens": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
-    "max_matching_ngram_size": Field(Role.LOOP, instead="give draft='prompt_lookup'"),
-    # numbers that no distribution depends on: a constant in all logits; NaN in them is a ModelError here
-    "renormalize_logits": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
-    "remove_invalid_values": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
-    # ids that are not drawn
-    "pad_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "bos_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "decoder_start_token_id": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    # the loop's cache and compiler; draws have a cache of their own
+    **dict.fromkeys(("use_mtp", "is_assistant"), Field(Role.LOOP, _FLAG, DRAFTED)),
+    **dict.fromkeys(_ASSISTANT, Field(Role.LOOP, instead=DRAFTED)),
+    **dict.fromkeys(
+        ("prompt_lookup_num_tokens", "max_matching_ngram_size"), Field(Role.LOOP, instead="give draft='prompt_lookup'")
+    ),
+    # what no distribution depends on; NaN in the logits is a ModelError here, and draws have a cache of their own
+    **dict.fromkeys(
+        ("renormalize_logits", "remove_invalid_values", "disable_compile"), Field(Role.LOOP, _FLAG, NO_DISTRIBUTION)
+    ),
     "use_cache": Field(Role.LOOP, (None, True), NO_DISTRIBUTION),
-    "cache_implementation": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "cache_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "max_cache_len": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "prefill_chunk_size": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "compile_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
-    "disable_compile": Field(Role.LOOP, _FLAG, NO_DISTRIBUTION),
-    "continuous_batching_config": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    **dict.fromkeys(_CACHES_AND_IDS, Field(Role.LOOP, instead=NO_DISTRIBUTION)),
     # what the loop returns beside ids
-    "output_attentions": Field(Role.LOOP, _FLAG, RETURNED),
-    "output_hidden_states": Field(Role.LOOP, _FLAG, RETURNED),
-    "output_scores": Field(Role.LOOP, _FLAG, RETURNED),
-    "output_logits": Field(Role.LOOP, _FLAG, RETURNED),
-    "return_dict_in_generate": Field(Role.LOOP, _FLAG, RETURNED),
-    "transformers_version": Field(Role.LOOP, instead=NO_DISTRIBUTION),
+    **dict.fromkeys(_OUTPUTS, Field(Role.LOOP, _FLAG, RETURNED)),
 }
 """Every field that transformers 5.23 has; what each means there is in its documentation."""
 

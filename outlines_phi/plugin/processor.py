@@ -7,11 +7,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
-from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
@@ -20,47 +17,21 @@ from ..guides.guide import DEAD, DONE, UNREACHABLE
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
 from ..numerics.distributions import add_rows
-from ..vocabulary.classes import EOS, Partition
 
 
 @final
 class Step(NamedTuple):
-    """What is known of the next token's distribution after a prefix ``y``: ``log S(y) = log sum_v p(v|y) h(yv)``, in nats,
-    ``log h`` of each vocabulary class, ``[G]``, ``-inf`` where it is not live, and the class of each token, ``[V]``.
+    """What is known of the next token's distribution after a prefix ``y``: ``log S(y) = log sum_v p(v|y) h(yv)``, in nats, and
+    ``log h(yv)`` of each token, ``[V]``, ``-inf`` where it is never drawn.
     """
 
     log_s: float
-    log_h: NDArray[np.float32]
-    class_of: NDArray[np.int32]
+    log_h: Tensor
 
     def log_w(self, token: int) -> float:
         """Return ``log p(v|y) - log q(v|y) = log S(y) - log h(yv)``, ``-inf`` where ``v`` is never drawn."""
-        log_h = float(self.log_h[self.class_of[token]])
+        log_h = float(self.log_h[token])
         return self.log_s - log_h if log_h > -math.inf else -math.inf
-
-
-@final
-class Representatives:
-    """One token of each vocabulary class, to read from what is known of tokens what holds of classes."""
-
-    def __init__(self) -> None:
-        self._first: WeakKeyDictionary[Partition, NDArray[np.int64]] = WeakKeyDictionary()
-
-    def log_h(self, partition: Partition, log_p: Tensor, scores: Tensor) -> NDArray[np.float32]:
-        """Return ``[G]``: ``scores - log_p`` of each class; ``-inf`` where no member of it has any ``p``."""
-        if partition not in self._first:
-            first = np.zeros(partition.size, dtype=np.int64)
-            first[partition.class_of[::-1]] = np.arange(len(partition.class_of))[::-1]  # the last write wins
-            self._first[partition] = first
-        tokens = self._first[partition]
-        p_of, score_of = (x[torch.from_numpy(tokens).to(x.device)].cpu().numpy() for x in (log_p, scores))
-        lost = p_of == -math.inf
-        log_h = np.full(partition.size, -math.inf, dtype=np.float32)
-        log_h[~lost] = (score_of - np.where(lost, 0.0, p_of))[~lost]
-        if lost[EOS:].any():  # truncation may spare another member of the class
-            left = torch.nonzero(log_p > -math.inf)[:, 0]
-            log_h[partition.class_of[left.cpu().numpy()]] = (scores[left] - log_p[left]).cpu().numpy()
-        return log_h
 
 
 @final

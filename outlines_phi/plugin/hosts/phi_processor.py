@@ -21,7 +21,7 @@ from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Correction
 from ..choices import refuse_misfits
 from ..options import Unset
-from ..processor import Prefix, Representatives, Step, TableLogitsProcessor
+from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
 from ..types.tables import CompiledTypes
 from .loop import check_budget, loop_settings
@@ -29,7 +29,7 @@ from .transformers import LOANS
 
 AVAILABLE = frozenset({"guide", "logits"})  # What a logits processor has to offer to an estimator
 LIBRARIES = ("torch", "numpy")  # The libraries whose tensors are read
-MAX_STEP_BYTES = 64 * 2**20  # Bound on the memory of the steps that are kept for weights; the oldest are forgotten
+MAX_STEP_BYTES = 256 * 2**20  # Bound on the memory of steps kept for weights; those of two calls are kept in any case
 
 
 @final
@@ -106,9 +106,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
         self.tensor_library_name = tensor_library_name
         self._numpy = tensor_library_name == "numpy"
-        self._representatives = Representatives()
         self._stepped: deque[tuple[Prefix, Step]] = deque()
-        self._step_bytes = 0
         super().__init__(compiled_for(model, tokenizer).without(output_type, self.ban), tensor_library_name)
         check_budget(self.table, self.budget)
         self.phi.check(self.table, self.settings)
@@ -128,7 +126,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         """Forget the last generation; needed only where a prompt is an earlier prompt with what was written after it."""
         super().reset()
         self._stepped.clear()
-        self._step_bytes = 0
 
     def process_logits(self, input_ids: Any, logits: Any) -> Any:
         """Return ``[B, V]``: ``T (log p + log h)``, and ``-inf`` where a token cannot be completed within the length limit.
@@ -230,6 +227,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         scores = self.phi.add_log_h(log_p.clone(), self.table, states, left)
         top = scores.max(-1, keepdim=True).values
         log_s = ((scores - top).exp().sum(-1, dtype=torch.float64).log() + top[:, 0]).tolist()
+        log_h = torch.where(scores > -math.inf, scores - log_p, -math.inf)
         for prefix, i in {prefix: i for i, prefix in enumerate(prefixes)}.items():  # rows may share one
             if not log_s[i] > -math.inf:  # nan where no logit is finite, or none is allowed
                 raise EmptyLanguageError(
@@ -237,19 +235,16 @@ class PhiLogitsProcessor(TableLogitsProcessor):
                     f"outlines_phi.Generator: after {prefix.length} tokens no allowed one has any probability, a draw of weight 0, "
                     "which this loop cannot record."
                 )
-            self._remember(prefix, log_s[i], log_p[i], scores[i])
+            prefix.step = Step(log_s[i], log_h[i])
+            self._stepped.append((prefix, prefix.step))
+        self._forget_steps(keeping=2 * len(prefixes))
         return scores if self.settings.temperature == 1.0 else self.settings.temperature * scores
 
-    def _remember(self, prefix: Prefix, log_s: float, log_p: Tensor, scores: Tensor) -> None:
-        """Keep ``log h`` by class: it is the same for all tokens of one."""
-        partition = self.table.partition(prefix.state)
-        log_h = self._representatives.log_h(partition, log_p, scores)
-        prefix.step = Step(log_s, log_h, partition.class_of)
-        self._stepped.append((prefix, prefix.step))
-        self._step_bytes += prefix.step.log_h.nbytes
-        while self._step_bytes > MAX_STEP_BYTES and len(self._stepped) > 1:
+    def _forget_steps(self, keeping: int) -> None:
+        """Forget the oldest steps beyond the bound of memory, but for the last ``keeping``."""
+        most = max(keeping, MAX_STEP_BYTES // self._stepped[-1][1].log_h.nbytes)
+        while len(self._stepped) > most:
             oldest, step = self._stepped.popleft()
-            self._step_bytes -= step.log_h.nbytes
             if oldest.step is step:
                 oldest.step = None
 

@@ -107,15 +107,6 @@ COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
 """What is often given in place of an output type, and is none."""
 
 
-def to_pattern(output_type: Any) -> str:
-    """Return the regular expression that Outlines compiles for an output type: anything that Outlines takes, but grammars.
-
-    An :class:`UnsupportedError` for what is no output type, or one that this version cannot correct; says what to use. A
-    :class:`GrammarError` for a JSON schema that cannot be read, an :class:`EmptyLanguageError` for a choice of nothing.
-    """
-    return _to_regex(_term(output_type, python_types_to_terms), output_type)
-
-
 @dataclass(frozen=True)
 class GrammarText:
     """The text of a context-free grammar, in Lark's dialect."""
@@ -128,9 +119,10 @@ Language: TypeAlias = str | GrammarText | JSONText
 
 
 def to_language(output_type: Any) -> Language:
-    """Return what an output type lets be written; errors as :func:`to_pattern`.
+    """Return what an output type lets be written; ``dict`` is JSON of any shape, a grammar in Outlines.
 
-    ``dict`` means JSON of any shape, a grammar in Outlines.
+    An :class:`UnsupportedError` for what is no output type, or one that this version cannot correct; says what to use. A
+    :class:`GrammarError` for a JSON schema that cannot be read, an :class:`EmptyLanguageError` for a choice of nothing.
     """
     term = to_term(output_type)
     if isinstance(term, CFG):
@@ -142,7 +134,7 @@ def to_language(output_type: Any) -> Language:
 
 
 def to_core_language(output_type: Any) -> str | GrammarText:
-    """Return the regular expression of an output type as outlines_core has it, or its grammar; errors as :func:`to_pattern`."""
+    """Return the regular expression of an output type as outlines_core has it, or its grammar; errors as :func:`to_language`."""
     term = _term(output_type, python_types_to_terms)
     return GrammarText(term.definition) if isinstance(term, CFG) else _to_regex(term, output_type)
 

@@ -340,9 +340,8 @@ class TestWeights:
         sequences = model.model.generate(
             **inputs, logits_processor=[processor], num_return_sequences=20, **processor.host_options
         )
-        assert processor._step_bytes <= 300 + processor._stepped[-1][1].log_h.nbytes
-        with pytest.raises(UnsupportedError, match="too long ago"):
-            processor.log_w(sequences)
+        assert len(processor._stepped) <= 2 * 20
+        assert np.isfinite(processor.log_w(sequences)).all(), "those of the last two calls are kept"
 
     def test_sequences_of_another_generation(self, model: PhiTransformers) -> None:
         processor, inputs = processor_of(model), inputs_of(model, PROMPT)

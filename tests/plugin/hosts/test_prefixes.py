@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,8 +11,7 @@ from outlines_phi.guides.fsm import FSMGuide
 from outlines_phi.guides.guide import DEAD, DONE
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.guides.table import Table
-from outlines_phi.plugin.processor import Prefix, PrefixTree, Representatives, Step
-from outlines_phi.vocabulary.classes import EOS, NEVER, Partition
+from outlines_phi.plugin.processor import Prefix, PrefixTree, Step
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 
 END, A, B, C, PAD = range(5)
@@ -103,10 +101,8 @@ def test_rows_that_are_written_over(prefixes: PrefixTree) -> None:
 
 
 def test_weights_add_up_and_the_last_law_counts(prefixes: PrefixTree) -> None:
-    class_of = np.array([1, 2, 3, 4, 0], dtype=np.int32)
-
     def law(log_s: float) -> Step:
-        return Step(log_s, np.array([-math.inf, 0.0, -0.5, -1.0, -0.25], dtype=np.float32), class_of)
+        return Step(log_s, torch.tensor([0.0, -0.5, -1.0, -0.25, -math.inf]))
 
     (root,) = visit(prefixes, [7])
     assert root.log_w == 0.0
@@ -122,14 +118,3 @@ def test_weights_add_up_and_the_last_law_counts(prefixes: PrefixTree) -> None:
     (beyond,) = visit(prefixes, [7, A, B, C])
     assert math.isnan(beyond.log_w), "nobody asked for the law after ab"
     assert a.step.log_w(PAD) == -math.inf
-
-
-def test_representatives_speak_for_their_class() -> None:
-    partition = Partition(np.array([EOS, 2, 2, 3, NEVER, 3], dtype=np.int32), 4)
-    log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0, -5.0, -6.0])
-    log_h = torch.tensor([0.0, -0.5, -0.5, -math.inf, -math.inf, -math.inf])
-    representatives = Representatives()
-    assert representatives.log_h(partition, log_p, log_p + log_h).tolist() == [-math.inf, 0.0, -0.5, -math.inf]
-    cut = log_p.clone()
-    cut[[0, 1]] = -math.inf  # truncation takes the first of a class, and leaves the second
-    assert representatives.log_h(partition, cut, cut + log_h).tolist() == [-math.inf, -math.inf, -0.5, -math.inf]

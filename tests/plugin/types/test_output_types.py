@@ -38,7 +38,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.index import from_index
 from outlines_phi.guides.regex import compile_regex
 from outlines_phi.plugin.types.json_text import JSONText
-from outlines_phi.plugin.types.output_types import to_language, to_pattern
+from outlines_phi.plugin.types.output_types import to_core_language, to_language
 from outlines_phi.plugin.types.readers import reader
 
 
@@ -305,7 +305,7 @@ class TestLanguage:
 )
 def test_the_language_is_that_of_outlines_core(output_type: Any) -> None:
     reference = Reference(to_regex(python_types_to_terms(output_type)))
-    assert first_difference(compile_regex(to_pattern(output_type)), reference) is None
+    assert first_difference(compile_regex(to_core_language(output_type)), reference) is None
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_an_alternative_that_begins_with_an_earlier_one_is_lost_only_by_a_stock_
     output_type = Literal["no", "not yet"]
     read = from_index(outlines.Generator(model, output_type).logits_processor.index)
     assert (read.accepts(b"no"), read.accepts(b"not yet")) == (True, False)
-    assert first_difference(compile_regex(to_pattern(output_type)), Reference("no|not yet")) is None
+    assert first_difference(compile_regex(to_core_language(output_type)), Reference("no|not yet")) is None
 
 
 def test_every_named_regex_is_tried() -> None:
@@ -369,7 +369,7 @@ def test_a_named_regex_that_the_engine_refuses_is_refused_here(name: str) -> Non
     with pytest.raises(ValueError, match="building NFA"):
         outlines_core.Index(getattr(types, name).pattern, BYTES)
     with pytest.raises(UnsupportedError, match=r"(?s)look-around is not offered .* \^"):
-        compile_regex(to_pattern(getattr(types, name)))
+        compile_regex(to_core_language(getattr(types, name)))
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_a_named_regex_that_the_engine_refuses_is_refused_here(name: str) -> Non
 def test_tables_of_names(package: str, module: str, name: str, members: list[str], strangers: list[str]) -> None:
     pytest.importorskip(package)
     output_type = getattr(getattr(types, module), name)
-    automaton = compile_regex(to_pattern(output_type))
+    automaton = compile_regex(to_core_language(output_type))
     assert all(automaton.accepts(text.encode()) for text in members)
     assert not any(automaton.accepts(text.encode()) for text in strangers)
     assert [reader(output_type)(text) for text in members] == [output_type(text) for text in members]
@@ -399,4 +399,4 @@ def test_members_of_an_enum_may_be_functions() -> None:
     class Tool(Enum):
         ADD = add
 
-    assert compile_regex(to_pattern(Tool)).accepts(b'{"a":1,"b":2}')
+    assert compile_regex(to_core_language(Tool)).accepts(b'{"a":1,"b":2}')
