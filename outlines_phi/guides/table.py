@@ -115,7 +115,7 @@ class ClassTargets(NamedTuple):
 
 
 class LiveAfter(NamedTuple):
-    """The live classes of some targets of a state, those with one partition: ``[T, G']`` float32, 1 where class ``k`` is."""
+    """The live classes of some targets of a state, those with one partition: ``[T, G']`` float64, 1 where class ``k`` is."""
 
     partition: Partition
     live: Tensor
