@@ -102,20 +102,6 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             (None, "any"),
         ),
     ),
-    "a logits processor": (
-        Misfit(
-            ("constraint",),
-            "Draw with a sampler: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., constraint=...) "
-            "or outlines_phi.Generator(model, T, constraint=...). constraint= was given to a logits processor, which has to "
-            "know every token that may follow; a predicate answers for one at a time.",
-        ),
-        Misfit(
-            ("sampler",),
-            "Give sampler={value!r} to a call: hf_model.generate(..., custom_generate=outlines_phi.custom_generate, phi=..., "
-            "sampler=...) or outlines_phi.Generator(model, T)(prompt, sampler=...). It was given to a logits processor, in whose "
-            "loop rows cannot be resampled or picked.",
-        ),
-    ),
     "do_sample=False": (
         Misfit(
             ("sampler",),

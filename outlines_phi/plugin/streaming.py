@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar, cast, final
@@ -108,11 +108,10 @@ Result = TypeVar("Result")
 
 @final
 class Worker:
-    """The thread in which the asynchronous calls of a model run; it lives while there are any."""
+    """The one thread in which the asynchronous calls of a model run, from the first of them on; it ends with the model."""
 
     def __init__(self) -> None:
-        self._changing = threading.Lock()
-        self._callers = 0
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outlines_phi async")
 
     async def run(self, work: Callable[[], Result], interruption: Interruption | None = None) -> Result:
         """Return what ``work()`` returns, once it is its turn.
@@ -123,17 +122,16 @@ class Worker:
         interruption = interruption or Interruption()
         context = copy_context()
         context.run(INTERRUPTION.set, interruption)
-        with self._hired() as executor:
-            job: Future[Result] = executor.submit(context.run, work)
-            loop, ended = asyncio.get_running_loop(), asyncio.Event()
-            job.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
-            try:
-                await ended.wait()
-            except asyncio.CancelledError:
-                interruption.ask()
-                job.cancel()
-                await _outlast(ended)
-                raise
+        job: Future[Result] = self._executor.submit(context.run, work)
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:
+            interruption.ask()
+            job.cancel()
+            await _outlast(ended)
+            raise
         return job.result()
 
     async def stream(self, start: Callable[[], Pieces]) -> AsyncGenerator[str, None]:
@@ -142,31 +140,13 @@ class Worker:
         However the iteration ends, the stream is closed then.
         """
         interruption = Interruption()
-        with self._hired():
-            pieces = await self.run(start, interruption)
-            try:
-                while (piece := await self.run(partial(next, pieces, None), interruption)) is not None:
-                    yield piece
-            finally:
-                interruption.ask()
-                await self.run(pieces.close, interruption)
-
-    @contextmanager
-    def _hired(self) -> Iterator[ThreadPoolExecutor]:
-        """Keep the thread for as long as a caller is inside: starting one for every token would cost torch its own threads."""
-        with self._changing:
-            self._callers += 1
-            if self._callers == 1:
-                self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="outlines_phi async")
-            executor = self._executor
+        pieces = await self.run(start, interruption)
         try:
-            yield executor
+            while (piece := await self.run(partial(next, pieces, None), interruption)) is not None:
+                yield piece
         finally:
-            with self._changing:
-                self._callers -= 1
-                last = not self._callers
-            if last:
-                executor.shutdown()  # it has nothing left to do
+            interruption.ask()
+            await self.run(pieces.close, interruption)
 
 
 class Asynchronous:

@@ -10,8 +10,9 @@ PATIENCE = 20.0
 
 
 def workers() -> set[threading.Thread]:
-    """Return the threads that this package has started and that still run."""
-    return {thread for thread in threading.enumerate() if thread.name.startswith("outlines_phi")}
+    """Return the threads that still run of those that this package has started for one call; not those that models keep."""
+    names = {thread: thread.name for thread in threading.enumerate()}
+    return {thread for thread, name in names.items() if name.startswith("outlines_phi") and "async" not in name}
 
 
 class Gate:

@@ -147,18 +147,6 @@ REFUSED: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
         "constraint= was given without phi=",
     ),
     (
-        "processor",
-        lambda m: outlines_phi.PhiLogitsProcessor(m, NUMBER, max_new_tokens=5, constraint=sevens),
-        UnsupportedError,
-        "constraint= was given to a logits processor",
-    ),
-    (
-        "processor, particles",
-        lambda m: outlines_phi.PhiLogitsProcessor(m, NUMBER, max_new_tokens=5, sampler=outlines_phi.SMC()),
-        UnsupportedError,
-        r"Give sampler=SMC\(particles=50\) to a call",
-    ),
-    (
         "audit",
         lambda m: outlines_phi.audit((m, NUMBER), PROMPT, 10, constraint=sevens),
         UnsupportedError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -11,10 +10,8 @@ from typing import Any, final
 
 import torch
 
-from ...automata.automaton import UNREACHABLE
 from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.phrases.banned import BannedPhrases
-from ...guides.regex import compile_regex
 from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
 from ..call import Ban
@@ -23,7 +20,6 @@ from ..generation_config import END, said
 from ..generator import PhiGenerator
 from ..options import USED, Unset
 from ..session import PhiModel
-from ..types.output_types import GrammarText, to_language
 from .samplers import ClassicSampler
 
 RESERVED = {
@@ -172,7 +168,11 @@ class ClassicGenerator:
                     MEANT_CLASSIC,
                     "A generator made with phi=None takes every keyword of the model's own generate.",
                 )
-                self._check_stops(stops)
+                if stops:
+                    raise UnsupportedError(
+                        "Write the end into a format, such as generate.regex(model, r'[^\\n]*\\n') for a line, or use phi=None. "
+                        f"stop_at={stops[0]!r} was given under a correction, which counts whole texts."
+                    )
                 return {**keywords, **settings, "max_new_tokens": max_tokens, "phi": phi}
             if not keywords.get("do_sample", True):
                 raise UnsupportedError(
@@ -189,29 +189,6 @@ class ClassicGenerator:
         many, model = prompts if isinstance(prompts, (list, tuple)) else [prompts], self.generator.model
         longest = max((len(model._prompt_ids(prompt)) for prompt in many), default=0)
         return max(1, (model.lm.max_length or 2**30) - longest)
-
-    def _check_stops(self, stops: tuple[str, ...]) -> None:
-        """Refuse a stop that an output could go on after: cut there, it would leave the format."""
-        if stops and self.generator.output_type is None:
-            raise UnsupportedError(
-                "Write the end into a format, for instance generate.regex(model, r'[^\\n]*\\n') for a line, or make the generator "
-                f"with phi=None, whose loop takes stops. stop_at={stops[0]!r} was given for free text under a correction, which "
-                "counts whole texts."
-            )
-        for stop in stops:
-            language = to_language(self.generator.output_type)
-            if isinstance(language, GrammarText):
-                raise UnsupportedError(
-                    f"Leave stop_at={stop!r} out, since the grammar says where a text ends, or use phi=None: with phi= a cut may "
-                    "leave the language."
-                )
-            going_on = compile_regex(f"(?s:.*){re.escape(stop)}(?s:.+)")
-            cut = compile_regex(language) & going_on
-            if cut.distances[cut.start] != UNREACHABLE:
-                raise UnsupportedError(
-                    "Write the end into the format, for instance regex(r'[^\\n]*\\n') for a line, or use phi=None. The format has "
-                    f"texts that go on after stop_at={stop!r}, and cut there they would leave it."
-                )
 
     def _read(self, texts: Any, stops: tuple[str, ...]) -> Any:
         if isinstance(texts, list):

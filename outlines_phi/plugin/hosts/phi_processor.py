@@ -19,7 +19,6 @@ from ...phi.estimator import Phi, StepPhi
 from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Correction
-from ..choices import refuse_misfits
 from ..options import Unset
 from ..processor import Prefix, Step, TableLogitsProcessor
 from ..session import PhiModel
@@ -64,8 +63,6 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
     banned_phrases
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases` of level ``"mask"``.
-    constraint, sampler
-        Refused: predicates and particles need a sampler.
 
     Raises
     ------
@@ -89,10 +86,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
         banned_phrases: Ban | None = None,
-        constraint: Any = None,
-        sampler: Any = None,
     ) -> None:
-        refuse_misfits("a logits processor", {"constraint": constraint, "sampler": sampler})
         if tensor_library_name not in LIBRARIES:
             raise UnsupportedError(
                 f"tensor_library_name={tensor_library_name!r} was given; expected one of {', '.join(LIBRARIES)}."
