@@ -24,7 +24,7 @@ from .call import Ban, Call, Correction
 from .choices import MEANT, MEANT_BY_DRAWS, refuse_unknown
 from .drafts import DraftOptions, Drafts, check_draft, resolve_draft
 from .generation_config import said
-from .mistakes import check_one, no_model, not_pickled
+from .mistakes import check_one, not_pickled
 from .options import (
     COUNTED,
     TOKENIZATIONS,
@@ -42,6 +42,7 @@ from .processor import MaskLogitsProcessor
 from .session import PhiModel
 from .streaming import Asynchronous, Pieces
 from .types.readers import ValueReader, reader
+from .wrapping import wrapped
 
 
 @final
@@ -215,7 +216,7 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
 
 
 def Generator(  # noqa: N802 - named as the host's own function
-    model: PhiModel,
+    model: Any,
     output_type: Any,
     *,
     phi: str | Phi | Unset | None = Unset.UNSET,
@@ -233,7 +234,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     Parameters
     ----------
     model
-        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
+        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
     output_type
         What to write: anything that Outlines takes, a guide or a table. ``None`` for free text without banned phrases.
     phi
@@ -264,8 +265,7 @@ def Generator(  # noqa: N802 - named as the host's own function
     EmptyLanguageError
         The phrases leave nothing of the output type.
     """
-    if not isinstance(model, PhiModel):
-        raise no_model(model, "Generator(model, output_type)", output_type)
+    model = wrapped(model, "Generator(model, output_type)", output_type)
     refuse_unknown(unknown, KEYWORDS, MEANT | {name: "give it to the generator's call" for name in USED})
     correction = model.correction.replaced_by(phi, banned_phrases)
     if output_type is None and correction.ban is None:

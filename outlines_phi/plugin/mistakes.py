@@ -75,11 +75,6 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
             how = f"a {type(second).__name__} after it: were the arguments swapped? Expected {call}"
         case _ if isinstance(given, (str, *models)):
             return not_loaded(given)
-        case Transformers(), _ if type(given) is Transformers:
-            how = (
-                "wrap it first: outlines_phi.wrap(model). After outlines_phi.install(), outlines.Generator(model, T, phi=...) and "
-                "outlines.generate take it as it is"
-            )
         case Transformers(), _:
             how = (
                 "a class of its own, whose methods would be lost. Give what it is made of: "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from outlines.models.transformers import Transformers
 
@@ -21,9 +23,25 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 """By the class of a model, Outlines' or ours: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 
 
-def wrapped(model: Any) -> PhiModel:
-    """Return a model that takes ``phi=`` as it is, and another one wrapped."""
-    return model if isinstance(model, PhiModel) else wrap(model)
+_LOCK = threading.RLock()
+_WRAPPED: WeakKeyDictionary[Any, PhiModel] = (
+    WeakKeyDictionary()
+)  # By the model of Outlines; kept, so that their trees are
+
+
+def wrapped(model: Any, call: str = "wrap(model)", second: Any = None) -> PhiModel:
+    """Return a model that takes ``phi=`` as it is, and the form of one of Outlines that does, always the same.
+
+    Errors say what ``call`` expects, and whether ``second``, given after it, is the model.
+    """
+    if isinstance(model, PhiModel):
+        return model
+    if type(model) not in HOSTS:
+        raise no_model(model, call, second)
+    with _LOCK:
+        if model not in _WRAPPED:
+            _WRAPPED[model] = wrap(model)
+        return _WRAPPED[model]
 
 
 def wrap(

@@ -144,9 +144,9 @@ class TestSample:
 
 
 class TestRefused:
-    def test_a_model_that_is_not_wrapped(self, stock: outlines.models.Transformers) -> None:
-        with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):
-            outlines_phi.Generator(stock, COLOUR)  # type: ignore[arg-type]
+    def test_a_stock_model_is_wrapped(self, stock: outlines.models.Transformers) -> None:
+        one, other = (outlines_phi.Generator(stock, COLOUR) for _ in range(2))
+        assert one.model is other.model is not stock
 
     def test_no_output_type(self, model: PhiTransformers) -> None:
         with pytest.raises(UnsupportedError, match="free text has nothing to correct"):

@@ -27,11 +27,11 @@ from ..call import Ban, Correction
 from ..choices import MEANT, refuse_unknown
 from ..drafts import Drafts, check_draft, resolve_draft
 from ..generator import Generator, PhiGenerator
-from ..mistakes import no_model
 from ..options import Unset
 from ..session import PhiModel
 from ..types.output_types import to_json, to_language
-from ..types.readers import FixedTexts, Parsed, ValueReader, reader
+from ..types.readers import ValueReader, fixed_texts, parsed, reader
+from ..wrapping import wrapped
 from .classic_generator import ClassicGenerator
 from .samplers import ClassicSampler, multinomial, particles
 
@@ -64,7 +64,7 @@ def json(
     Parameters
     ----------
     model
-        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`.
+        From :func:`outlines_phi.from_transformers` or :func:`outlines_phi.wrap`, or a stock one, which is wrapped.
     schema_object
         A pydantic model, dataclass or ``TypedDict`` (values: instances), a function (its arguments), an ``Enum`` (the member; the
         arguments of a function that is one), a genson ``SchemaBuilder``, or the text or dict of a JSON schema (``json.loads``).
@@ -76,11 +76,11 @@ def json(
     **options
         ``phi``, ``constraint``, ``banned_phrases``, ``draft`` and ``draft_length``, as for :func:`outlines_phi.Generator`.
     """
-    _checked(model, schema_object)
+    model = _wrapped(model, schema_object)
     match schema_object:
         case type() if issubclass(schema_object, Enum):
             schema = to_json(_schema_of(schema_object), whitespace_pattern)
-            read: Any = ValueReader(schema_object, Parsed(to_language(schema), partial(_member, schema_object)))
+            read: Any = ValueReader(schema_object, parsed(to_language(schema), partial(_member, schema_object)))
         case str() | dict():
             schema = to_json(schema_object, whitespace_pattern)
             read = reader(schema)
@@ -97,7 +97,7 @@ def regex(
     **options: Unpack[Options],
 ) -> ClassicGenerator:
     """Return a generator of the texts that a regular expression matches as a whole; parameters as for :func:`json`."""
-    _checked(model, regex_str)
+    model = _wrapped(model, regex_str)
     if isinstance(regex_str, (str, Regex)):
         return _generator(model, Regex(regex_str) if isinstance(regex_str, str) else regex_str, sampler, **options)
     raise _refused(regex_str, "regular expression", "its text, or one of outlines.types")
@@ -113,7 +113,7 @@ def choice(
 
     The text of a member is its value, without quotation marks.
     """
-    _checked(model, choices)
+    model = _wrapped(model, choices)
     match choices:
         case type() if issubclass(choices, Enum):
             return _generator(model, choices, sampler, **options)
@@ -133,10 +133,10 @@ def format(  # noqa: A001 - named as in Outlines 0.x
 
     Parameters as for :func:`json`. The text of a member of an ``Enum`` is its *name* here, as in 0.x.
     """
-    _checked(model, python_type)
+    model = _wrapped(model, python_type)
     if isinstance(python_type, type) and issubclass(python_type, Enum) and len(python_type):
-        names = FixedTexts(dict(python_type.__members__))
-        return _generator(model, Choice(list(names.values)), sampler, ValueReader(python_type, names), **options)
+        names = dict(python_type.__members__)
+        return _generator(model, Choice(list(names)), sampler, ValueReader(python_type, fixed_texts(names)), **options)
     return _generator(model, python_type, sampler, **options)
 
 
@@ -156,7 +156,8 @@ def text(
     phrases are banned it is drawn with a look-ahead by default, 256 tokens at most. Under a ``phi`` the sampler has to be
     ``multinomial``, or particles where phrases are banned; drafts go with banned phrases.
     """
-    correction = _checked(model).correction.replaced_by(phi, banned_phrases)
+    model = _wrapped(model)
+    correction = model.correction.replaced_by(phi, banned_phrases)
     if correction.ban is None and isinstance(phi, Unset):
         correction = Correction(None)
     drafts = check_draft(model, correction.estimator(free=True), resolve_draft(draft, draft_length))
@@ -174,7 +175,7 @@ def cfg(
     The grammar is its text in Lark's dialect; where it begins is the rule ``start``. With ``phi=None`` the masks are this package's
     own as well, in Hugging Face's loop.
     """
-    _checked(model, cfg_str)
+    model = _wrapped(model, cfg_str)
     if isinstance(cfg_str, (str, CFG)):
         return _generator(model, CFG(cfg_str) if isinstance(cfg_str, str) else cfg_str, sampler, **options)
     raise _refused(cfg_str, "grammar", "its text in Lark's dialect, or outlines.types.CFG")
@@ -190,9 +191,9 @@ def fsm(
 
     The automaton is one of the package interegular, as in 0.x, or has what those have.
     """
-    lm = _checked(model, fsm).lm
+    model = _wrapped(model, fsm)
     if isinstance(fsm, CharacterFSM):
-        return _generator(model, FSMGuide.from_automaton(encoded(fsm), lm.vocabulary), sampler, **options)
+        return _generator(model, FSMGuide.from_automaton(encoded(fsm), model.lm.vocabulary), sampler, **options)
     raise UnsupportedError(
         "Give an interegular.fsm.FSM as fsm, or write the format as a regular expression (generate.regex). "
         f"{fsm!r:.80} is no automaton."
@@ -213,10 +214,8 @@ def _refused(given: Any, what: str, expected: str) -> UnsupportedError:
     )
 
 
-def _checked(model: Any, second: Any = None) -> PhiModel:
-    if not isinstance(model, PhiModel):
-        raise no_model(model, "the model first, then the format", second)
-    return model
+def _wrapped(model: Any, second: Any = None) -> PhiModel:
+    return wrapped(model, "the model first, then the format", second)
 
 
 def _sampler(sampler: Any) -> ClassicSampler:

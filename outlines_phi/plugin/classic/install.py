@@ -6,12 +6,7 @@ import importlib.metadata
 import inspect
 import sys
 import threading
-from collections.abc import Callable
-from functools import wraps
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import outlines
 import outlines.applications
@@ -22,8 +17,6 @@ from ...phi.estimator import Phi
 from ..call import Ban, Correction
 from ..generator import Generator as PhiGeneratorOf
 from ..options import Unset
-from ..session import PhiModel
-from ..wrapping import HOSTS, wrap
 from . import generate, samplers
 
 TESTED = ((1, 3), (2, 0))  # The versions of Outlines that `install` knows: from the first, below the second
@@ -34,8 +27,10 @@ HOLDERS = (outlines, outlines.generator, outlines.applications)
 
 _LOCK = threading.RLock()
 _STOCK = outlines.generator.Generator
-_WRAPPED: WeakKeyDictionary[Any, PhiModel] = WeakKeyDictionary()
-"""The wrapped form of stock models that were met; kept, so that their trees are."""
+_MODULES = {"generate": generate, "samplers": samplers}
+
+NOTHING = Correction(inherited=True)
+"""What a stock model says of its calls."""
 
 
 def Generator(  # noqa: N802 - named as the host's own function
@@ -50,14 +45,12 @@ def Generator(  # noqa: N802 - named as the host's own function
 ) -> Any:
     """Return what the stock ``outlines.Generator`` does; with ``phi=`` or ``banned_phrases=``, what that of this package does.
 
-    A stock ``Transformers`` model is wrapped then. ``phi``, ``banned_phrases`` and the options are as for
-    :func:`outlines_phi.Generator`; with banned phrases of no level, and no ``phi``, an output type is masked as ever, and free text
-    is drawn with a look-ahead.
+    ``phi``, ``banned_phrases`` and the options are as for :func:`outlines_phi.Generator`; with banned phrases of no level, and no
+    ``phi``, an output type is masked as ever, and free text is drawn with a look-ahead.
     """
-    own = getattr(model, "correction", Correction())
+    own = getattr(model, "correction", NOTHING)
     correction = own.replaced_by(phi, banned_phrases)
-    unbanned = isinstance(banned_phrases, Unset) or (correction.ban is None and own.ban is None)
-    if unbanned and (isinstance(phi, Unset) or (correction.said is None and isinstance(own.phi, Unset))):
+    if correction == own or (own == NOTHING and correction == Correction(None)):
         if unread := [
             f"{name}=" for name in ("constraint", "sampler", "tokenization", "draft", "draft_length") if name in options
         ]:
@@ -68,31 +61,20 @@ def Generator(  # noqa: N802 - named as the host's own function
         return _STOCK(model, output_type, backend, processor=processor, **options)
     if output_type is not None and processor is not None:
         raise UnsupportedError("Both output_type and processor were given; expected one of them.")
-    adopted, language = adopt(model), processor if output_type is None else output_type
+    language = processor if output_type is None else output_type
     if language is not None and isinstance(correction.said, Unset):
         phi = None  # a ban alone changes nothing else
     options["backend"] = backend if processor is None else None  # a processor has one already
     given = banned_phrases if isinstance(banned_phrases, Unset) else correction.ban  # read once, whatever yields them
-    return PhiGeneratorOf(adopted, language, phi=phi, banned_phrases=given, **options)
-
-
-def adopt(model: Any) -> Any:
-    """Return the wrapped form of a stock model of a host, always the same one; another model as it is."""
-    if isinstance(model, PhiModel) or type(model) not in HOSTS:
-        return model
-    with _LOCK:
-        if model not in _WRAPPED:
-            _WRAPPED[model] = wrap(model)
-        return _WRAPPED[model]
+    return PhiGeneratorOf(model, language, phi=phi, banned_phrases=given, **options)
 
 
 def install() -> None:
     """Let ``outlines.Generator(model, T, phi=...)``, ``outlines.generate`` and ``outlines.samplers`` work.
 
-    Stock ``Transformers`` models are wrapped where they are used with these; the models themselves stay as they are, and so does
-    all else of Outlines. Without ``phi=``, ``outlines.Generator`` does what it always did. Installing twice is installing
-    once. :func:`uninstall` takes all of it back. Call it before ``from outlines import Generator``, which binds whichever function
-    is there at that time.
+    Stock models are wrapped where they are used with these, and stay as they are themselves, as all else of Outlines.
+    Without ``phi=``, ``outlines.Generator`` does what it always did. Installing twice is installing once, and :func:`uninstall`
+    takes all of it back. Call it before ``from outlines import Generator``, which binds whichever function is there at that time.
 
     Raises
     ------
@@ -156,24 +138,3 @@ def _check_version() -> None:
             f"{lowest[0]}.{lowest[1]} and later, below {beyond[0]}.{beyond[1]}, whose Generator takes {', '.join(PARAMETERS)}; "
             f"outlines {version} is installed."
         )
-
-
-def _adopting(function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def of_any_model(model: Any, *arguments: Any, **keywords: Any) -> Any:
-        return function(adopt(model), *arguments, **keywords)
-
-    return of_any_model
-
-
-def _module(name: str, source: ModuleType, members: dict[str, Any]) -> ModuleType:
-    module = ModuleType(f"outlines.{name}", source.__doc__)
-    module.__spec__ = ModuleSpec(module.__name__, None)
-    vars(module).update(members, __all__=sorted(members))
-    return module
-
-
-_MODULES = {
-    "generate": _module("generate", generate, {name: _adopting(getattr(generate, name)) for name in generate.__all__}),
-    "samplers": _module("samplers", samplers, {name: getattr(samplers, name) for name in samplers.__all__}),
-}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, NamedTuple, final, get_args
 
 from outlines.processors import OutlinesLogitsProcessor
 from outlines.types import string
@@ -28,16 +28,13 @@ from .output_types import Language, to_language, to_term
 from .python_schemas import functions_of, signature
 
 
-class Format(ABC):
+class Format(NamedTuple):
     """A language whose members stand for values."""
 
-    @abstractmethod
-    def read(self, text: str) -> Any:
-        """Return the value that ``text``, a member, stands for; raises what the type raises."""
-
-    @abstractmethod
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        """Yield where a member that begins at ``begin`` of a text may end, nearest first."""
+    read: Callable[[str], Any]  # The value that a member stands for; raises what the type raises
+    ends: Callable[
+        [bytes, int], Iterator[int]
+    ]  # Where a member that begins at a place of a text may end, nearest first
 
     def holds(self, text: str) -> bool:
         """Return whether ``text`` is a member."""
@@ -45,62 +42,22 @@ class Format(ABC):
         return len(written) in self.ends(written, 0)
 
 
-@final
-@dataclass(frozen=True)
-class Parsed(Format):
-    """The members of a language, each read by ``parse``. Those of a grammar, ``language=None``, are no part of another format."""
-
-    language: Language | None
-    parse: Callable[[str], Any]
-
-    def read(self, text: str) -> Any:
-        return self.parse(text)
-
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        assert self.language is not None
-        return ends(self.language, text, begin)
+def parsed(language: Language, parse: Callable[[str], Any]) -> Format:
+    """Return the members of a language, each read by ``parse``. Those of a grammar are no part of another format."""
+    return Format(parse, partial(ends, language))
 
 
-@final
-@dataclass(frozen=True)
-class FixedTexts(Format):
-    """Finitely many texts, each with its value: a ``Literal``, an ``Enum``."""
-
-    values: dict[str, Any]
-
-    def read(self, text: str) -> Any:
-        return self.values[text]
-
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        written = map(str.encode, self.values)
-        yield from sorted(begin + len(one) for one in written if text.startswith(one, begin))
+def fixed_texts(values: Mapping[str, Any]) -> Format:
+    """Return finitely many texts, each with its value: a ``Literal``, an ``Enum``."""
+    return parsed("|".join(map(re.escape, values)), values.__getitem__)
 
 
-@final
-@dataclass(frozen=True)
-class Quoted(Format):
-    """A format between quotation marks."""
+def first_fitting(alternatives: Sequence[Format]) -> Format:
+    """Return what several formats hold. A text that several of them hold is read by the first that takes it."""
 
-    inner: Format
-
-    def read(self, text: str) -> Any:
-        return self.inner.read(text[1:-1])
-
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        if text.startswith(b'"', begin):
-            yield from (end + 1 for end in self.inner.ends(text, begin + 1) if text.startswith(b'"', end))
-
-
-@final
-@dataclass(frozen=True)
-class FirstFitting(Format):
-    """Alternatives. A text that several of them hold is read by the first that takes it."""
-
-    alternatives: Sequence[Format]
-
-    def read(self, text: str) -> Any:
+    def read(text: str) -> Any:
         refused: Exception = ValueError(f"{text!r:.80} is not in the format.")
-        for alternative in self.alternatives:
+        for alternative in alternatives:
             if alternative.holds(text):
                 try:
                     return alternative.read(text)
@@ -108,32 +65,29 @@ class FirstFitting(Format):
                     refused = error
         raise refused
 
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        yield from sorted({end for part in self.alternatives for end in part.ends(text, begin)})
+    return Format(
+        read, lambda text, begin: iter(sorted({end for part in alternatives for end in part.ends(text, begin)}))
+    )
 
 
 @final
 @dataclass(frozen=True)
-class Bracketed(Format):
-    """Formats in a row between two brackets, in ``language``: a list, a tuple, a dict; ``build`` makes its value of theirs.
+class Bracketed:
+    """Formats in a row between two brackets: a list, a tuple, a dict; ``build`` makes its value of theirs.
 
     ``cells`` are the formats in turn, each with the text that separates it from the next. They start over after the last one where
     the row is ``endless``; it may end after a last cell only.
     """
 
-    language: Language
     cells: Sequence[tuple[Format, str]]
     endless: bool
     build: Callable[[list[Any]], Any]
 
-    def read(self, text: str) -> Any:
+    def __call__(self, text: str) -> Any:
         body = text[1:-1].encode()
         empty = not body and not (self.cells and self.cells[0][0].holds(""))
         spans = zip(cycle(self.cells), [] if empty else self._spans(body))
         return self.build([cell.read(body[a:b].decode()) for (cell, _), (a, b) in spans])
-
-    def ends(self, text: bytes, begin: int) -> Iterator[int]:
-        return ends(self.language, text, begin)
 
     def _spans(self, body: bytes) -> list[tuple[int, int]]:
         """Return where each cell begins and ends; of several ways to cut, the one with the shortest first cells."""
@@ -218,7 +172,9 @@ def reader(output_type: Any) -> Callable[[str], Any]:
         case Guide() | Table() | OutlinesLogitsProcessor():
             return str
     if isinstance(to_term(output_type), CFG):
-        return ValueReader(output_type, Parsed(None, str if isinstance(output_type, CFG) else json.loads))
+        return ValueReader(
+            output_type, parsed(to_language(output_type), str if isinstance(output_type, CFG) else json.loads)
+        )
     return ValueReader(output_type)
 
 
@@ -245,7 +201,7 @@ class ValueReader:
     @property
     def keeps(self) -> bool:
         """Whether every text is its own value."""
-        return isinstance(self._format, Parsed) and self._format.parse is str
+        return self._format.read is str
 
     def __repr__(self) -> str:
         return f"reader({name(self.output_type)})"
@@ -263,26 +219,26 @@ def format_of(output_type: Any, place: Place = "alone") -> Format:
     """Return the format that Outlines has for ``output_type``, such that it can be read back."""
     match output_type:
         case Alternatives():
-            return FirstFitting([format_of(term, place) for term in output_type.terms])
+            return first_fitting([format_of(term, place) for term in output_type.terms])
         case Choice():
-            return FirstFitting([format_of(item) for item in output_type.items])
+            return first_fitting([format_of(item) for item in output_type.items])
         case String():
-            return FixedTexts({_written(output_type.value, place): output_type.value})
+            return fixed_texts({_written(output_type.value, place): output_type.value})
         case Regex():
-            return _keyed(Parsed(to_language(output_type), str), place, quoted=output_type.pattern != string.pattern)
+            return _keyed(to_language(output_type), str, place, quoted=output_type.pattern != string.pattern)
         case JsonSchema():
-            return Parsed(to_language(output_type), json.loads)
+            return parsed(to_language(output_type), json.loads)
         case Term():
-            return Parsed(to_language(output_type), str)
+            return parsed(to_language(output_type), str)
         case bool() | int() | float() | str():
-            return FixedTexts({_written(output_type, place): output_type})
+            return fixed_texts({_written(output_type, place): output_type})
     for belongs, parse in _BASIC:
         if belongs(output_type):
-            return _keyed(Parsed(to_language(output_type), parse), place, quoted=not kind.is_str(output_type))
+            return _keyed(to_language(output_type), parse, place, quoted=not kind.is_str(output_type))
     for belongs, make in _COMPOSED:
         if belongs(output_type):
             return make(output_type, place)
-    return Parsed(to_language(output_type), partial(_arguments, signature(output_type)))  # a function
+    return parsed(to_language(output_type), partial(_arguments, signature(output_type)))  # a function
 
 
 def _written(value: Any, place: Place) -> str:
@@ -292,8 +248,10 @@ def _written(value: Any, place: Place) -> str:
     return str.__str__(value) if isinstance(value, str) else str(value)
 
 
-def _keyed(form: Format, place: Place, *, quoted: bool) -> Format:
-    return Quoted(form) if place == "key" and quoted else form
+def _keyed(language: Language, parse: Callable[[str], Any], place: Place, *, quoted: bool) -> Format:
+    if place != "key" or not quoted:
+        return parsed(language, parse)
+    return parsed(f'"(?:{language})"', lambda text: parse(text[1:-1]))
 
 
 # Not fromisoformat: the format has the digits of all scripts, which int() reads.
@@ -316,7 +274,7 @@ def _literal(output_type: Any, place: Place) -> Format:
     values: dict[str, Any] = {}
     for value in get_args(output_type):
         values.setdefault(_written(value, place), value)
-    return FixedTexts(values)
+    return fixed_texts(values)
 
 
 def _enum(output_type: Any, place: Place) -> Format:
@@ -328,41 +286,41 @@ def _enum(output_type: Any, place: Place) -> Format:
         else:
             others.append(format_of(member.value, place))
     others += (format_of(function, place) for function in functions_of(output_type))
-    return FirstFitting([FixedTexts(named), *others]) if others else FixedTexts(named)
+    return first_fitting([*([fixed_texts(named)] if named else []), *others]) if others else fixed_texts(named)
 
 
 def _union(output_type: Any, place: Place) -> Format:
     arguments = get_args(output_type)
     parts = [format_of(argument, place) for argument in arguments if argument is not type(None)]
-    nothing = [FixedTexts({_written(None, place): None})] if type(None) in arguments else []
-    return FirstFitting([*parts, *nothing])
+    nothing = [fixed_texts({_written(None, place): None})] if type(None) in arguments else []
+    return first_fitting([*parts, *nothing])
 
 
 def _list(output_type: Any, place: Place) -> Format:
     (item,) = get_args(output_type)
-    return Bracketed(to_language(output_type), [(format_of(item, "item"), ", ")], endless=True, build=list)
+    return parsed(to_language(output_type), Bracketed([(format_of(item, "item"), ", ")], endless=True, build=list))
 
 
 def _tuple(output_type: Any, place: Place) -> Format:
     arguments = [argument for argument in get_args(output_type) if argument != ()]
     endless = len(arguments) == 2 and arguments[1] is Ellipsis
     cells = [(format_of(argument, "item"), ", ") for argument in arguments if argument is not Ellipsis]
-    return Bracketed(to_language(output_type), cells, endless=endless, build=tuple)
+    return parsed(to_language(output_type), Bracketed(cells, endless=endless, build=tuple))
 
 
 def _dict(output_type: Any, place: Place) -> Format:
     key, value = get_args(output_type)
     cells = [(format_of(key, "key"), ":"), (format_of(value, "item"), ", ")]
     pairs = lambda values: dict(zip(values[::2], values[1::2], strict=True))  # noqa: E731
-    return Bracketed(to_language(output_type), cells, endless=True, build=pairs)
+    return parsed(to_language(output_type), Bracketed(cells, endless=True, build=pairs))
 
 
 def _instance(output_type: Any, place: Place) -> Format:
-    return Parsed(to_language(output_type), TypeAdapter(output_type).validate_json)
+    return parsed(to_language(output_type), TypeAdapter(output_type).validate_json)
 
 
 def _json(output_type: Any, place: Place) -> Format:
-    return Parsed(to_language(output_type), json.loads)
+    return parsed(to_language(output_type), json.loads)
 
 
 def _arguments(arguments: type[BaseModel], text: str) -> dict[str, Any]:

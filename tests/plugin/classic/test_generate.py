@@ -14,6 +14,7 @@ from datetime import date, datetime, time
 from enum import Enum
 from typing import Any, Literal
 
+import interegular
 import outlines
 import pytest
 import torch
@@ -452,17 +453,17 @@ def test_refused(
 
 
 @pytest.mark.parametrize("function", generate.__all__)
-def test_a_model_has_to_be_wrapped(function: str, stock: outlines.models.Transformers) -> None:
+def test_a_stock_model_is_wrapped(function: str, stock: outlines.models.Transformers) -> None:
     arguments: dict[str, Any] = {
         "json": Answer,
         "regex": "a",
         "choice": ["a"],
         "format": int,
         "cfg": 'start: "a"',
-        "fsm": None,
+        "fsm": interegular.parse_pattern("a").to_fsm(),
     }
-    with pytest.raises(UnsupportedError, match=r"wrap it first: outlines_phi\.wrap\(model\)"):
-        getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
+    made = getattr(generate, function)(stock, *([arguments[function]] if function in arguments else []))
+    assert made.generator.model is generate.text(stock).generator.model
 
 
 def test_an_unknown_option_is_refused(model: PhiTransformers) -> None:

@@ -27,6 +27,7 @@ import outlines_phi
 from outlines_phi import ExactPhi, PhiTransformers
 from outlines_phi.errors import UnsupportedError
 from outlines_phi.lm import bundled
+from outlines_phi.plugin import wrapping
 from outlines_phi.plugin.classic import install as install_module
 from outlines_phi.plugin.generator import PhiGenerator
 from outlines_phi.plugin.processor import MaskLogitsProcessor
@@ -281,10 +282,10 @@ class TestClassic:
         own = outlines.from_transformers(*bundled.load())
         one, other = (outlines.generate.format(own, t) for t in (int, bool))
         assert one.generator.model is other.generator.model is outlines.Generator(own, Literal["a"], phi="exact").model
-        kept = len(install_module._WRAPPED)
+        kept = len(wrapping._WRAPPED)
         del own
         gc.collect()
-        assert len(install_module._WRAPPED) == kept - 1
+        assert len(wrapping._WRAPPED) == kept - 1
         assert one(PROMPT, seed=1) is not None
 
     def test_what_is_no_automaton_is_refused_here_too(self, stock: Transformers) -> None:
