@@ -134,7 +134,7 @@ class ModelDrafting(Drafting):
             growing = self._draw(growing)
             for chain in growing:
                 chain.node = self._node(chain.node, chain.tokens[-1], wanted=True)
-        self._logits = dict(enumerate(self._branches.plant()[1])) if self._branches.planted else {}
+        self._logits = dict(enumerate(self._branches.plant()[1].whole())) if self._branches.planted else {}
         return [chain.draft() for chain in chains]
 
     def _room(self, site: Site, length: int) -> int:
@@ -156,9 +156,9 @@ class ModelDrafting(Drafting):
         pairs, first, planted = self._queue, self.trees.next_node, self._branches.planted
         self._queue = []
         if pairs or not planted:
-            self._logits.update(enumerate(self._branches.evaluate(pairs), first))
+            self._logits.update(enumerate(self._branches.evaluate(pairs).whole(), first))
         if not planted:
-            self._logits.update(enumerate(self._branches.plant()[1]))
+            self._logits.update(enumerate(self._branches.plant()[1].whole()))
 
     def _draw(self, chains: Sequence[_Chain]) -> list[_Chain]:
         """Take every chain one token further; return those that go on."""

@@ -19,6 +19,7 @@ from ..guides.guide import DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..lm.watch import limited
+from ..numerics.distributions import Rows
 from ..phi.branches import Branches
 from ..phi.estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun
 from ..phi.onestep import LocalPhi
@@ -150,7 +151,7 @@ class _Prefix:
 
 
 def _children(
-    run: SampledRun, estimates: Sequence[Estimate], logits: Tensor, prefixes: Sequence[_Prefix], remaining: int
+    run: SampledRun, estimates: Sequence[Estimate], logits: Rows, prefixes: Sequence[_Prefix], remaining: int
 ) -> Iterator[_Prefix]:
     here = Prefixes(
         rows=[0] * len(prefixes),
@@ -159,7 +160,7 @@ def _children(
         remaining=[remaining] * len(prefixes),
         tokens=[list(prefix.ids) for prefix in prefixes],
     )
-    log_p = run.log_p(logits, zip(here.rows, here.tokens, strict=True))
+    log_p = run.log_p(logits.whole(), zip(here.rows, here.tokens, strict=True))
     steps = [_log_q(estimate.add_log_h(log_p.clone(), here)) for estimate in estimates]
     known = log_p.double().cpu().numpy()
     for row, prefix in enumerate(prefixes):

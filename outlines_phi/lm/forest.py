@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import ModelError
+from ..numerics.distributions import Rows
 from .model import Evaluation, ModelCounts, TokenTrees
 
 
@@ -193,11 +194,11 @@ class ForestTrees(TokenTrees):
         self._forest.retain(keep)
 
     @abstractmethod
-    def _begin(self, nodes: range) -> Tensor:
+    def _begin(self, nodes: range) -> Rows:
         """Evaluate the prompts and the first nodes; return their logits ``[n, V]``."""
 
     @abstractmethod
-    def _grow(self, nodes: range) -> Tensor:
+    def _grow(self, nodes: range) -> Rows:
         """Evaluate new nodes; return their logits ``[n, V]``. Where it raises, the nodes are withdrawn."""
 
 
@@ -215,14 +216,14 @@ class SequenceTrees(ForestTrees):
         super().__init__(prompts, vocabulary_size, max_length)
         self._logits = logits
 
-    def _begin(self, nodes: range) -> Tensor:
+    def _begin(self, nodes: range) -> Rows:
         logits = self._grow(nodes)
         self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
         self.counts.tokens -= len(self._forest.prompts)
         return logits
 
-    def _grow(self, nodes: range) -> Tensor:
+    def _grow(self, nodes: range) -> Rows:
         logits = self._logits([self._forest.sequence(node) for node in nodes])
         self.counts.calls += bool(nodes)
         self.counts.tokens += len(nodes)
-        return logits
+        return Rows.all(logits)

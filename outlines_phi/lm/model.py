@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from ..numerics.distributions import Rows
 from ..vocabulary.vocabulary import Vocabulary
 
 
@@ -19,9 +20,14 @@ class Evaluation:
     """The answer of one model call about ``n`` new nodes."""
 
     nodes: range  # The handles of the nodes, consecutive integers
-    # `[n, V]` raw next-token logits after each node, on the model's device, to be read and not written. What the user's settings
-    # make of them (temperature, truncation) is `p`; see `SamplingSettings`.
-    logits: Tensor
+    # `[n, V]` raw next-token logits after each node, on the model's device. What the user's settings make of them (temperature,
+    # truncation) is `p`; see `SamplingSettings`.
+    rows: Rows
+
+    @property
+    def logits(self) -> Tensor:
+        """All rows, to be read and not written."""
+        return self.rows.whole()
 
 
 @dataclass

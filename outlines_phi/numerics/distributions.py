@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .weights import masses_at
@@ -95,12 +97,43 @@ def together(scores: Tensor) -> int:
     return max(1, (CACHED if scores.device.type == "cpu" else AT_ONCE) // scores.shape[-1])
 
 
-def rows_of(x: Tensor, rows: Sequence[int]) -> Tensor:
-    """Return some rows of ``x``, ``[n, V]``: a view of it where they follow one another."""
-    first, end = (rows[0], rows[-1] + 1) if rows else (0, 0)
-    if list(rows) == list(range(first, end)):
-        return x[first:end]
-    return x.index_select(0, torch.tensor(rows, device=x.device))
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a matrix, ``[n, V]``, that are copied where they are read, few at a time, and only where they lie apart."""
+
+    matrix: Tensor  # `[m, V]`
+    places: Sequence[int]  # The row of each in it
+
+    @classmethod
+    def all(cls, matrix: Tensor) -> Rows:
+        """Return all rows of a matrix."""
+        return cls(matrix, range(len(matrix)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows], numbers: Sequence[NDArray[np.int64]]) -> Rows:
+        """Return the rows of several matrices in the order of their ``numbers``, which are those from 0 on."""
+        if len(parts) == 1 and (numbers[0] == np.arange(len(parts[0]))).all():
+            return parts[0]
+        return cls(torch.cat([part.whole() for part in parts]), np.concatenate(numbers).argsort().tolist())
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, part: slice) -> Rows:
+        return Rows(self.matrix, self.places[part])
+
+    def whole(self) -> Tensor:
+        """Return all rows, to be read and not written."""
+        return self.take(range(len(self)))
+
+    def take(self, rows: Sequence[int]) -> Tensor:
+        """Return some of the rows, ``[k, V]``, to be read and not written: a view where they follow one another."""
+        places = [self.places[row] for row in rows]
+        first, end = (places[0], places[-1] + 1) if places else (0, 0)
+        if places == list(range(first, end)):
+            return self.matrix[first:end]
+        return self.matrix.index_select(0, torch.tensor(places, device=self.matrix.device))
 
 
 def add_rows(x: Tensor, rows: Sequence[Tensor]) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..lm.model import TokenTrees
+from ..numerics.distributions import Rows
 
 WASTE = 2048  # Nodes that a run may grow by, whatever its walks need, before the others are given back
 
@@ -24,21 +25,21 @@ class Branches:
         # Node and logits of what was drafted and not visited yet.
         self._seen: dict[tuple[int, int], tuple[int, Tensor]] = {}
         self._compacted = 0
-        self._planted: tuple[list[int], Tensor] | None = None
+        self._planted: tuple[list[int], Rows] | None = None
 
     @property
     def planted(self) -> bool:
         """Whether the prompts have been evaluated."""
         return self._planted is not None
 
-    def plant(self) -> tuple[list[int], Tensor]:
+    def plant(self) -> tuple[list[int], Rows]:
         """Return the nodes of the prompts and their ``[P, V]`` logits, evaluated the first time."""
         if self._planted is None:
             self.evaluate(())
         assert self._planted is not None
         return self._planted
 
-    def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Tensor]:
+    def reach(self, parents: Sequence[int], tokens: Sequence[int]) -> tuple[list[int], Rows]:
         """Return the nodes and the ``[n, V]`` logits of distinct pairs that walks have come to, and forget them.
 
         One call evaluates the new ones, and new prompts. ``parents`` are nodes, or ``~i`` for that of the ``i``-th pair, which
@@ -56,28 +57,28 @@ class Branches:
             nodes.append(node)
         logits = self.evaluate(new) if new or self._planted is None else None
         if seen:
-            rest = iter(() if logits is None else logits)
-            logits = torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
+            rest = iter(() if logits is None else logits.whole())
+            logits = Rows.all(torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))]))
         if logits is None:
             return [], self.plant()[1][:0]
         for i, parent in enumerate(parents):
             if parent < 0:
-                self._seen[pairs[i]] = nodes[i], logits[i]
+                self._seen[pairs[i]] = nodes[i], logits.take([i])[0]
             else:
                 self._seen.pop(pairs[i], None)
         return nodes, logits
 
-    def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    def evaluate(self, pairs: Sequence[tuple[int, int]]) -> Rows:
         """Return the logits of new nodes, ``[n, V]``; the prompts are evaluated with the first ones."""
         parents, tokens = [parent for parent, _ in pairs], [token for _, token in pairs]
         if self._planted is not None:
-            return self.trees.extend(parents, tokens).logits
+            return self.trees.extend(parents, tokens).rows
         evaluation = self.trees.roots(parents, tokens)
         prompts = len(evaluation.nodes) - len(pairs)
-        kept = evaluation.logits[:prompts]
+        kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._planted = list(evaluation.nodes[:prompts]), kept.clone() if pairs else kept
-        return evaluation.logits[prompts:]
+        self._planted = list(evaluation.nodes[:prompts]), Rows.all(kept.whole().clone()) if pairs else kept
+        return evaluation.rows[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
         """Forget what was drafted below ``nodes``, but for the pairs that the walk visits next."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..numerics.distributions import AT_ONCE, Distributions
+from ..numerics.distributions import AT_ONCE, Distributions, Rows
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import Chains, Proposals, verify
@@ -241,9 +241,9 @@ class DraftedStepper(BaseStepper):
         ]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
-            logits = torch.cat([self.branches.plant()[1][batch.roots], logits])
+            logits = Rows.all(torch.cat([self.branches.plant()[1].take(batch.roots), logits.whole()]))
         prefixes = batch.prefixes(nodes)
-        log_p, scores = self.distributions(logits, prefixes)
+        log_p, scores = self.distributions(logits.whole(), prefixes)
         came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Distributions.of(scores))
         self.estimate.reached([row for row in sorted(came) if prefixes.drafted[row]])
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
-from ..numerics.distributions import Distributions, rows_of, together
+from ..numerics.distributions import Distributions, Rows, together
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
@@ -175,7 +175,7 @@ class Stepper(BaseStepper):
             walk.node = arrived[walk.node, walk.tokens[-1]]
         self._step(walks, nodes, logits)
 
-    def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Tensor) -> None:
+    def _step(self, walks: Sequence[Trajectory], nodes: Sequence[int], logits: Rows) -> None:
         """Draw the next token of every walk from the distribution of the node it stands on: few rows at a time, one transfer."""
         standing: dict[int, list[Trajectory]] = {}
         for walk in walks:
@@ -183,11 +183,11 @@ class Stepper(BaseStepper):
         position, waiting = {node: i for i, node in enumerate(nodes)}, list(standing)
         # An estimator with a state is asked about a step as a whole, and an observer told of it.
         apart = self.estimate.stateless and self._observer is None
-        size = together(logits) if apart else len(waiting)
+        size = together(logits.matrix) if apart else len(waiting)
         moving, chosen = list[Trajectory](), list[Tensor]()
         for start in range(0, len(waiting), size):
             some = [standing[node] for node in waiting[start : start + size]]
-            here = rows_of(logits, [position[node] for node in waiting[start : start + size]])
+            here = logits.take([position[node] for node in waiting[start : start + size]])
             log_p, scores = self.distributions(here, _prefixes([same[0] for same in some]))
             rows = [row for row, same in enumerate(some) for _ in same]
             moving += (moved := [walk for same in some for walk in same])

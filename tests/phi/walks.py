@@ -59,10 +59,11 @@ class Step(NamedTuple):
 def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
     """Ask an estimator at every prefix that has any probability, in the order of depth."""
     level = [((), run.table.start, row)]
-    logits = run.branches.plant()[1][row : row + 1]
+    logits = run.branches.plant()[1][row : row + 1].whole()
     for remaining in range(run.budgets[row], 0, -1):
         if remaining < run.budgets[row]:
-            nodes, logits = run.branches.reach([node for *_, node in level], [ids[-1] for ids, *_ in level])
+            nodes, rows = run.branches.reach([node for *_, node in level], [ids[-1] for ids, *_ in level])
+            logits = rows.whole()
             level = [(ids, state, node) for (ids, state, _), node in zip(level, nodes, strict=True)]
         if not level:
             return

@@ -38,14 +38,15 @@ def replayed(request: Request, phi: ProposalPhi, walk: Trajectory) -> tuple[Traj
     run = BaseStepper(request, phi)
     fresh = run.launch(1)[walk.row]
     nodes, logits = run.branches.plant()
-    law = logits[walk.row][None]
+    law = logits.take([walk.row])
     for i, token in enumerate(walk.tokens):
         here = Prefixes([walk.row], [fresh.node], [fresh.state], [fresh.remaining], [list(fresh.tokens)])
         log_p, scores = run.distributions(law, here)
         gain = scores[0].double().logsumexp(-1) - scores[0, token].double() + log_p[0, token].double()
         run.take(fresh, token, float(log_p[0, token]), float(gain))
         if i + 1 < len(walk.tokens) or not fresh.finished:
-            (fresh.node,), law = run.branches.reach([fresh.node], [token])
+            (fresh.node,), rows = run.branches.reach([fresh.node], [token])
+            law = rows.whole()
     return fresh, law[0]
 
 

@@ -13,6 +13,7 @@ import torch
 from outlines_phi.guides.table import Table
 from outlines_phi.lm.forest import Forest
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees
+from outlines_phi.numerics.distributions import Rows
 from outlines_phi.phi.tree.tree import BoundsTree
 from outlines_phi.phi.tree.window import Renewal, Windows
 from outlines_phi.sampling import window_walks as windows
@@ -111,12 +112,12 @@ class GibberishTrees(TokenTrees):
 
     def roots(self, parents: object = (), tokens: object = ()) -> Evaluation:
         nodes = self.forest.plant()
-        return Evaluation(nodes, self.model.logits[[1] * len(nodes)])
+        return Evaluation(nodes, Rows.all(self.model.logits[[1] * len(nodes)]))
 
     def extend(self, parents: object, tokens: object) -> Evaluation:
         nodes = self.forest.add(parents, tokens)  # type: ignore[arg-type]
         self.counts.tokens += len(nodes)
-        return Evaluation(nodes, self.model.logits[self.forest.token[nodes.start : nodes.stop]])
+        return Evaluation(nodes, Rows.all(self.model.logits[self.forest.token[nodes.start : nodes.stop]]))
 
     @property
     def next_node(self) -> int:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutlinesPhiError, VocabularyError
+from ...numerics.distributions import Rows
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|chunk_length|index_topk|original_max_position_embeddings)$")
 """Numbers of a configuration beyond which tokens no longer see each other, or see each other differently."""
@@ -137,9 +138,9 @@ class Forward:
             )
         return logits[:, -last:] if last else logits, getattr(output, memory, None)
 
-    def checked(self, logits: Tensor) -> Tensor:
-        """Return ``logits`` ``[n, V]``; NaN is a :class:`ModelError`."""
-        if logits.numel() and not torch.isfinite(logits.amax(-1)).all():
+    def checked(self, logits: Rows) -> Rows:
+        """Return ``logits``, ``[n, V]``; NaN is a :class:`ModelError`."""
+        if logits and not torch.isfinite(logits.matrix.amax(-1)).cpu().numpy()[logits.places].all():
             raise ModelError(
                 f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "
                 "torch.bfloat16, or with attn_implementation='eager', and check its weights."

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import UnsupportedError
+from ...numerics.distributions import Rows
 from ..forest import ForestTrees, grown
 from .forward import Forward
 from .slots import Layout, SlotCache, TreeMask, eightfold, windows
@@ -49,17 +50,17 @@ class PackedTrees(ForestTrees):
         self._longest = 0  # tokens of a path after its prompt
         self.cache = SlotCache(len(lengths), self._base)
 
-    def _begin(self, nodes: range) -> Tensor:
+    def _begin(self, nodes: range) -> Rows:
         new = np.arange(len(self._used), nodes.stop)
         self._settle(nodes)
         if len(new) and self._fits_with_prompts(new):
             return self._call_with_prompts(new)
-        logits = self._call_prompts()
-        return torch.cat([logits, self._evaluate(new)]) if len(new) else logits
+        parts = [self._call_prompts(), *([self._evaluate(new)] if len(new) else [])]
+        return Rows.joined(parts, np.split(np.arange(nodes.stop), new[:1]))
 
-    def _grow(self, nodes: range) -> Tensor:
+    def _grow(self, nodes: range) -> Rows:
         if not nodes:
-            return torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device)
+            return Rows.all(torch.empty(0, self._forward.size, dtype=self._dtype, device=self._device))
         self._settle(nodes)
         used = self._used.copy()
         try:
@@ -131,7 +132,7 @@ class PackedTrees(ForestTrees):
             tokens[row, -len(prompt) :] = prompt
         return tokens, np.arange(tokens.shape[1]) - (lengths.max() - lengths)[:, None]
 
-    def _call_prompts(self) -> Tensor:
+    def _call_prompts(self) -> Rows:
         """Evaluate the prompts alone; return the logits after each."""
         tokens, positions = self._prompts()
         # The model makes its own causal masks here, so that a prompt is evaluated as it would be anywhere else.
@@ -144,7 +145,7 @@ class PackedTrees(ForestTrees):
         )
         self.counts.calls += 1
         self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
-        return self._forward.checked(logits[:, -1])
+        return self._forward.checked(Rows.all(logits[:, -1]))
 
     def _fits_with_prompts(self, nodes: NDArray[np.int64]) -> bool:
         """Return whether the prompts and ``nodes`` may share a call: masks and logits within the memory given."""
@@ -154,7 +155,7 @@ class PackedTrees(ForestTrees):
         size = torch.finfo(self._dtype).bits // 8
         return len(self._used) * size * (scores + (most + 1) * self._forward.size) <= self._forward.memory
 
-    def _call_with_prompts(self, nodes: NDArray[np.int64]) -> Tensor:
+    def _call_with_prompts(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate the prompts and the first nodes in one model call; return their logits, the prompts' first."""
         row = self._row[nodes]
         rank, everyone = ranks(row), np.arange(len(self._used))
@@ -178,25 +179,16 @@ class PackedTrees(ForestTrees):
         self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
         self.counts.tokens += len(nodes)
         self._used[:] = np.bincount(row, minlength=len(everyone))
-        places = np.concatenate([everyone, row]), np.concatenate([np.zeros_like(everyone), 1 + rank])
-        return self._forward.checked(logits[tuple(self._to(index) for index in places)])
+        places = np.concatenate([everyone * logits.shape[1], row * logits.shape[1] + 1 + rank])
+        return self._forward.checked(Rows(logits.flatten(0, 1), places.tolist()))
 
-    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate consecutive new nodes in as few calls as memory allows; return their logits ``[n, V]``."""
         row = self._row[nodes]
         rank = ranks(row)
         pieces = self._pieces(row, rank)
-        if pieces.max() == 0:
-            return self._call(nodes, rank)
-        logits = None
-        for piece in range(pieces.max() + 1):
-            part = np.flatnonzero(pieces == piece)
-            answer = self._call(nodes[part], ranks(row[part]))
-            if logits is None:
-                logits = answer.new_empty(len(nodes), answer.shape[1])
-            logits[self._to(part)] = answer
-        assert logits is not None
-        return logits
+        parts = [np.flatnonzero(pieces == piece) for piece in range(pieces.max() + 1)]
+        return Rows.joined([self._call(nodes[part], ranks(row[part])) for part in parts], parts)
 
     def _pieces(self, row: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the call, from 0, that each node belongs to; parents come first or together."""
@@ -211,7 +203,7 @@ class PackedTrees(ForestTrees):
         keys = (where // together) * (length.max() + 1) + length
         return np.unique(keys, return_inverse=True)[1]
 
-    def _call(self, nodes: NDArray[np.int64], rank: NDArray[np.int64]) -> Tensor:
+    def _call(self, nodes: NDArray[np.int64], rank: NDArray[np.int64]) -> Rows:
         """Evaluate ``nodes``, each the ``rank``-th new one of its prompt, in one model call."""
         forward = self._forward
         layout = Layout.of(self._row[nodes], rank, self._used)
@@ -229,10 +221,7 @@ class PackedTrees(ForestTrees):
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
         self._used[layout.rows] += np.bincount(layout.places[0])
-        logits, flat = logits.flatten(0, 1), layout.flat
-        if not np.array_equal(flat, np.arange(len(logits))):
-            logits = logits.index_select(0, self._to(flat))
-        return forward.checked(logits)
+        return forward.checked(Rows(logits.flatten(0, 1), layout.flat.tolist()))
 
     def _place(self, nodes: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
         """Give ``nodes`` the slots of ``layout`` and their lines of ancestors; return the tokens ``[r, n]`` of the call."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import ModelError, UnsupportedError
+from ...numerics.distributions import Rows
 from ..forest import Forest, ForestTrees, grown
 from ..model import TokenTrees
 from .forward import Forward
@@ -211,7 +212,7 @@ class Example:
             sequence = torch.tensor([forest.sequence(leaf)], device=self.forward.device)
             last = int(forest.depth[leaf]) + 1
             answer, _ = self.forward(sequence, mask=torch.ones_like(sequence), positions=None, last=last)
-            answer = self.forward.checked(answer[0]).double().cpu()
+            answer = self.forward.checked(Rows.all(answer[0])).whole().double().cpu()
             node, place = leaf, -1
             while node >= 0:
                 logits[node] = answer[place]
@@ -250,12 +251,12 @@ class RegionTrees(ForestTrees):
         self._ahead = list(forward.borders.all)  # and those that no sequence has crossed yet
         self._roads = [road(forward, 0)]  # of each region
 
-    def _begin(self, nodes: range) -> Tensor:
+    def _begin(self, nodes: range) -> Rows:
         return self._evaluate(np.arange(nodes.stop))
 
-    def _grow(self, nodes: range) -> Tensor:
+    def _grow(self, nodes: range) -> Rows:
         if not nodes:
-            return torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+            return Rows.all(torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device))
         parts = len(self._parts)
         try:
             return self._evaluate(np.arange(nodes.start, nodes.stop))
@@ -272,7 +273,7 @@ class RegionTrees(ForestTrees):
             else:
                 self._parts[index] = None
 
-    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate new nodes (and prompts, the first time), each in the trees of its region; return their logits ``[n, V]``."""
         forest = self._forest
         lengths = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes]
@@ -297,7 +298,7 @@ class RegionTrees(ForestTrees):
             ROADS[self._roads[region]](self._forward, [forest.sequence(node) for node in prompts[part]])
             for region, part in begun.items()
         ]
-        logits: Tensor | None = None
+        answers, places = list[Rows](), list[NDArray[np.int64]]()
         for index in sorted(prompts.keys() | grown_by.keys()):
             trees = self._parts[index]
             assert trees is not None
@@ -307,20 +308,14 @@ class RegionTrees(ForestTrees):
             self._inner[answered] = first + np.arange(len(answered))
             before = replace(trees.counts)
             pairs = self._inner[forest.parent[new]].tolist(), forest.token[new].tolist()
-            answer = (trees.roots(*pairs) if index >= old else trees.extend(*pairs)).logits
+            answers.append((trees.roots(*pairs) if index >= old else trees.extend(*pairs)).rows)
+            places.append(np.searchsorted(nodes, answered))
             # Generated tokens that are evaluated as those of a prompt count as generated.
             written = int(forest.depth[prompts.get(index, [])].sum())
             self.counts.calls += trees.counts.calls - before.calls
             self.counts.prompt_tokens += trees.counts.prompt_tokens - before.prompt_tokens - written
             self.counts.tokens += trees.counts.tokens - before.tokens + written
-            if answered == nodes.tolist():
-                return answer
-            if logits is None:
-                logits = answer.new_empty(len(nodes), answer.shape[1])
-            places = np.searchsorted(nodes, answered)
-            logits[torch.from_numpy(places).to(answer.device)] = answer
-        assert logits is not None
-        return logits
+        return Rows.joined(answers, places)
 
     def _regions(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the region of sequences of ``lengths`` tokens, after trials at the borders that are crossed for the first time."""

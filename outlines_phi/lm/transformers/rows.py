@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...numerics.distributions import Rows
 from ..forest import ForestTrees
 from .forward import Forward
 
@@ -37,12 +38,12 @@ class RowTrees(ForestTrees):
         self._held: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # [b] nodes of the cache's rows, ascending
         self._real: NDArray[np.bool_] = np.empty((0, 0), dtype=bool)  # [b, columns] where the cache is not padding
 
-    def _begin(self, nodes: range) -> Tensor:
+    def _begin(self, nodes: range) -> Rows:
         return self._evaluate(np.arange(nodes.stop))
 
-    def _grow(self, nodes: range) -> Tensor:
+    def _grow(self, nodes: range) -> Rows:
         if not nodes:
-            return torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device)
+            return Rows.all(torch.empty(0, self._forward.size, dtype=self._forward.dtype, device=self._forward.device))
         new = np.arange(nodes.start, nodes.stop)
         try:
             follows = self._cache is not None and np.isin(self._forest.parent[new], self._held).all()
@@ -59,7 +60,7 @@ class RowTrees(ForestTrees):
             self._select(np.flatnonzero(live))
             self._held = self._held[live]
 
-    def _advance(self, nodes: NDArray[np.int64]) -> Tensor:
+    def _advance(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate children of the last call's nodes from its cache, one token each."""
         forest = self._forest
         self._select(np.searchsorted(self._held, forest.parent[nodes]))
@@ -75,30 +76,25 @@ class RowTrees(ForestTrees):
         self._held = nodes
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
-        return self._forward.checked(logits[:, -1])
+        return self._forward.checked(Rows.all(logits[:, -1]))
 
-    def _evaluate(self, nodes: NDArray[np.int64]) -> Tensor:
+    def _evaluate(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate the whole sequences of ``nodes``."""
         self._forget()
         sequences = [self._forest.sequence(int(node)) for node in nodes]
         lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
-        logits: Tensor | None = None
+        answers = []
         groups = self._groups(lengths)
         for group in groups:
-            answer, cache, real = self._batch([sequences[index] for index in group])
+            logits, cache, real = self._batch([sequences[index] for index in group])
             self.counts.calls += 1
             depths = self._forest.depth[nodes[group]]
             self.counts.prompt_tokens += int((lengths[group] - depths).sum())
             self.counts.tokens += int(depths.sum())
-            if len(groups) == 1:
-                if self._cached:
-                    self._cache, self._held, self._real = cache, nodes, real
-                return self._forward.checked(answer)
-            if logits is None:
-                logits = answer.new_empty(len(nodes), answer.shape[1])
-            logits[self._to(group)] = answer
-        assert logits is not None
-        return self._forward.checked(logits)
+            answers.append(self._forward.checked(Rows.all(logits)))
+            if len(groups) == 1 and self._cached:
+                self._cache, self._held, self._real = cache, nodes, real
+        return Rows.joined(answers, groups)
 
     def _groups(self, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return which sequences share a call: those that may, as many as memory allows."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...guides.table import Table
-from ...numerics.distributions import add_rows, draw_ahead, rows_of, together
+from ...numerics.distributions import Rows, add_rows, draw_ahead, together
 from .distribution import TokensAhead
 from .tree import Node
 
@@ -42,7 +42,7 @@ class WideNodes:
     rows: Sequence[int]
     log_p: Callable[[Sequence[int], Tensor], Tensor]
 
-    def draw(self, logits: Tensor, streams: Sequence[np.random.Generator]) -> list[TokensAhead]:
+    def draw(self, logits: Rows, streams: Sequence[np.random.Generator]) -> list[TokensAhead]:
         """Return the tokens drawn ahead of each node, by a random stream for each."""
         eos = self.table.vocabulary.eos_ids[0]
         ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
@@ -50,15 +50,17 @@ class WideNodes:
             list(dict.fromkeys([*node.children, *([eos] if end else [])]))
             for node, end in zip(self.nodes, ends, strict=True)
         ]
-        n, few = len(self.nodes), together(logits)
+        n, size, few = len(self.nodes), logits.matrix.shape[-1], together(logits.matrix)
         blocks = [range(start, min(start + few, n)) for start in range(0, n, few)]
-        at = [place % few * logits.shape[-1] + token for place in range(n) for token in named[place]]
-        sent = torch.from_numpy(np.concatenate([*(stream.random(AHEAD) for stream in streams), at])).to(logits.device)
+        at = [place % few * size + token for place in range(n) for token in named[place]]
+        sent = torch.from_numpy(np.concatenate([*(stream.random(AHEAD) for stream in streams), at])).to(
+            logits.matrix.device
+        )
         uniforms = sent[: n * AHEAD].view(n, AHEAD)
         taken = sent[n * AHEAD :].long().split([sum(len(named[place]) for place in some) for some in blocks])
         parts = list[Tensor]()
         for some, where in zip(blocks, taken, strict=True):
-            scores = self._masked(some, self.log_p(some, rows_of(logits, [self.rows[place] for place in some])))
+            scores = self._masked(some, self.log_p(some, logits.take([self.rows[place] for place in some])))
             parts.append(scores.view(-1)[where].double())
             scores.view(-1)[where] = -math.inf
             parts.append(draw_ahead(scores, uniforms[some.start : some.stop]).view(-1))

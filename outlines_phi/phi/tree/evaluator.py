@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
-from ...numerics.distributions import rows_of
+from ...numerics.distributions import Rows
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
@@ -185,9 +185,9 @@ class Evaluator:
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
         wide = [node for _, node in wanted if self._streams and is_wide(node, self.trees[0].table)]
         wide.sort(key=index.__getitem__)  # as they lie in memory
-        drawn = self._drawn_ahead(wide, evaluation.logits, index) if wide else {}
+        drawn = self._drawn_ahead(wide, evaluation.rows, index) if wide else {}
         place = {node: i for i, node in enumerate(node for node in index if node not in drawn)}
-        log_p = self._log_p(list(place), rows_of(evaluation.logits, [index[node] for node in place]))
+        log_p = self._log_p(list(place), evaluation.rows.take([index[node] for node in place]))
         whole = log_p.cpu().numpy() if place else np.empty(0)
         # In the first call: trees of earlier calls have the distribution of their prompt.
         for node in place.keys() & self._row.keys():
@@ -201,7 +201,7 @@ class Evaluator:
             else:
                 tree.expand(node, whole[place[node]], estimates[place[node]], ahead=node in ahead)
 
-    def _drawn_ahead(self, nodes: Sequence[Node], logits: Tensor, index: dict[Node, int]) -> dict[Node, TokensAhead]:
+    def _drawn_ahead(self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int]) -> dict[Node, TokensAhead]:
         assert self._streams is not None
         streams = [self._streams[self._prompt(node, node.path())] for node in nodes]
 
