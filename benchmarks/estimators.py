@@ -189,7 +189,7 @@ def main(
                         logits = stream.step(tokens[:, length : length + 1])
                         scores = settings.log_p(logits, vocabulary, ())
                         start = time.thread_time()
-                        estimate.add_log_h(scores, where)
+                        estimate.scores(scores, where)
                         if repeat:  # the first walk fills the tables
                             seconds[name].append(time.thread_time() - start)
             forward, mask = statistics.median(stream.seconds), statistics.median(seconds.pop(MASK))

@@ -97,7 +97,7 @@ def main(
 
         def correct(ids: torch.Tensor, scores: torch.Tensor) -> None:
             states = [prefix.state for prefix in ours._prefixes.visit(ids)]
-            onestep.add_log_h(scores, table, states, [UNREACHABLE - 1] * len(states))
+            onestep.scores(scores, table, states, [UNREACHABLE - 1] * len(states))
 
         for repeat in range(repeats + 1):
             for name, step in (("stock", stock), ("ours", ours), ("onestep", correct)):

@@ -161,7 +161,7 @@ def _children(
         tokens=[list(prefix.ids) for prefix in prefixes],
     )
     log_p = run.log_p(logits.whole(), zip(here.rows, here.tokens, strict=True))
-    steps = [_log_q(estimate.add_log_h(log_p.clone(), here)) for estimate in estimates]
+    steps = [_log_q(estimate.scores(log_p, here)) for estimate in estimates]
     known = log_p.double().cpu().numpy()
     for row, prefix in enumerate(prefixes):
         moves = run.table.moves(prefix.state, remaining)
@@ -216,8 +216,9 @@ class WalkEstimate(Estimate):
     roots: Sequence[Node]
     table: Table
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """See :meth:`Estimate.add_log_h`."""
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """See :meth:`Estimate.scores`."""
+        log_p = log_p.clone()
         for i, (row, state, left, tokens) in enumerate(
             zip(prefixes.rows, prefixes.states, prefixes.remaining, prefixes.tokens, strict=True)
         ):

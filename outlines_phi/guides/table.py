@@ -251,7 +251,7 @@ class Table:
                 by_partition.setdefault(self.partition(state if resting else target), []).append(place)
             groups = []
             for partition, members in by_partition.items():
-                live_after = np.zeros((len(members), partition.size), dtype=np.float32)
+                live_after = np.zeros((len(members), partition.size))
                 for row, target in zip(live_after, targets[members].tolist(), strict=True):
                     if target not in (DEAD, DONE):
                         row[:] = self.live_classes(target, remaining - 1)

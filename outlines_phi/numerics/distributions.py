@@ -6,10 +6,10 @@ Pure torch, all rows at once, on any device. A draw reads the sums of a distribu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import final
+from typing import TypeVar, final
 
 import numpy as np
 import torch
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .weights import masses_at
+
+Key = TypeVar("Key")
 
 BLOCK = 256
 """Tokens that are summed together: a draw reads the sums of a distribution, then one block of it."""
@@ -136,14 +138,21 @@ class Rows:
         return self.matrix.index_select(0, torch.tensor(places, device=self.matrix.device))
 
 
-def add_rows(x: Tensor, rows: Sequence[Tensor]) -> Tensor:
-    """Add ``rows[i]`` to ``x[i]``, ``[n, V]``, in place, and return it; neighbours that get the same row together."""
+def runs(keys: Iterable[Key]) -> Iterator[tuple[Key, slice]]:
+    """Yield each key and the places of it, of keys whose equal ones are taken together where they are neighbours."""
     first = 0
-    for _, alike in groupby(rows, key=id):
-        same = list(alike)
-        x[first : first + len(same)].add_(same[0])
-        first += len(same)
-    return x
+    for key, alike in groupby(keys):
+        end = first + sum(1 for _ in alike)
+        yield key, slice(first, end)
+        first = end
+
+
+def add_rows(x: Tensor, rows: Sequence[Tensor], out: Tensor) -> Tensor:
+    """Write ``x[i] + rows[i]`` to ``out``, ``[n, V]``, which may be ``x``, and return it; neighbours with the same row together."""
+    first = {id(row): row for row in rows}
+    for key, part in runs(map(id, rows)):
+        torch.add(x[part], first[key], out=out[part])
+    return out
 
 
 def block_sums(weights: Tensor) -> Tensor:

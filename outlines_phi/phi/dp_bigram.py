@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..guides.guide import DEAD, DONE, Guide
 from ..numerics.checks import check_counts, check_shares
+from ..numerics.distributions import runs
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .dp import Layers, explore, log_product
 from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, floored
@@ -74,17 +75,19 @@ class BigramEstimate(Estimate):
         self._phi, self._run = phi, run
         self._inductions: dict[Key, Induction] = {}  # rows with equal prompts share one
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         new: dict[Key, tuple[int, Tensor]] = {}
         for row, tokens, log_p_y in zip(prefixes.rows, prefixes.tokens, log_p, strict=True):
             if (key := self._key(row)) not in self._inductions and (key not in new or not tokens):
                 new[key] = row, log_p_y
         if new:
             self._learn(dict(new.values()))
-        for scores, row, state, left in zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True):
-            log_h = self._inductions[self._key(row)].log_h(state, left, self._phi.floor, scores)
-            scores.add_(self._run.table.bias(state, left, scores.device) if log_h is None else log_h)
-        return log_p
+        scores = torch.empty_like(log_p)
+        for (row, state, left), part in runs(zip(prefixes.rows, prefixes.states, prefixes.remaining, strict=True)):
+            log_h = self._inductions[self._key(row)].log_h(state, left, self._phi.floor, log_p)
+            log_h = self._run.table.bias(state, left, log_p.device) if log_h is None else log_h
+            torch.add(log_p[part], log_h, out=scores[part])
+        return scores
 
     def _key(self, row: int) -> Key:
         return self._run.prompts[row], self._run.budgets[row]

@@ -88,19 +88,19 @@ class Recursion(NamedTuple):
         return sum(x.nbytes for x in (self.classes, self.cells, self.min_tokens, self.places, self.ends))
 
     def values(self, p: Tensor, remaining: int) -> Tensor:
-        """Return ``float64[n]``: ``h`` of each node when one token fewer than ``remaining`` may follow, under ``p``."""
-        size, steps = len(self.min_tokens), min(self.depth, remaining - 1)
-        mass = torch.cat([*(partition.mass(p) for partition in self.partitions), p.new_ones(1)]).double()
-        matrix = mass.new_zeros(size * size).index_add_(0, self.cells, mass.index_select(0, self.classes))
-        matrix = matrix.view(size, size)
-        h = (self.min_tokens <= remaining - 1 - steps).double()
+        """Return ``float64[n, S]``: ``h`` of each node when one token fewer than ``remaining`` may follow, under ``p[n, V]``."""
+        rows, size, steps = len(p), len(self.min_tokens), min(self.depth, remaining - 1)
+        mass = torch.cat([*(partition.mass(p) for partition in self.partitions), p.new_ones(rows, 1)], -1).double()
+        matrix = mass.new_zeros(rows, size * size).index_add_(-1, self.cells, mass.index_select(-1, self.classes))
+        matrix = matrix.view(rows, size, size)
+        h = (self.min_tokens <= remaining - 1 - steps).double().expand(rows, size)[..., None]
         while steps > 0:
             for _ in range(min(steps, BLOCK)):
-                before, h = h, torch.mv(matrix, h)
+                before, h = h, matrix @ h
             steps -= BLOCK
             if steps > 0 and bool(((h - before).abs() <= SETTLED * before).all()):
                 break
-        return h
+        return h[..., 0]
 
 
 @final
@@ -143,7 +143,7 @@ class FrozenDPPhi(StepPhi):
         """
         recursion = self._recursion(table, state, log_p.device)
         h = recursion.values(log_p.softmax(-1), remaining)
-        log_h = h.log().index_select(0, recursion.places)
+        log_h = h.log().index_select(-1, recursion.places)
         live = (recursion.min_tokens <= remaining - 1).index_select(0, recursion.places)
         return floored(log_h, self.floor, recursion.ends, live)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..guides.table import LiveTokens, Table
 from ..lm.model import LanguageModel
+from ..numerics.distributions import runs
 from ..settings import SamplingSettings
 from ..vocabulary.classes import Partition
 from .branches import Branches
@@ -87,13 +88,12 @@ class Estimate(ABC):
     stateless: ClassVar[bool] = False
 
     @abstractmethod
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        """Add ``log h`` of every next token to ``log_p`` in place, and return it.
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        """Return ``log p + log h`` of every next token, ``[B, V]``.
 
-        ``log_p``: ``[B, V]`` log probabilities, one row per prefix.
+        ``log_p``: ``[B, V]`` log probabilities, one row per prefix, to be read and not written.
 
-        Returns ``log p + log h``: ``-inf`` on tokens that cannot be completed within the budget, ``log h = 0`` at the end of
-        sequence.
+        The scores are ``-inf`` on tokens that cannot be completed within the budget; ``log h = 0`` at the end of sequence.
         """
 
     def reached(self, places: Sequence[int]) -> None:  # noqa: B027 - most estimators learn nothing
@@ -129,21 +129,21 @@ class StepPhi(ProposalPhi):
 
     @abstractmethod
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
-        """Return ``[G]`` float: ``log h`` of each class of the partition of ``state``.
+        """Return ``log h`` of each class of the partition of ``state``: ``[n, G]`` float, or ``[G]`` where all rows have the same.
 
-        ``log_p``: ``[V]`` log probabilities of one row, summing to 1.
-        ``state``, ``remaining``: the guide state, and the tokens that may still be written.
+        ``log_p``: ``[n, V]`` log probabilities, each row summing to 1.
+        ``state``, ``remaining``: the guide state of all of them, and the tokens that may still be written.
 
-        Returns ``-inf`` on classes that cannot be completed within the budget, 0 at the end of sequence.
+        The values are ``-inf`` on classes that cannot be completed within the budget, 0 at the end of sequence.
         """
 
-    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
-        """Add ``log h`` of every next token to ``log_p``, ``[B, V]``, in place, and return it."""
-        # Row by row: one row of a large vocabulary fits the processor's cache, a whole batch does not.
-        for scores, state, left in zip(log_p, states, remaining, strict=True):
-            log_h = self.log_h(scores, table, state, left)
-            add_by_class(scores, log_h, table.partition(state), table.few_live(state, left, scores.device))
-        return log_p
+    def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Return ``log p + log h``, ``[B, V]``; see :meth:`Estimate.scores`. Neighbours of one state are treated together."""
+        scores = torch.empty_like(log_p)
+        for (state, left), part in runs(zip(states, remaining, strict=True)):
+            log_h, few = self.log_h(log_p[part], table, state, left), table.few_live(state, left, log_p.device)
+            add_by_class(log_p[part], log_h, table.partition(state), few, out=scores[part])
+        return scores
 
     def begin(self, run: SampledRun) -> Estimate:
         self.check(run.table, run.settings)
@@ -159,25 +159,29 @@ class StepEstimate(Estimate):
     table: Table
     stateless: ClassVar[bool] = True
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return self.phi.add_log_h(log_p, self.table, prefixes.states, prefixes.remaining)
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return self.phi.scores(log_p, self.table, prefixes.states, prefixes.remaining)
 
 
-def add_by_class(log_p: Tensor, log_h: Tensor, partition: Partition, few: LiveTokens | None) -> None:
-    """Add ``log_h``, ``[G]``, which is ``-inf`` on dead classes, to the tokens of ``log_p``, ``[V]``, in place."""
+def add_by_class(log_p: Tensor, log_h: Tensor, partition: Partition, few: LiveTokens | None, out: Tensor) -> None:
+    """Write ``log_p``, ``[n, V]``, plus ``log_h`` of the class of each token, ``[n, G]`` or ``[G]``, to ``out``.
+
+    ``log_h`` is ``-inf`` on dead classes.
+    """
+    log_h = log_h.to(log_p.dtype)
     if few is None:
-        log_p.add_(partition.spread(log_h.to(log_p.dtype)))
+        torch.add(log_p, partition.spread(log_h), out=out)
     else:
-        kept = log_p.index_select(0, few.tokens) + log_h.index_select(0, few.classes).to(log_p.dtype)
-        log_p.fill_(-torch.inf).index_copy_(0, few.tokens, kept)
+        kept = log_p.index_select(-1, few.tokens) + log_h.index_select(-1, few.classes)
+        out.fill_(-torch.inf).index_copy_(-1, few.tokens, kept)
 
 
 def live_mass(log_p: Tensor, partition: Partition, few: LiveTokens | None) -> Tensor:
-    """Return the probability of each live class, ``[G]``, under ``log_p``, ``[V]``; that of a dead class means nothing."""
+    """Return the probability of each live class, ``[n, G]``, under ``log_p``, ``[n, V]``; that of a dead class means nothing."""
     if few is None:
         return partition.mass(log_p.softmax(-1))  # half the time of exp on a CPU
-    p = log_p.index_select(0, few.tokens).exp()
-    return p.new_zeros(partition.size).index_add_(0, few.classes, p)
+    p = log_p.index_select(-1, few.tokens).exp()
+    return p.new_zeros(len(p), partition.size).index_add_(-1, few.classes, p)
 
 
 def floored(log_h: Tensor, floor: float, ends: Tensor, live: Tensor) -> Tensor:

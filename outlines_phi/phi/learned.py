@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import ClassVar, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..errors import UnsupportedError
 from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
+from ..numerics.distributions import runs
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass
 from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
@@ -64,13 +66,14 @@ class LearnedPhi(StepPhi):
         to = table.class_targets(state, remaining, log_p.device)
         return _step(self._values.known, self.floor, log_p, to)[0]
 
-    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
-        """Add ``log h`` in place, and learn from the steps now and then; see :meth:`StepPhi.add_log_h`."""
-        values = self._values
-        known = values.lately(STALE)
-        for scores, state, left in zip(log_p, states, remaining, strict=True):
-            values.add(_add(known, self.floor, scores, table, state, left))
-        return log_p
+    def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Return ``log p + log h``, and learn from the steps now and then; see :meth:`StepPhi.scores`."""
+        known = self._values.lately(STALE)
+        where = zip(repeat(known), states, remaining, strict=False)
+        scores, steps = _scores(log_p, self.floor, table, where)
+        for step in steps:
+            self._values.add(step)
+        return scores
 
     def check(self, table: Table, settings: SamplingSettings) -> None:
         if isinstance(self.values, StateValues):
@@ -115,15 +118,14 @@ class LearnedEstimate(Estimate):
         self._seen: list[list[Observed]] = [[] for _ in known]
         self._drafted: dict[int, tuple[int, Observed]] = {}  # by place: what was seen where no walk has been yet
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        where = zip(log_p, prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
-        found = [
-            (row, _add(self._known[row], self._floor, scores, self._table, state, left))
-            for scores, row, state, left in where
-        ]
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        known = [self._known[row] for row in prefixes.rows]
+        where = zip(known, prefixes.states, prefixes.remaining, strict=True)
+        scores, steps = _scores(log_p, self._floor, self._table, where)
+        found = list(zip(prefixes.rows, steps, strict=True))
         self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
         self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
-        return log_p
+        return scores
 
     def reached(self, places: Sequence[int]) -> None:
         self._note(self._drafted.pop(place) for place in places)
@@ -138,18 +140,23 @@ class LearnedEstimate(Estimate):
             self._values.add(seen)
 
 
-def _add(known: Knowledge, floor: float, log_p: Tensor, table: Table, state: int, remaining: int) -> Observed:
-    """Add ``log h`` to ``log_p``, ``[V]``, in place; return what the step shows."""
-    to = table.class_targets(state, remaining, log_p.device)
-    log_h, mass = _step(known, floor, log_p, to)
-    add_by_class(log_p, log_h, to.partition, to.few)
-    return Observed(state, to.states, mass)
+def _scores(
+    log_p: Tensor, floor: float, table: Table, where: Iterable[tuple[Knowledge, int, int]]
+) -> tuple[Tensor, list[Observed]]:
+    """Return ``log p + log h``, ``[B, V]``, and what each step shows, given the values, the state and the tokens left of each."""
+    scores, steps = torch.empty_like(log_p), list[Observed]()
+    for (known, state, left), part in runs(where):
+        to = table.class_targets(state, left, log_p.device)
+        log_h, masses = _step(known, floor, log_p[part], to)
+        add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
+        steps += (Observed(state, to.states, mass) for mass in masses)
+    return scores, steps
 
 
 def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tuple[Tensor, Tensor]:
-    """Return ``log h`` by class, ``[G]``, and the mass of every target, ``[T]``. Nothing comes back from the device."""
+    """Return ``log h`` by class, ``[n, G]`` or ``[G]``, and the mass of every target, ``[n, T]``. Nothing is read back."""
     by_class = live_mass(log_p, to.partition, to.few)
-    mass = by_class.new_zeros(len(to.states) + 1).index_add_(0, to.places, by_class)[:-1]
+    mass = by_class.new_zeros(len(log_p), len(to.states) + 1).index_add_(-1, to.places, by_class)[:, :-1]
     log_v = known.log_values(to.states)
     unknown = np.isnan(log_v)
     top = float(log_v[(to.states != DONE) & ~unknown].max(initial=-math.inf))
@@ -158,7 +165,7 @@ def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tu
     else:  # known on the host alone, so that the device has one copy to make
         least = top + math.log(floor) if top > -math.inf else 0.0
         log_h = torch.from_numpy(np.append(np.maximum(log_v, least), -math.inf)).to(mass)
-    return log_h.index_select(0, to.places), mass
+    return log_h.index_select(-1, to.places), mass
 
 
 def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
@@ -169,7 +176,7 @@ def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floo
     visited = log_v > -math.inf
     scale = log_v[visited].max(initial=-math.inf) if visited.any() else 0.0
     shares = np.stack([np.exp(np.where(visited, log_v - scale, -math.inf)), visited])
-    within, held = torch.from_numpy(shares).to(mass) @ mass
+    within, held = (mass @ torch.from_numpy(shares).to(mass).T).split(1, -1)
     average = (within / held).log().nan_to_num(nan=-scale, neginf=-scale) + scale
     log_h = torch.from_numpy(log_v).to(mass)
     log_h = torch.where(log_h.isnan(), average, log_h).maximum(average.clamp_min(top) + log_floor)

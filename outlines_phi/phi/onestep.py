@@ -34,10 +34,11 @@ class LocalPhi(StepPhi):
         live = torch.from_numpy(table.live_classes(state, remaining)).to(log_p.device)
         return torch.zeros(live.shape, device=log_p.device).masked_fill(~live, -torch.inf)
 
-    def add_log_h(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
-        """Add the cached bias row of each state in place; see :meth:`StepPhi.add_log_h`."""
+    def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
+        """Return ``log p`` of live tokens, by the cached bias row of each state; see :meth:`StepPhi.scores`."""
         pairs = zip(states, remaining, strict=True)
-        return add_rows(log_p, [table.bias(state, left, log_p.device) for state, left in pairs])
+        bias = [table.bias(state, left, log_p.device) for state, left in pairs]
+        return add_rows(log_p, bias, out=torch.empty_like(log_p))
 
 
 @final
@@ -75,6 +76,6 @@ class OneStepPhi(StepPhi):
         """See :meth:`StepPhi.log_h`. One segmented sum and one small product; logits do as well as log probabilities."""
         step = table.one_step(state, remaining, log_p.device)
         p = log_p.softmax(-1)
-        after = [group.live @ group.partition.mass(p).float() for group in step.groups]
-        log_h = torch.cat(after).log()[step.places]  # [T], one per target, then [G]
+        after = [group.partition.mass(p).double() @ group.live.T for group in step.groups]
+        log_h = torch.cat(after, -1).log().index_select(-1, step.places)  # [n, T], one per target, then [n, G]
         return floored(log_h, self.floor, step.ends, step.live)

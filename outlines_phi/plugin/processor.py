@@ -199,7 +199,7 @@ class MaskLogitsProcessor(TableLogitsProcessor):
         self.ban, self.budget = ban, budget
 
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:
-        return add_rows(logits, [self._bias(prefix, logits.device) for prefix in prefixes])
+        return add_rows(logits, [self._bias(prefix, logits.device) for prefix in prefixes], out=logits)
 
     def _bias(self, prefix: Prefix, device: torch.device) -> Tensor:
         # A finished row goes on being called until the batch ends; the host replaces what it draws.

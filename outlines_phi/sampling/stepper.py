@@ -102,7 +102,7 @@ class BaseStepper:
     def distributions(self, logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
         """Return ``log p`` and ``log p + log h``, ``[n, V]``, of raw ``logits`` after ``prefixes``."""
         log_p = self._run.log_p(logits, zip(prefixes.rows, prefixes.tokens, strict=True))
-        return log_p, self.estimate.add_log_h(log_p.clone(), prefixes)
+        return log_p, self.estimate.scores(log_p, prefixes)
 
     def take(self, walk: Trajectory, token: int, log_p: float, log_w: float) -> None:
         """Let ``walk`` write ``token``, which has ``log p`` and adds ``log p - log q`` to the weight."""
@@ -181,8 +181,12 @@ class Stepper(BaseStepper):
         for walk in walks:
             standing.setdefault(walk.node, []).append(walk)
         position, waiting = {node: i for i, node in enumerate(nodes)}, list(standing)
-        # An estimator with a state is asked about a step as a whole, and an observer told of it.
+        # An estimator with a state is asked about a step as a whole, and an observer told of it; others treat neighbours of one
+        # guide state together.
         apart = self.estimate.stateless and self._observer is None
+        if apart:
+            state = {node: (same[0].state, same[0].remaining) for node, same in standing.items()}
+            waiting.sort(key=state.__getitem__)
         size = together(logits.matrix) if apart else len(waiting)
         moving, chosen = list[Trajectory](), list[Tensor]()
         for start in range(0, len(waiting), size):
@@ -205,11 +209,11 @@ class Stepper(BaseStepper):
 
         Returns ``[4, n]`` float64: the token, ``log S``, ``log p`` of the token, and ``log p - log q``.
         """
-        index = torch.tensor(rows, device=scores.device)
         constraint = self._request.constraint
         if constraint is None:
-            tokens, log_s = self._draw(walks, index, scores)
+            index, tokens, log_s = self._draw(walks, rows, scores)
         else:
+            index = torch.tensor(rows, device=scores.device)
             tokens, log_s = self._draw_allowed(walks, rows, scores.double(), constraint)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
@@ -218,11 +222,13 @@ class Stepper(BaseStepper):
         log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens].double() - log_s
         return torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v])
 
-    def _draw(self, walks: Sequence[Trajectory], rows: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a token per walk, and ``log S`` of the row that it is drawn from."""
+    def _draw(self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the row and a token per walk, and ``log S`` of the row that it is drawn from."""
         distributions = Distributions.of(scores)
-        uniforms = torch.tensor([walk.rng.random() for walk in walks], dtype=torch.float64, device=scores.device)
-        return distributions.draw(rows, uniforms), distributions.log_s[rows]
+        sent = [rows, [walk.rng.random() for walk in walks]]
+        places, uniforms = torch.tensor(sent, dtype=torch.float64, device=scores.device)
+        index = places.long()
+        return index, distributions.draw(index, uniforms), distributions.log_s[index]
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint

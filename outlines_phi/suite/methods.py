@@ -59,8 +59,8 @@ class PractisedEstimate(Estimate):
     phi: LearnedPhi
     table: Table
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return StepPhi.add_log_h(self.phi, log_p, self.table, prefixes.states, prefixes.remaining)
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return StepPhi.scores(self.phi, log_p, self.table, prefixes.states, prefixes.remaining)
 
 
 @final

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from torch.overrides import TorchFunctionMode
 
 from outlines_phi.numerics import distributions
-from outlines_phi.numerics.distributions import Distributions, add_rows, draw_ahead
+from outlines_phi.numerics.distributions import Distributions, Rows, add_rows, draw_ahead
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -98,10 +98,22 @@ def test_neighbours_that_get_the_same_row_are_one_operation() -> None:
         count = 0
 
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            self.count += getattr(func, "__name__", "") == "add_"
+            self.count += getattr(func, "__name__", "") == "add"
             return func(*args, **(kwargs or {}))
 
     with Additions() as additions:
-        assert torch.equal(add_rows(x, rows), expected) and torch.equal(x, expected)
+        assert torch.equal(add_rows(x, rows, out=torch.empty_like(x)), expected) and not torch.equal(x, expected)
     assert additions.count == 3
-    assert add_rows(x[:0], []).shape == (0, 10)
+    assert torch.equal(add_rows(x, rows, out=x), expected) and torch.equal(x, expected)
+    assert add_rows(x[:0], [], out=x[:0]).shape == (0, 10)
+
+
+def test_rows_are_copied_where_they_lie_apart() -> None:
+    matrix = torch.randn(6, 10)
+    some = Rows(matrix, [4, 0, 1, 2])
+    assert len(some) == 4 and torch.equal(some.whole(), matrix[[4, 0, 1, 2]])
+    assert some.take([1, 2]).data_ptr() == matrix.data_ptr() and torch.equal(some[1:].take([2, 0]), matrix[[2, 0]])
+    assert some.take([]).shape == (0, 10)
+    joined = Rows.joined([some, Rows.all(matrix[5:])], [np.array([0, 1, 4, 3]), np.array([2])])
+    assert torch.equal(joined.whole(), matrix[[4, 0, 5, 2, 1]])
+    assert Rows.joined([some], [np.arange(4)]) is some

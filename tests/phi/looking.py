@@ -39,8 +39,8 @@ class LookingEstimate(Estimate):
     phi: LookingPhi
     run: SampledRun
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        table, found = self.run.table, []
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        table, found, log_p = self.run.table, [], log_p.clone()
         for law, state, left in zip(log_p, prefixes.states, prefixes.remaining, strict=True):
             found.append(looked_at(table, state, left, law, self.phi.most))
         pairs = [(i, place) for i, (_, places) in enumerate(found) for place in places]

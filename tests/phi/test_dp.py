@@ -82,7 +82,7 @@ class TestFrozen:
         for state in states_of(guide, 8):
             after = [guide.advance(state, v) for v in range(len(VOCABULARY))]
             for remaining in range(guide.min_tokens(state), 9):
-                found = tokens(table, state, phi.log_h(log_p, table, state, remaining))
+                found = tokens(table, state, phi.log_h(log_p[None], table, state, remaining)[0])
                 expected = [h(target, remaining - 1, horizon or -1) for target in after]
                 assert found == pytest.approx(expected, rel=1e-9, abs=1e-240), (state, remaining)
 
@@ -91,10 +91,9 @@ class TestFrozen:
         log_p = torch.log_softmax(torch.randn(len(VOCABULARY), generator=torch.Generator().manual_seed(1)), -1)
         table = language.table
         for remaining in range(table.guide.min_tokens(table.start), 9):
-            one = OneStepPhi().log_h(log_p, table, table.start, remaining)
-            assert FrozenDPPhi(horizon=1).log_h(log_p, table, table.start, remaining).float().tolist() == pytest.approx(
-                one.tolist(), abs=1e-5
-            )
+            (one,) = OneStepPhi().log_h(log_p[None], table, table.start, remaining)
+            (found,) = FrozenDPPhi(horizon=1).log_h(log_p[None], table, table.start, remaining)
+            assert found.float().tolist() == pytest.approx(one.tolist(), abs=1e-5)
 
     @languages
     @pytest.mark.parametrize("states", [1, 2, 4, 6])
@@ -107,8 +106,8 @@ class TestFrozen:
         assert len(reachable.rows) <= max(states, len(first - {DEAD, DONE}))
         horizon = min(reachable.depth, 5)
         assert 1 <= horizon
-        found = FrozenDPPhi(horizon=5, states=states, floor=LEAST).log_h(log_p, table, table.start, 7)
-        expected = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST).log_h(log_p, table, table.start, 7)
+        (found,) = FrozenDPPhi(horizon=5, states=states, floor=LEAST).log_h(log_p[None], table, table.start, 7)
+        (expected,) = FrozenDPPhi(horizon=horizon, states=None, floor=LEAST).log_h(log_p[None], table, table.start, 7)
         assert found.tolist() == pytest.approx(expected.tolist(), rel=1e-9)
 
     def test_all_states_of_a_grammar_that_has_no_last_one_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +123,7 @@ class TestFrozen:
         table = Table(FSMGuide.from_automaton(compile_regex("[ab]*x"), VOCABULARY))
         log_p = torch.log_softmax(torch.zeros(len(VOCABULARY), dtype=torch.float64), -1)
         p = 1 / len(VOCABULARY)
-        found = FrozenDPPhi(horizon=None).log_h(log_p, table, table.start, UNREACHABLE - 1)
+        (found,) = FrozenDPPhi(horizon=None).log_h(log_p[None], table, table.start, UNREACHABLE - 1)
         loop, x = VOCABULARY.tokens.index(b"a"), VOCABULARY.tokens.index(b"x")
         log_h = table.partition(table.start).spread(found)
         assert float(log_h[loop]) == pytest.approx(math.log(p * p / (1 - 5 * p)), abs=10 * SETTLED)
@@ -144,7 +143,7 @@ class TestFrozen:
 
     def test_structures_are_kept_in_the_table(self) -> None:
         table, phi = Table(LANGUAGES[0].table.guide), FrozenDPPhi()
-        log_p = torch.zeros(len(VOCABULARY))
+        log_p = torch.zeros(1, len(VOCABULARY))
         phi.log_h(log_p, table, table.start, 7)
         before = table.bytes
         for remaining in (3, 5, 7):

@@ -16,6 +16,7 @@ from outlines_phi.errors import UnsupportedError
 from outlines_phi.guides.guide import DONE
 from outlines_phi.lm import bundled
 from outlines_phi.phi import learned
+from outlines_phi.phi.estimator import Prefixes
 from outlines_phi.phi.learned import LearnedPhi
 from outlines_phi.phi.onestep import LocalPhi
 from outlines_phi.phi.state_values import KeptValues, StateValues
@@ -118,9 +119,9 @@ def rescored(estimate: learned.LearnedEstimate, run, row: int, ids: tuple[int, .
     state, log_q = run.table.start, 0.0
     for i, token in enumerate(ids):
         logits = torch.from_numpy(run.lm.logits((*run.prompts[row], *ids[:i])))[None]
-        log_p = run.log_p(logits, [(row, ids[:i])])[0]
-        learned._add(estimate._known[row], estimate._floor, log_p, run.table, state, run.budgets[row] - i)
-        log_q += float(log_p[token] - torch.logsumexp(log_p, -1))
+        here = Prefixes([row], [0], [state], [run.budgets[row] - i], [ids[:i]])
+        (scores,) = estimate.scores(run.log_p(logits, [(row, ids[:i])]), here)
+        log_q += float(scores[token] - torch.logsumexp(scores, -1))
         state = run.table.guide.advance(state, token)
     assert state == DONE
     return log_q

@@ -70,7 +70,7 @@ def steps(run: SampledRun, estimate: Estimate, row: int = 0) -> Iterator[Step]:
         ids, states, nodes = (list(column) for column in zip(*level, strict=True))
         here = Prefixes([row] * len(level), nodes, states, [remaining] * len(level), [list(each) for each in ids])
         log_p = run.log_p(logits, [(row, each) for each in ids])
-        scores = estimate.add_log_h(log_p.clone(), here)
+        scores = estimate.scores(log_p, here)
         below = []
         for (written, state, node), law, score in zip(level, log_p, scores, strict=True):
             step = Step(written, state, remaining, law, score - law)

@@ -214,9 +214,9 @@ class OraclePhi(ProposalPhi):
 class _Oracle(Estimate):
     mass: dict[tuple[int, ...], float]
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         joint = [[self.mass.get((*tokens, v), 0.0) for v in range(log_p.shape[1])] for tokens in prefixes.tokens]
-        return log_p.copy_(torch.tensor(joint, dtype=log_p.dtype).log())
+        return torch.tensor(joint, dtype=log_p.dtype).log()
 
 
 class TestDrawnDrafts:
@@ -379,11 +379,11 @@ class _Refreshed(Estimate):
     local: Estimate
     run: SampledRun
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         place = {
             (row, tuple(tokens)): i for i, (row, tokens) in enumerate(zip(prefixes.rows, prefixes.tokens, strict=True))
         }
-        scores = self.local.add_log_h(log_p, prefixes)
+        scores = self.local.scores(log_p, prefixes)
         mass = scores.logsumexp(-1)
         for (row, tokens), i in place.items():
             if prefixes.drafted[i] and (above := place.get((row, tokens[:-1]))) is not None:

@@ -272,7 +272,7 @@ class TestForesight:
     def test_an_estimator_learns_from_where_walks_have_been(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A drafted prefix is none until a walk has come to it."""
         learned = {"drafted": 0, "reached": 0}
-        add, reach = LearnedEstimate.add_log_h, LearnedEstimate.reached
+        add, reach = LearnedEstimate.scores, LearnedEstimate.reached
 
         def adding(self: LearnedEstimate, log_p: torch.Tensor, prefixes: Prefixes) -> torch.Tensor:
             learned["drafted"] += sum(prefixes.drafted)
@@ -282,7 +282,7 @@ class TestForesight:
             learned["reached"] += len(places)
             reach(self, places)
 
-        monkeypatch.setattr(LearnedEstimate, "add_log_h", adding)
+        monkeypatch.setattr(LearnedEstimate, "scores", adding)
         monkeypatch.setattr(LearnedEstimate, "reached", reaching)
         for name, share in (("likeliest", 0.1), ("always dead", 0.0)):
             learned.update(drafted=0, reached=0)

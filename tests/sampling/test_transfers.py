@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from outlines_phi.phi import estimator
+from outlines_phi.phi.dp_frozen import FrozenDPPhi
 from outlines_phi.phi.onestep import LocalPhi, OneStepPhi
 from outlines_phi.phi.tree import ahead
 from outlines_phi.sampling.ancestral import AncestralSampler
@@ -73,6 +75,45 @@ def test_a_model_call_takes_a_few_transfers(name: str, rows: int, monkeypatch: p
     counts, calls = transfers(build(), 20, rows)
     assert 0 < counts["reads"] <= reads * calls
     assert 0 < counts["uploads"] <= uploads * calls
+
+
+class Operations(TorchFunctionMode):
+    """Counts the operations that the package asks for, those of a host and views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        caller = sys._getframe(1).f_code.co_filename
+        self.count += "outlines_phi" in caller and "/lm/" not in caller and not func.__name__.startswith("__get")
+        return func(*args, **(kwargs or {}))
+
+
+STEPS = {name: build for name, (build, *_) in SAMPLERS.items()} | {
+    "dp-frozen": lambda: AncestralSampler(FrozenDPPhi()),
+}
+
+
+def operations(name: str, rows: int) -> float:
+    """Return how many operations a model call of a sampler takes, its tables made before."""
+    STEPS[name]().sample(LOOP.request(20, 1, rows=rows))
+    with Operations() as mode:
+        draws = STEPS[name]().sample(LOOP.request(20, 1, rows=rows))
+    return mode.count / draws[0].counts.calls
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_operations_do_not_grow_with_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MANY", 0)
+    monkeypatch.setattr(tree_call, "FINITE_PREFIXES", 0)
+    assert operations(name, 40) < 1.5 * operations(name, 4)
+
+
+def test_operations_of_each_row_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: rows that are treated one by one are seen."""
+    monkeypatch.setattr(estimator, "runs", lambda keys: ((key, slice(i, i + 1)) for i, key in enumerate(keys)))
+    assert operations("onestep", 40) > 5 * operations("onestep", 4)
 
 
 def test_the_rows_beyond_a_tokenizer_are_sent_once() -> None:

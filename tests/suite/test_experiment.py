@@ -105,8 +105,8 @@ class BlindEstimate(Estimate):
     mask: Estimate
     yes: list[bool]
 
-    def add_log_h(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
-        return self.mask.add_log_h(log_p, prefixes).masked_fill_(torch.tensor(self.yes), -torch.inf)
+    def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
+        return self.mask.scores(log_p, prefixes).masked_fill_(torch.tensor(self.yes), -torch.inf)
 
 
 def test_a_wrong_estimator_is_reported_as_wrong(model: PhiTransformers) -> None:

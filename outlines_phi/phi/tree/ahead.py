@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...guides.table import Table
@@ -28,6 +29,11 @@ def is_wide(node: Node, table: Table) -> bool:
     return node.parent is not None and not node.expanded and table.live_count(node.state, node.remaining) > MANY
 
 
+def numbers(stream: np.random.Generator) -> NDArray[np.float64]:
+    """Return the random numbers that the tokens drawn ahead of a node take."""
+    return stream.random(AHEAD)
+
+
 @final
 @dataclass(frozen=True)
 class WideNodes:
@@ -42,8 +48,8 @@ class WideNodes:
     rows: Sequence[int]
     log_p: Callable[[Sequence[int], Tensor], Tensor]
 
-    def draw(self, logits: Rows, streams: Sequence[np.random.Generator]) -> list[TokensAhead]:
-        """Return the tokens drawn ahead of each node, by a random stream for each."""
+    def draw(self, logits: Rows, uniforms: Sequence[NDArray[np.float64]]) -> list[TokensAhead]:
+        """Return the tokens drawn ahead of each node, by the :func:`numbers` of each."""
         eos = self.table.vocabulary.eos_ids[0]
         ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
         named = [
@@ -53,17 +59,15 @@ class WideNodes:
         n, size, few = len(self.nodes), logits.matrix.shape[-1], together(logits.matrix)
         blocks = [range(start, min(start + few, n)) for start in range(0, n, few)]
         at = [place % few * size + token for place in range(n) for token in named[place]]
-        sent = torch.from_numpy(np.concatenate([*(stream.random(AHEAD) for stream in streams), at])).to(
-            logits.matrix.device
-        )
-        uniforms = sent[: n * AHEAD].view(n, AHEAD)
+        sent = torch.from_numpy(np.concatenate([*uniforms, at])).to(logits.matrix.device)
+        quantiles = sent[: n * AHEAD].view(n, AHEAD)
         taken = sent[n * AHEAD :].long().split([sum(len(named[place]) for place in some) for some in blocks])
         parts = list[Tensor]()
         for some, where in zip(blocks, taken, strict=True):
             scores = self._masked(some, self.log_p(some, logits.take([self.rows[place] for place in some])))
             parts.append(scores.view(-1)[where].double())
             scores.view(-1)[where] = -math.inf
-            parts.append(draw_ahead(scores, uniforms[some.start : some.stop]).view(-1))
+            parts.append(draw_ahead(scores, quantiles[some.start : some.stop]).view(-1))
         read = torch.cat(parts[::2] + parts[1::2]).tolist()  # the one transfer
         log_named, drawn = iter(read), read[sum(map(len, named)) :]
         found = []
@@ -83,7 +87,7 @@ class WideNodes:
     def _masked(self, places: Sequence[int], log_p: Tensor) -> Tensor:
         """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
         nodes = [self.nodes[place] for place in places]
-        return add_rows(log_p, [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes])
+        return add_rows(log_p, [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes], out=log_p)
 
 
 def _split(row: Sequence[float]) -> tuple[list[int], Sequence[float], float]:

@@ -16,7 +16,7 @@ from ...numerics.distributions import Rows
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
-from .ahead import WideNodes, is_wide
+from .ahead import WideNodes, is_wide, numbers
 from .distribution import UNKNOWN, TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
@@ -203,13 +203,16 @@ class Evaluator:
 
     def _drawn_ahead(self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int]) -> dict[Node, TokensAhead]:
         assert self._streams is not None
-        streams = [self._streams[self._prompt(node, node.path())] for node in nodes]
+        uniforms = {node: numbers(self._streams[self._prompt(node, node.path())]) for node in nodes}
+        nodes = sorted(
+            nodes, key=lambda node: (node.state, node.remaining)
+        )  # neighbours of one state are masked together
 
         def log_p(places: Sequence[int], logits: Tensor) -> Tensor:
             return self._log_p([nodes[place] for place in places], logits)
 
         wide = WideNodes(self.trees[0].table, nodes, [index[node] for node in nodes], log_p)
-        return dict(zip(nodes, wide.draw(logits, streams), strict=True))
+        return dict(zip(nodes, wide.draw(logits, [uniforms[node] for node in nodes]), strict=True))
 
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
         return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))
@@ -230,7 +233,7 @@ class Evaluator:
             drafted=[node in ahead for node in nodes],
         )
         before = self._forest.next_node
-        log_h = self._estimate.add_log_h(log_p.clone(), prefixes) - log_p
+        log_h = self._estimate.scores(log_p, prefixes) - log_p
         self._looked_at += self._forest.next_node - before
         # Where p is 0 so is what h would be multiplied by.
         return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())

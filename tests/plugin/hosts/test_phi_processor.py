@@ -181,7 +181,7 @@ class FromScratch:
                 out[i, self.table.vocabulary.eos_ids[0]] = 0.0
             elif state != DEAD and self.table.guide.min_tokens(state) <= left:
                 log_p = self.settings.log_p(logits[[i]], self.table.vocabulary, ())
-                scores = self.phi.add_log_h(log_p, self.table, [state], [left])
+                scores = self.phi.scores(log_p, self.table, [state], [left])
                 out[i] = self.settings.temperature * scores[0]
         return out
 
