@@ -47,16 +47,14 @@ def audit(
     progress: Told = None,
     **settings: Any,
 ) -> AuditReport:
-    """Return how biased plain masking is in an application, from ``n`` of its own draws after each prompt.
+    """Return how biased plain masking is in an application, from ``n`` weighted draws of ``phi="local"`` after each prompt.
 
-    The draws are those of ``phi="local"``: Outlines' distribution, with a weight. They are all the model calls there are, unless
-    ``bounds_tokens`` asks for more. Mathematics in ``docs/audit.md``.
+    Mathematics in ``docs/audit.md``.
 
     Parameters
     ----------
     source
-        What the application calls: an ``outlines.Generator(model, T)`` or one of this package, or the pair
-        ``(model, T)``. A stock Outlines model is wrapped; it stays as it is.
+        What the application calls: an ``outlines.Generator(model, T)`` or one of this package, or the pair ``(model, T)``.
     prompts
         One prompt (``str`` or Outlines ``Chat``), or a list of them.
     n
@@ -64,17 +62,15 @@ def audit(
     confidence
         Of each interval of the report by itself.
     bounds_tokens
-        Model tokens per prompt to spend on bounds of Phi, and so on a narrower interval of the total variation, where the model
-        rarely meets the format: an enumeration of the likeliest prefixes gives certain ones, then residual attempts on what it
-        leaves undecided give a lower upper limit, at a confidence.
+        Model tokens per prompt to spend beyond the draws on bounds of Phi, and so on a narrower interval of the total variation,
+        where the model rarely meets the format: on certain bounds by enumeration, then on residual attempts.
     banned_phrases
         What must not be written beside; of free text, ``(model, None)``, it is all that is masked. Left out, what the generator or
         the model bans. Its level says nothing here.
     progress
-        ``True`` for a bar, or a function of a :class:`outlines_phi.Progress`, as in a call with ``phi=``.
+        As in a call with ``phi=``.
     **settings
-        The keywords that define the distribution, as in a call with ``phi=``: ``temperature``, ``top_k``, ``top_p``, ``min_p``,
-        ``repetition_penalty``, ``max_new_tokens``, ``seed``. Give those that the application gives.
+        The keywords that define the distribution, as in a call with ``phi=``. Give those that the application gives.
 
     Raises
     ------

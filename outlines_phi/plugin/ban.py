@@ -40,9 +40,8 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
     a Hugging Face model (with ``tokenizer``), a tokenizer          a logits processor that masks, for free text
     ==============================================================  ===========================================================
 
-    What masks runs in the host's own loop, for instance ``hf_model.generate(**inputs, logits_processor=[processor])``: level
-    ``"mask"``. It never lets a phrase through, but a text that was on the way to one is bent away at the last token. Models and
-    generators of this package do better (``level=``).
+    What masks runs in the host's own loop, ``hf_model.generate(**inputs, logits_processor=[processor])``: level ``"mask"``, which
+    bends a text that was on the way to a phrase away at the last token. Models and generators of this package do better.
 
     Parameters
     ----------

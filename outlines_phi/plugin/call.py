@@ -89,8 +89,8 @@ class Correction:
         meant = Unset.UNSET if inherited else level_of(ban)
         if not isinstance(meant, Unset) and not _agree(resolved, meant):
             raise UnsupportedError(
-                f"Leave one of the two out: {_described(resolved)} was given with banned phrases of level={ban and ban.level!r}, "
-                f"which stands for {_described(meant)}."
+                f"Leave one of the two out: phi={resolved!r} was given with banned phrases of level={ban and ban.level!r}, "
+                f"which stands for {meant!r}."
             )
         return Correction(resolved, ban=ban)
 
@@ -109,28 +109,12 @@ def level_of(ban: BannedPhrases | None) -> Phi | Unset:
     return Unset.UNSET if ban is None or ban.level is None else LEVELS[ban.level]
 
 
-def _described(phi: Phi | None) -> str:
-    """Return what to call a correction in a message, with the option that levels differ in."""
-    match phi:
-        case None:
-            return "phi=None"
-        case LookaheadPhi():
-            return f"phi={phi.name!r} {'with' if phi.weights else 'without'} weights"
-        case ExactPhi() if phi.tolerance > 0:
-            return f"phi={phi.name!r} with tolerance={phi.tolerance}"
-    return f"phi={phi.name!r}"
-
-
 def _agree(phi: Phi | None, meant: Phi) -> bool:
     """Return whether a correction is one that a level stands for; its other options are free."""
-    match phi, meant:
-        case None, LocalPhi():
-            return True  # a mask, in the host's own loop
-        case LookaheadPhi(), LookaheadPhi():
-            return phi.weights == meant.weights
-        case ExactPhi(), ExactPhi():
-            return phi.tolerance == 0
-    return phi == meant
+    if phi is None:
+        return isinstance(meant, LocalPhi)  # a mask, in the host's own loop
+    options = [[getattr(each, name, None) for name in ("weights", "tolerance")] for each in (phi, meant)]
+    return type(phi) is type(meant) and options[0] == options[1]
 
 
 @final

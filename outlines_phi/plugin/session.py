@@ -47,8 +47,8 @@ class PhiModel(Asynchronous, ABC):
     """The base of every host: a language model, what is kept for it, and the calls that take ``phi=``.
 
     A host derives from it, and from Outlines' class of its models where there is one. It writes :attr:`lm`, :attr:`hf_tokenizer`
-    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted`, :meth:`_hosted_batch` and
-    :meth:`_hosted_stream`. What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
+    and :meth:`_prompt_ids`; with a loop of its own, for calls with ``phi=None``, also :meth:`_hosted` and :meth:`_hosted_stream`.
+    What :func:`outlines_phi.wrap` takes is registered in :data:`outlines_phi.plugin.wrapping.HOSTS`.
     """
 
     hf_tokenizer: Any  # What writes texts in its tokens; `None` where only the vocabulary is known
@@ -76,12 +76,8 @@ class PhiModel(Asynchronous, ABC):
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         """Return the token ids of a prompt."""
 
-    def _hosted(self, call: Call, prompt: Any) -> Any:
-        """Return what the host's own loop writes under a call without an estimator."""
-        raise self._loopless
-
-    def _hosted_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
-        """Return :meth:`_hosted` of several prompts."""
+    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+        """Return what the host's own loop writes under a call without an estimator: of one prompt, or of each of ``many``."""
         raise self._loopless
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
@@ -130,14 +126,14 @@ class PhiModel(Asynchronous, ABC):
 
     def written(self, call: Call, prompt: Any) -> Any:
         """Return the text that a call asks for, or the list of texts."""
-        return self._hosted(call, prompt) if call.phi is None else self.drawn(call, [prompt])[0]
+        return self._hosted(call, prompt, many=False) if call.phi is None else self.drawn(call, [prompt])[0]
 
     def written_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
         """Return :meth:`written` of every prompt, in shared model calls."""
         check_batch(prompts)
         if not prompts:
             return []
-        return self._hosted_batch(call, prompts) if call.phi is None else self.drawn(call, prompts)
+        return self._hosted(call, prompts, many=True) if call.phi is None else self.drawn(call, prompts)
 
     def written_in_pieces(self, call: Call, prompt: Any) -> Pieces:
         """Return the text that a call asks for, piece by piece."""

@@ -87,7 +87,7 @@ REFUSED = [
     (["--ban", ""], "a banned phrase is empty"),
     (["--ban-file", "nix.txt"], "--ban-file nix.txt cannot be read"),
     (["--ban", "a", "--ban-level", "best"], "--ban-level best was given; expected one of mask"),
-    (["--ban", "a", "--ban-level", "exact", "--phi", "local"], "stands for phi='exact'"),
+    (["--ban", "a", "--ban-level", "exact", "--phi", "local"], "stands for ExactPhi("),
     (["--ban", "a", "--ban-level", "lookahead", "--particles", "4"], "--particles"),
     (["--ban", "yes", "--ban", "no", "--regex", "yes|no"], "leave nothing of the output type"),
     (["--phi", "lookahead", "--regex", "yes|no"], "bans no phrases"),

@@ -25,16 +25,20 @@ MISTYPED = ("banned_phrase", "ban_phrases", "banned_phases", "banned_words")
         (
             LookaheadPhi(weights=True),
             "lookahead",
-            "phi='lookahead' with weights was given .* phi='lookahead' without weights",
+            r"phi=LookaheadPhi\(weights=True.* was given .* stands for LookaheadPhi\(weights=False",
         ),
-        (LookaheadPhi(), "weighted", "phi='lookahead' without weights was given .* phi='lookahead' with weights"),
-        ("lookahead", "exact", "phi='lookahead' without weights was given .* which stands for phi='exact'"),
+        (
+            LookaheadPhi(),
+            "weighted",
+            r"phi=LookaheadPhi\(weights=False.* was given .* stands for LookaheadPhi\(weights=True",
+        ),
+        ("lookahead", "exact", r"phi=LookaheadPhi\(.* was given .* which stands for ExactPhi\("),
         (
             ExactPhi(tolerance=0.1),
             "exact",
-            r"phi='exact' with tolerance=0\.1 was given .* stands for phi='exact'\.",
+            r"tolerance=0\.1.* was given .* stands for ExactPhi\(",
         ),
-        ("exact", "mask", "phi='exact' was given .* level='mask', which stands for phi='local'"),
+        ("exact", "mask", r"phi=ExactPhi\(.* was given .* level='mask', which stands for LocalPhi\(\)"),
         (None, "weighted", "phi=None was given"),
     ],
 )

@@ -170,7 +170,7 @@ class TestLevels:
             lambda: outlines_phi.Generator(model, None, banned_phrases=ban, phi=phi),
             lambda: generate.text(model, banned_phrases=ban, phi=phi),
         ):
-            with pytest.raises(UnsupportedError, match=rf"level='{level}', which stands for phi='\w+'"):
+            with pytest.raises(UnsupportedError, match=rf"level='{level}', which stands for \w+Phi\("):
                 call()
 
     def test_a_level_and_its_phi_agree(self, model: PhiTransformers) -> None:
@@ -484,7 +484,7 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("a dict", {"banned_phrases": {"a": 1}}, UnsupportedError, r"is a dict; expected a list of phrases"),
     ("a number", {"banned_phrases": 7}, UnsupportedError, r"expected a list of phrases"),
     ("unbounded", {"banned_phrases": [re.compile("a+")]}, UnsupportedError, r"unbounded"),
-    ("level", {"banned_phrases": BannedPhrases(BAN, level="mask"), "phi": "exact"}, UnsupportedError, r"stands for phi="),
+    ("level", {"banned_phrases": BannedPhrases(BAN, level="mask"), "phi": "exact"}, UnsupportedError, r"stands for LocalPhi"),
     ("argmax", {"banned_phrases": BAN, "do_sample": False}, UnsupportedError, r"do_sample=False was asked of free text"),
     ("beams", {"banned_phrases": BAN, "num_beams": 3}, UnsupportedError, r"num_beams cannot be used here .beam search"),
     ("unknown", {"bannedphrases": BAN, "phi": "exact"}, UnsupportedError, r"did you mean banned_phrases=\?"),

@@ -93,13 +93,12 @@ class ClassicGenerator:
         prompts
             A prompt (``str`` or Outlines ``Chat``) or a list of them, drawn in shared model calls.
         max_tokens
-            The most tokens to write, end of sequence included. Under ``phi`` it is part of the distribution and never cuts an
-            output short. With ``phi=None`` and for free text the output ends there, complete or not. Left out, free text with
-            banned phrases ends after 256 tokens.
+            The most tokens to write, end of sequence included. With ``phi=None`` and for free text the output ends there, complete
+            or not; under ``phi`` no output is cut. Left out, free text with banned phrases ends after 256 tokens.
         stop_at
-            Texts after the first of which the output ends; they are kept, as in 0.x.
+            Texts after the first of which the output ends, with ``phi=None``; they are kept, as in 0.x.
         seed
-            The same call with the same seed gives the same result.
+            Of the draws; the loop of ``phi=None`` is seeded as well.
         **settings
             Other keywords of a call, such as ``temperature``; they replace those of the sampler. ``banned_phrases=`` replaces
             that of the generator.

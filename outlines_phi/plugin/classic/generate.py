@@ -219,11 +219,10 @@ def _wrapped(model: Any, second: Any = None) -> PhiModel:
 
 
 def _sampler(sampler: Any) -> ClassicSampler:
-    match sampler:
-        case ClassicSampler():
-            return sampler
-        case SMC() | PIMH():
-            return particles(sampler)
+    if isinstance(sampler, SMC | PIMH):
+        return particles(sampler)
+    if isinstance(sampler, ClassicSampler):
+        return sampler
     raise UnsupportedError(
         f"{sampler!r:.80} was given as sampler; expected samplers.multinomial(samples=1, top_k=None, top_p=None, "
         "temperature=None), samplers.greedy() or samplers.beam_search(beams=1), of outlines_phi.samplers, or SMC(...) or PIMH(...)."

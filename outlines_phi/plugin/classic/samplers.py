@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from ...errors import UnsupportedError
 from ...numerics.checks import check_counts
@@ -19,23 +18,9 @@ UNTRUNCATED = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutof
 """The other truncations of Hugging Face's loop, at what changes nothing."""
 
 
-class ClassicSampler(ABC):
-    """How the classic API chooses texts, ``samples`` of them per prompt."""
-
-    samples: int
-
-    @abstractmethod
-    def under(self, phi: Phi) -> dict[str, Any]:
-        """Return the keywords of a call under ``phi``; refuses what cannot be corrected."""
-
-    @abstractmethod
-    def hosted(self) -> dict[str, Any]:
-        """Return the keywords of Hugging Face's ``generate``: all that choose tokens, so that none is inherited."""
-
-
 @final
 @dataclass(frozen=True)
-class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
+class multinomial:  # noqa: N801 - named as in Outlines 0.x
     """Sampling, the default; its defaults hold whatever the model's ``generation_config`` says."""
 
     samples: int = 1  # texts per prompt, independent
@@ -54,10 +39,12 @@ class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
         SamplingSettings(top_k=self.top_k, top_p=self.top_p, temperature=self._temperature)
 
     def under(self, phi: Phi) -> dict[str, Any]:
+        """Return the keywords of a call under ``phi``; the other samplers refuse what cannot be corrected."""
         truncation = {"top_k": self.top_k, "top_p": self.top_p}
         return {"temperature": self._temperature, **truncation, "num_return_sequences": self.samples}
 
     def hosted(self) -> dict[str, Any]:
+        """Return the keywords of Hugging Face's ``generate``: all that choose tokens, so that none is inherited."""
         truncation = {**UNTRUNCATED, "top_k": self.top_k or 0, "top_p": 1.0 if self.top_p is None else self.top_p}
         sampled = {"do_sample": True, "num_beams": 1, "temperature": self._temperature}
         return {**sampled, **truncation, "num_return_sequences": self.samples}
@@ -69,7 +56,7 @@ class multinomial(ClassicSampler):  # noqa: N801 - named as in Outlines 0.x
 
 @final
 @dataclass(frozen=True)
-class greedy(ClassicSampler):  # noqa: N801
+class greedy:  # noqa: N801
     """The most probable output under ``phi``; the most probable token at every step with ``phi=None``."""
 
     samples = 1
@@ -83,7 +70,7 @@ class greedy(ClassicSampler):  # noqa: N801
 
 @final
 @dataclass(frozen=True)
-class beam_search(ClassicSampler):  # noqa: N801
+class beam_search:  # noqa: N801
     """Hugging Face's beam search, with ``phi=None`` only; one text per beam."""
 
     beams: int = 1
@@ -92,7 +79,7 @@ class beam_search(ClassicSampler):  # noqa: N801
         check_counts("beam_search", beams=self.beams)
 
     @property
-    def samples(self) -> int:  # type: ignore[override]
+    def samples(self) -> int:
         """One per beam."""
         return self.beams
 
@@ -108,7 +95,7 @@ class beam_search(ClassicSampler):  # noqa: N801
 
 @final
 @dataclass(frozen=True)
-class particles(ClassicSampler):  # noqa: N801
+class particles:  # noqa: N801
     """Draws from populations of particles; ``SMC(...)`` and ``PIMH(...)`` may be given by themselves for one text per prompt."""
 
     sampler: SamplerOptions  # ``SMC(particles=50, ...)`` or ``PIMH(smc=SMC(...))``
@@ -131,3 +118,7 @@ class particles(ClassicSampler):  # noqa: N801
             "Leave phi out, or give phi='local' or another proposal and an output type; multinomial() samples without them. "
             f"{self.sampler!r:.80} was given with phi=None or for free text, and particles need an estimator that proposes."
         )
+
+
+ClassicSampler: TypeAlias = multinomial | greedy | beam_search | particles
+"""How the classic API chooses texts, ``samples`` of them per prompt."""

@@ -105,10 +105,8 @@ def custom_generate(
     ``model(prompt, T, custom_generate=outlines_phi.custom_generate, phi="exact")``.
 
     The keywords mean what they mean everywhere in this package, see :func:`outlines_phi.Generator` and
-    :class:`outlines_phi.SamplingSettings`: the model's ``generation_config`` gives temperature, repetition penalty and
-    ``max_new_tokens``; its truncations apply only where the call has them. Rows with equal prompts share one token tree. What is
-    compiled and learned is kept while the model lives. Every other keyword is refused, but for ``streamer`` and
-    ``assistant_model``, which transformers keeps to itself.
+    :class:`outlines_phi.SamplingSettings`. Rows with equal prompts share one token tree, and what is compiled and learned is kept
+    while the model lives. Every other keyword is refused, but for ``streamer`` and ``assistant_model``, which transformers keeps.
 
     Parameters
     ----------
@@ -132,7 +130,7 @@ def custom_generate(
     Raises
     ------
     UnsupportedError
-        Something that cannot be used under a correction, or nothing to condition on. Other errors as for every call with ``phi=``.
+        Something that cannot be used under a correction, or nothing to condition on.
     """
     given = {name: value for name, value in locals().items() if name in KEYWORDS}
     correction = Correction().replaced_by(phi, banned_phrases)
@@ -142,12 +140,10 @@ def custom_generate(
     keywords = said_beyond(config, model.generation_config) | {name: v for name, v in given.items() if v is not None}
     processor = next((each for each in logits_processor if isinstance(each, OutlinesLogitsProcessor)), None)
     call = Call.of(correction, processor if output_type is None else output_type, keywords)
-    if call.phi is None and not isinstance(phi, Unset):
-        raise UnsupportedError("Leave custom_generate out for plain masking; phi=None was given beside it.")
     if call.phi is None or (call.language is None and call.ban is None):
         raise UnsupportedError(
-            "Give output_type= and vocabulary=tokenizer, or leave custom_generate out: output_type=None was given, and "
-            "free text has nothing to correct."
+            "Give output_type= and vocabulary=tokenizer, or leave custom_generate out for plain masking: phi=None or "
+            "output_type=None was given, and free text has nothing to correct."
         )
     options, limits = (
         search_options(call.phi, keywords, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -84,8 +84,7 @@ class PhiTransformers(PhiModel, Transformers):
 
     Without ``phi=`` every call goes through Hugging Face's own ``generate`` under our mask, with every keyword. With it, calls
     of the model and of its Outlines generators draw from the distribution that ``phi`` names; nothing of Outlines is patched.
-    ``banned_phrases=[...]`` beside either keeps phrases out of every text, free text too, which is then drawn with a look-ahead
-    unless ``phi`` says otherwise. ``draft=`` beside ``phi=`` writes several tokens per model call, in the same distribution.
+    ``banned_phrases=`` beside either keeps phrases out of every text.
 
     Parameters
     ----------
@@ -103,8 +102,8 @@ class PhiTransformers(PhiModel, Transformers):
     Raises
     ------
     UnsupportedError, VocabularyError
-        Not a causal text model, or a tokenizer that does not fit it or whose bytes cannot be known. A model for which nothing is to
-        be corrected yet raises this at the first call that asks for it.
+        Not a causal text model, or a tokenizer that does not fit it or whose bytes cannot be known; raised at the first call that
+        asks for a correction.
     """
 
     def __init__(
@@ -153,22 +152,16 @@ class PhiTransformers(PhiModel, Transformers):
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
 
-    def _hosted(self, call: Call, prompt: Any) -> Any:
-        return self._in_loop(partial(Transformers.generate, self, prompt), call, [prompt])
-
-    def _hosted_batch(self, call: Call, prompts: list[Any]) -> list[Any]:
-        written: list[Any] = self._in_loop(partial(Transformers.generate_batch, self, prompts), call, prompts)
-        return written
+    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
+        processor = self._host_processor(call, given if many else [given])
+        generate = Transformers.generate_batch if many else Transformers.generate
+        with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
+            return generate(self, given, processor, **stoppable(call.keywords))
 
     def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
         generate = partial(Transformers.generate, self, prompt, self._host_processor(call, [prompt]))
         first = lambda token: self.tokenizer.decode([[token]])[0]  # noqa: E731
         return pieces(hosted(generate, stoppable(call.keywords)), self.lm.vocabulary, first)
-
-    def _in_loop(self, generate: Callable[..., Any], call: Call, prompts: Sequence[Any]) -> Any:
-        processor = self._host_processor(call, prompts)
-        with as_written(self.lm.vocabulary if getattr(processor, "ban", None) else None):
-            return generate(processor, **stoppable(call.keywords))
 
     def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
         try:

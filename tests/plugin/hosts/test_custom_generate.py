@@ -301,7 +301,7 @@ class Nothing(LogitsProcessor):
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no type": ({"output_type": None}, "free text has nothing to correct"),
     "no vocabulary": ({"vocabulary": ...}, "Give vocabulary=tokenizer"),
-    "no phi": ({"phi": None}, "Leave custom_generate out for plain masking"),
+    "no phi": ({"phi": None}, "leave custom_generate out for plain masking"),
     "unknown phi": ({"phi": "nonsense"}, "phi='nonsense' was given"),
     "beams": ({"num_beams": 3}, "num_beams cannot be used here .beam search"),
     "the mode of a proposal": ({"do_sample": False, "phi": "local"}, "Give phi='exact' with do_sample=False"),
