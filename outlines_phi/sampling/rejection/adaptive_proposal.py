@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
 from ...lm.watch import check_interruption
@@ -52,6 +53,19 @@ class Candidate:
         return self.node.log_p - float(np.logaddexp.reduce(np.log(SHARES) + np.array(self.log_q)))
 
 
+class Choices(NamedTuple):
+    """What a trajectory chooses from at a node: its children, then the targets of the tokens without a child."""
+
+    children: list[Node]
+    states: list[int]  # Of the children
+    targets: NDArray[np.integer]
+    values: NDArray[
+        np.float64
+    ]  # `[2, choices]`: under the usual values of states and those of prefixes; of targets `V / h`
+    shares: NDArray[np.float64]  # `[3, choices]`: in proportion to the probability under each part
+    totals: list[float]  # Of the shares of each part
+
+
 @final
 class AdaptiveTrajectories:
     """Trajectories ``v ~ q(v|y) = p(v|y) V(yv) / S(y)`` of a mixture of values ``V``: see :data:`SHARES`.
@@ -77,6 +91,7 @@ class AdaptiveTrajectories:
         self.tree = tree
         self._rounds, self._stream, self._max_bytes, self._others = list(rounds), stream, max_bytes, others
         self._values = BackedUpValues(tree)
+        self._choices: dict[Node, Choices] = {}
         self._walking: list[Candidate] = []
         self.trajectories: list[Candidate] = []
 
@@ -109,6 +124,7 @@ class AdaptiveTrajectories:
     def _begin_round(self, size: int) -> None:
         self.tree.evict(self._max_bytes, pinned=self._others())
         self._values.refresh()
+        self._choices = {}
         first = len(self.trajectories)
         self._walking = [Candidate(self.tree.root, self._stream(first + i)) for i in range(size)]
         self.trajectories += self._walking
@@ -127,35 +143,42 @@ class AdaptiveTrajectories:
     def _step(self, trajectory: Candidate, node: Node) -> None:
         """Draw the next token and keep account of all parts of the proposal."""
         assert node.distribution is not None
-        children = list(node.children.values())
-        p = np.array([child.p for child in children])
-        v = np.array([self._values.of(node, child) for child in children])
-        free, beyond, usual = self._values.free(node), self._values.beyond(node), self._values.usual(node)
-        # A child that was ruled out keeps the place of its target for the mask, and has no value.
-        by_state = np.array(
-            [usual[free.states.searchsorted(child.state)] if child.state != DEAD else 0.0 for child in children]
-        )
-        shares = np.stack(
-            [
-                np.concatenate([p, free.mass]),
-                np.concatenate([p * by_state, free.mass * usual]),
-                np.concatenate([p * v, free.expected * beyond]),
-            ]
-        )
-        if not shares[trajectory.part].any():
+        choices = self._choices_at(node)
+        if choices.totals[trajectory.part] <= 0:
             trajectory.node = None
             return
-        choice = draw(shares[trajectory.part], trajectory.rng)
-        if choice < len(children):
-            child = children[choice]
-            values = (1.0, by_state[choice], v[choice])
+        choice = draw(choices.shares[trajectory.part], trajectory.rng)
+        place = choice - len(choices.children)
+        if place < 0:
+            child = choices.children[choice]
         else:
-            place = choice - len(children)
             token = node.distribution.draw_leading_to(place, trajectory.rng, by_h=trajectory.part == TREE)
-            child = self.tree.child(node, token, int(free.states[place]))
-            values = (1.0, usual[place], child.h * beyond[place])
+            child = self.tree.child(node, token, int(choices.targets[place]))
+        of_state, of_tree = choices.values[:, choice].tolist()
+        values = (1.0, of_state, of_tree if place < 0 else child.h * of_tree)
         log_p = child.log_p - node.log_p
-        for part, (value, total) in enumerate(zip(values, shares.sum(1).tolist(), strict=True)):
+        for part, (value, total) in enumerate(zip(values, choices.totals, strict=True)):
             found = value > 0 and total > 0
             trajectory.log_q[part] += log_p + math.log(value) - math.log(total) if found else -math.inf
         trajectory.node = child if child.state != DEAD else None
+
+    def _choices_at(self, node: Node) -> Choices:
+        """Return what there is to choose from: that of the last walk here, unless a child was made or ruled out since."""
+        children = list(node.children.values())
+        states = [child.state for child in children]
+        known = self._choices.get(node)
+        if known is not None and known.children == children and known.states == states:
+            return known
+        free, beyond, usual = self._values.free(node), self._values.beyond(node), self._values.usual(node)
+        n = len(children)
+        shares, values = np.empty((3, n + len(usual))), np.empty((2, n + len(usual)))
+        # A child that was ruled out keeps the place of its target for the mask, and has no value.
+        values[0, :n] = [usual[free.states.searchsorted(state)] if state != DEAD else 0.0 for state in states]
+        values[1, :n] = [self._values.of(node, child) for child in children]
+        values[0, n:], values[1, n:] = usual, beyond
+        shares[:, :n] = [child.p for child in children]
+        shares[:2, n:], shares[2, n:] = free.mass, free.expected
+        shares[1:] *= values
+        found = Choices(children, states, free.states, values, shares, shares.sum(1).tolist())
+        self._choices[node] = found
+        return found
