@@ -102,4 +102,4 @@ class Streams:
         latest = self._latest.get(kind)
         if latest is None or latest[0] != block:
             latest = self._latest[kind] = block, seeds(self.entropy, row, number - place, BLOCK)
-        return Generator(PCG64(_Seed(latest[1][place])))
+        return Generator(PCG64(_Seed(latest[1][place])))  # type: ignore[arg-type]  # that of the interface, says its manual
