@@ -91,11 +91,16 @@ class Case:
 
 def spelled(phrase: bytes, vocabulary: Vocabulary) -> Iterator[Ids]:
     """Yield the token sequences that spell ``phrase``."""
-    if not phrase:
-        yield ()
-    for token, text in enumerate(vocabulary.tokens):
-        if text and phrase.startswith(text):
-            yield from ((token, *rest) for rest in spelled(phrase[len(text) :], vocabulary))
+    pieces = [(token, text) for token, text in enumerate(vocabulary.tokens) if text and text in phrase]
+
+    def after(start: int) -> Iterator[Ids]:
+        if start == len(phrase):
+            yield ()
+        for token, text in pieces:
+            if phrase.startswith(text, start):
+                yield from ((token, *rest) for rest in after(start + len(text)))
+
+    yield from after(0)
 
 
 def tactics(odds: float) -> Case:

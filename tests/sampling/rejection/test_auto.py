@@ -350,14 +350,14 @@ class Person(BaseModel):
     ("prompt", "output_type", "exact_is_cheaper"),
     [
         (STORY, int, True),
-        (STORY, float, True),
+        pytest.param(STORY, float, True, marks=pytest.mark.full),
         (STORY, str, False),
-        ("Date: ", datetime.date, True),
+        pytest.param("Date: ", datetime.date, True, marks=pytest.mark.full),
         (STORY, datetime.date, True),
         (QUESTION, Person, True),
         ("Time: ", datetime.time, False),
         ("Brackets: ", regex(r"(\(\)|\[\]){4}x"), False),
-        ("Person: Nora is a teacher. JSON: ", Stalled, False),
+        pytest.param("Person: Nora is a teacher. JSON: ", Stalled, False, marks=pytest.mark.full),
     ],
     ids=str,
 )
@@ -407,7 +407,7 @@ def test_the_share_of_a_state_that_nobody_visited_is_that_of_an_average_sibling(
     assert seen
 
 
-@pytest.mark.parametrize(("n", "seeds"), [(2, 2), (8, 1)])
+@pytest.mark.parametrize(("n", "seeds"), [(2, 2), pytest.param(8, 1, marks=pytest.mark.full)])
 def test_a_stalled_language_costs_at_most_twice_its_weighted_part(n: int, seeds: int) -> None:
     """The bundled model never writes a colour after a person's age: no exact draw, and the attempts have had as much."""
     generator, prompt = outlines_phi.Generator(MODEL, Stalled), "Person: Nora is a teacher. JSON: "
