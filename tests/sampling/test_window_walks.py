@@ -154,4 +154,4 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
     assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
     rejected = model.latest.counts.tokens - written
-    assert rejected > 300  # evaluated in vain, and given back
+    assert rejected > 100  # evaluated in vain, and given back
