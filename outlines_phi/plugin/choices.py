@@ -80,51 +80,26 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
             (),
         ),
         Misfit(
-            ("sampler",),
-            "Give phi='local' or another proposal beside sampler=, or leave sampler out. Particles need an output type and an "
-            "estimator that proposes, which Hugging Face's own loop has not: sampler={value!r:.80} was given without phi=.",
-        ),
-        Misfit(
-            ("progress",),
-            "Give phi= beside progress=, such as phi='local' for the same masking, or leave it out: Hugging Face's own loop tells "
-            "nothing.",
-            (None, False),
-        ),
-        Misfit(
-            ("constraint",),
-            "Give phi='exact' or phi='auto' beside constraint=, or leave it out: constraint= was given without phi=. Plain "
-            "masking has to know every token that may follow, and a predicate answers for one at a time.",
-        ),
-        Misfit(
-            ("tokenization",),
-            "Give phi='exact' or phi='auto' beside tokenization=, or leave it out: tokenization= was given without phi=. Plain "
-            "masking cannot know where a tokenization is going.",
-            (None, "any"),
+            ("sampler", "progress", "constraint", "tokenization", *_DRAFT),
+            "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
+            "without phi=, and plain masking in Hugging Face's own loop has no use for it.",
+            (None, False, "any"),
         ),
     ),
     "do_sample=False": (
         Misfit(
-            ("sampler",),
-            "Leave one of the two out: do_sample=False was given with sampler={value!r:.80}, which draws. The most probable "
-            "member is searched for.",
-        ),
-        Misfit(
-            _DRAFT,
-            "Leave one of the two out: {name}= was given with do_sample=False. Drafts are for draws, and the most probable "
-            "member is searched for, many prefixes in each model call.",
+            ("sampler", *_DRAFT),
+            "Leave one of the two out: {name}= was given with do_sample=False. It is for draws, and the most probable member is "
+            "searched for, many prefixes in each model call.",
         ),
     ),
     "probabilities()": _LAW,
     "mode()": _LAW,
     "an audit": (
         Misfit(
-            ("tokenization",),
-            "Leave tokenization= out of an audit, which is of plain masking; masking knows no other tokenization than 'any'.",
+            ("tokenization", "constraint"),
+            "Leave {name}= out of an audit, which is of plain masking; masking knows any tokenization and no predicates.",
             (None, "any"),
-        ),
-        Misfit(
-            ("constraint",),
-            "Leave constraint= out of an audit, which is of plain masking; masking knows no predicates.",
         ),
         Misfit(
             ("phi", *_COUNT, "sampler", *_DRAFT),

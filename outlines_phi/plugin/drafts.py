@@ -22,7 +22,7 @@ from ..phi.estimator import Phi, ProposalPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..vocabulary.canonical import CanonicalTokenization
 from ..vocabulary.vocabulary import Vocabulary
-from .choices import guessed
+from .choices import guessed, refuse_misfits
 from .mistakes import pretrained
 
 
@@ -125,15 +125,6 @@ def resolve_draft(draft: object, length: object = None) -> DraftOptions | None:
     return DraftOptions(sources, DRAFT_LENGTH if length is None else check_length(length), tuple(guesses))
 
 
-def hosted_draft(options: DraftOptions) -> UnsupportedError:
-    """Return the error of drafts for the host's own loop."""
-    return UnsupportedError(
-        "Give phi='local' beside draft= for the same masking with these drafts, or phi='exact' or 'auto'; or leave draft out. "
-        f"draft={options.names} was given with phi=None, for Hugging Face's own loop, which has drafts of its own "
-        "(assistant_model=, prompt_lookup_num_tokens=)."
-    )
-
-
 def _source(given: object) -> Any:
     """Return a drafter, or a model that is to draft."""
     match given:
@@ -227,9 +218,9 @@ class DraftSources:
 
 def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> DraftOptions | None:
     """Return the drafts of a generator of ``model`` (a :class:`PhiTransformers`), found usable before any call."""
-    if options is not None:
-        if phi is None:
-            raise hosted_draft(options)
+    if phi is None:
+        refuse_misfits("the host's own loop", {"draft": options})
+    elif options is not None:
         model.drafts.drafter(options, phi)
     return options
 

@@ -6,11 +6,9 @@ import datetime
 import sys
 from typing import Any, get_args, is_typeddict
 
-from outlines.generator import SteerableGenerator
 from outlines.inputs import Chat
 from outlines.models.transformers import Transformers
 from outlines.types import utils as kind
-from transformers import PreTrainedTokenizerBase
 
 from ..errors import UnsupportedError
 
@@ -80,12 +78,6 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
                 "a class of its own, whose methods would be lost. Give what it is made of: "
                 "outlines_phi.from_transformers(model.model, model.hf_tokenizer)"
             )
-        case SteerableGenerator(), _:
-            how = "make the generator of a wrapped model: outlines_phi.wrap(generator.model)"
-        case PreTrainedTokenizerBase(), _:
-            how = "give its model beside it: outlines_phi.from_transformers(hf_model, hf_tokenizer)"
-        case _ if isinstance(getattr(given, "model", None), models) and hasattr(given, "tokenizer"):
-            how = "give what it is made of: outlines_phi.from_transformers(given.model, given.tokenizer)"
         case _:
             how = (
                 "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer), for outlines_phi.wrap(model), or by "

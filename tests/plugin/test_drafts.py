@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no correction": (
         {"draft": "forced", "phi": None},
-        r"draft='forced' was given with phi=None, for Hugging Face's own",
+        "draft= was given without phi=",
     ),
     "a search": ({"draft": "forced", "phi": "exact", "do_sample": False}, r"draft= was given with do_sample=False"),
     "a model with fewer rows": ({"draft": small(1200), "phi": "local"}, r"has no row for 80 tokens .*: 1200 \(b"),

@@ -109,7 +109,7 @@ def test_only_what_can_be_told_is_taken(given: Any, model: PhiTransformers) -> N
 
 
 def test_no_loop_of_the_host_and_no_stream_tells_anything(model: PhiTransformers) -> None:
-    with pytest.raises(UnsupportedError, match="Give phi= beside progress="):
+    with pytest.raises(UnsupportedError, match="progress= was given without phi="):
         model(QUESTION, Answer, progress=True, max_new_tokens=9)
     assert model(QUESTION, Answer, progress=None, max_new_tokens=9)
     with pytest.raises(UnsupportedError, match="Leave progress out of a stream"):

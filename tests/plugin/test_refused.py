@@ -81,9 +81,9 @@ def test_what_is_no_model_of_outlines(stock: Transformers) -> None:
     hf_model, tokenizer = stock.model, stock.hf_tokenizer
     pipeline = transformers.TextGenerationPipeline(hf_model, tokenizer)
     for given, said in (
-        (pipeline, r"given as model; give what it is made of: outlines_phi\.from_transformers\(given\.model, "),
-        (tokenizer, "given as model; give its model beside it"),
-        (outlines.Generator(stock, COLOUR), r"make the generator of a wrapped model: outlines_phi\.wrap\(generator"),
+        (pipeline, r"given as model; expected a model made by outlines\.from_transformers\(hf_model, hf_tokenizer\)"),
+        (tokenizer, "given as model; expected a model made by"),
+        (outlines.Generator(stock, COLOUR), "given as model; expected a model made by"),
         (Mine(hf_model, tokenizer), r"^Mine was given as model; a class of its own.*model\.hf_tokenizer\)\.$"),
         (None, r"^NoneType was given as model; expected a model made by outlines\.from_transformers"),
     ):

@@ -102,7 +102,7 @@ def test_several_texts_are_several_runs(model: Model) -> None:
     ("call", "said"),
     [
         (lambda model: model(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
-        (lambda model: model(PROMPT, sampler=OPTIONS), "need an output type"),
+        (lambda model: model(PROMPT, sampler=OPTIONS), "phi='local' beside sampler="),
         (lambda model: model.stream(PROMPT, ANSWER, sampler=OPTIONS, phi=None), "was given without phi="),
         (lambda model: model(PROMPT, ANSWER, sampler="smc"), "sampler='smc' was given; expected SMC"),
         (lambda model: model(PROMPT, ANSWER, sampler=SMC), "expected SMC"),

@@ -25,7 +25,6 @@ from ...lm.watch import INTERRUPTION, Interruption
 from ...sampling.sampler import DEFAULT_BUDGET
 from ...settings import SamplingSettings
 from ..choices import refuse_misfits, refuse_mistyped
-from ..drafts import hosted_draft, resolve_draft
 from ..generation_config import FIELDS, TRUNCATION, held
 from ..processor import MaskLogitsProcessor
 from ..streaming import Ids
@@ -110,9 +109,6 @@ def refuse_options(keywords: dict[str, Any]) -> None:
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
     refuse_misfits("the host's own loop", keywords)
-    draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
-    if draft is not None:
-        raise hosted_draft(draft)
     for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization"):
         keywords.pop(name, None)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...errors import EmptyLanguageError, ModelError, UnsupportedError
 from ...guides.guide import DEAD, DONE
+from ...numerics.checks import check_counts
 from ...phi.estimator import Phi, StepPhi
 from ...phi.onestep import LocalPhi, OneStepPhi
 from ...vocabulary.vocabulary import Vocabulary
@@ -58,7 +59,7 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         What the loop will have. Left out, what it has by itself: the values of the model's ``generation_config``.
         ``top_k`` may cut (0 is none); the last two may only say that they do not.
     max_new_tokens
-        The length limit ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short. It has to be given.
+        The length limit ``N`` of the loop: nothing that is allowed is longer, so nothing is cut short.
     tensor_library_name
         ``"torch"`` or ``"numpy"``, as for Outlines' processors.
     banned_phrases
@@ -77,13 +78,13 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         model: Any,
         output_type: Any,
         *,
+        max_new_tokens: int,
         tokenizer: Any = None,
         phi: str | Phi | Unset = Unset.UNSET,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
-        max_new_tokens: int | None = None,
         tensor_library_name: str = "torch",
         banned_phrases: Ban | None = None,
     ) -> None:
@@ -96,7 +97,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
         self.phi = _step_phi(correction.estimator(usual=OneStepPhi() if self.ban is None else LocalPhi()))
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         hf_model = model.model if isinstance(model, Transformers) else model
-        self.budget = _budget(max_new_tokens)
+        check_counts("PhiLogitsProcessor", ", as in the loop", max_new_tokens=max_new_tokens)
+        self.budget = max_new_tokens
         self.settings = loop_settings(given, getattr(hf_model, "generation_config", None), self.budget)
         self.tensor_library_name = tensor_library_name
         self._numpy = tensor_library_name == "numpy"
@@ -296,12 +298,3 @@ def _rows(sequences: Any) -> list[list[int]]:
             "and filled up on the right. For texts, as a call of Outlines returns, ask for log_w() without sequences."
         )
     return (rows if rows.ndim == 2 else rows[None]).tolist()
-
-
-def _budget(max_new_tokens: int | None) -> int:
-    if max_new_tokens is None:
-        raise UnsupportedError(
-            "Give PhiLogitsProcessor(model, T, max_new_tokens=N), and the loop the same (**processor.host_options has it): a "
-            "processor allows only what can be completed within it."
-        )
-    return max_new_tokens

@@ -121,7 +121,12 @@ def _read(schema: str) -> Any:
     try:
         return json.loads(schema, parse_float=Decimal)
     except json.JSONDecodeError as error:
-        raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+        raise not_json(error) from error
+
+
+def not_json(error: json.JSONDecodeError) -> GrammarError:
+    """Return the error for the text of a schema that is not JSON."""
+    return GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos)
 
 
 def _part(term: Term) -> Part:

@@ -15,7 +15,7 @@ from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Ter
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
-from .json_text import JSONText
+from .json_text import JSONText, not_json
 from .python_schemas import UncheckedSchema, term_of
 
 READ_BY_CORE = frozenset(
@@ -142,7 +142,7 @@ def _term(output_type: Any, read: Callable[[Any], Term]) -> Term:
     except SchemaError as error:
         raise GrammarError(f"The JSON schema is not valid: {error.message}") from error
     except json.JSONDecodeError as error:
-        raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+        raise not_json(error) from error
     except RecursionError:
         raise too_deep("output type") from None
     except (TypeError, ValueError, RuntimeError, NameError) as error:
@@ -167,7 +167,7 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         json.loads(text)
     except json.JSONDecodeError as error:
-        raise GrammarError(f"The JSON schema is not JSON: {error.msg}.", error.doc, error.pos) from error
+        raise not_json(error) from error
     except RecursionError:
         raise too_deep("JSON schema") from None
     except TypeError as error:
