@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
-from ...numerics.distributions import Rows
+from ...numerics.distributions import Rows, together
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
@@ -186,20 +186,27 @@ class Evaluator:
         wide = [node for _, node in wanted if self._streams and is_wide(node, self.trees[0].table)]
         wide.sort(key=index.__getitem__)  # as they lie in memory
         drawn = self._drawn_ahead(wide, evaluation.rows, index) if wide else {}
-        place = {node: i for i, node in enumerate(node for node in index if node not in drawn)}
-        log_p = self._log_p(list(place), evaluation.rows.take([index[node] for node in place]))
-        whole = log_p.cpu().numpy() if place else np.empty(0)
         # In the first call: trees of earlier calls have the distribution of their prompt.
-        for node in place.keys() & self._row.keys():
-            tree = self.trees[self._row[node]]
-            if node.distribution is not None and tree.drift(whole[place[node]]) > self._lm.rounding:
+        for root in [node for node in index.keys() & self._row.keys() if node.distribution is not None]:
+            log_p = self._log_p([root], evaluation.rows.take([index[root]]))
+            if self.trees[self._row[root]].drift(log_p[0].cpu().numpy()) > self._lm.rounding:
                 raise StaleTreesError
-        estimates = self._estimates(log_p, list(place), ahead)
+        whole = self._whole([node for _, node in wanted if node not in drawn], evaluation.rows, index, ahead)
         for tree, node in wanted:
             if node in drawn:
                 tree.learn(node, drawn[node], ahead=node in ahead)
             else:
-                tree.expand(node, whole[place[node]], estimates[place[node]], ahead=node in ahead)
+                tree.expand(node, *next(whole), ahead=node in ahead)
+
+    def _whole(
+        self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int], ahead: Set[Node]
+    ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Yield ``log p`` and ``h`` of the next tokens of each node; an estimator is asked about all of them together."""
+        few = together(logits.matrix) if self._estimate is None else max(1, len(nodes))
+        for start in range(0, len(nodes), few):
+            some = nodes[start : start + few]
+            log_p = self._log_p(some, logits.take([index[node] for node in some]))
+            yield from zip(log_p.cpu().numpy(), self._estimates(log_p, some, ahead), strict=True)
 
     def _drawn_ahead(self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int]) -> dict[Node, TokensAhead]:
         assert self._streams is not None
