@@ -38,15 +38,10 @@ def resolve_ban(given: object) -> BannedPhrases | None:
             return given
         case list() | tuple() if not given:
             return None
-        case os.PathLike():
+        case os.PathLike() | dict():
             raise UnsupportedError(
-                f"Give what the file holds, one phrase on each line: banned_phrases=BannedPhrases.from_file({os.fspath(given)!r}); "
-                f"banned_phrases={given!r} is a path."
-            )
-        case dict():
-            raise UnsupportedError(
-                f"banned_phrases={given!r:.80} is a dict; expected a list of phrases, or BannedPhrases(phrases, ignore_case=..., "
-                "whole_word=..., level=...)."
+                f"banned_phrases={given!r:.80} was given; expected a list of phrases, BannedPhrases.from_file(path), or "
+                "BannedPhrases(phrases, ignore_case=..., whole_word=..., level=...)."
             )
     return BannedPhrases(given)  # type: ignore[arg-type]
 

@@ -45,8 +45,6 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 """By the name of the class: what to do instead, and why there is nothing to correct."""
 
-SHOWN = 8  # Texts of a list that are written out in a message, at most
-
 
 def refusal(given: Any) -> UnsupportedError | None:
     """Return the error for an Outlines model that cannot be corrected; ``None`` for everything else."""
@@ -188,7 +186,9 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
         case dict():
             how = "Wrap it: outlines.types.json_schema(schema)"
         case list() | tuple() | set() | frozenset():
-            how = _literal_of(list(given) if isinstance(given, (list, tuple)) else sorted(given, key=repr))
+            how = (
+                "Give typing.Literal[tuple(items)] for fixed texts, typing.Union for several types, list[T] for a list"
+            )
         case _:
             return UnsupportedError(
                 f"{given!r} is not an output type that Outlines reads: {reason}\nExpected a type such as int, Literal, an Enum, "
@@ -198,15 +198,6 @@ def no_format(given: Any, reason: str = "") -> UnsupportedError:
     return UnsupportedError(
         f"The output type is the {type(given).__name__} {given!r:.60}; expected a type or an Outlines term. {how}."
     )
-
-
-def _literal_of(items: list[Any]) -> str:
-    if not items or not all(isinstance(item, (str, int)) for item in items):
-        return "Give typing.Literal for fixed texts, typing.Union for several types, or list[T] for a list of values"
-    listed = ", ".join(map(repr, items[:SHOWN]))
-    if len(items) > SHOWN:
-        return f"Give typing.Literal[tuple(items)], that is typing.Literal[{listed}, ...]"
-    return f"Give typing.Literal[{listed}]"
 
 
 def _name(given: Any) -> str:

@@ -11,6 +11,7 @@ from transformers import GenerationConfig
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.phrases.banned import BannedPhrases
 from ..guides.table import Table
+from ..numerics.checks import check_counts
 from ..phi.constraint import TextConstraint
 from ..phi.dp_bigram import BigramDPPhi
 from ..phi.dp_frozen import FrozenDPPhi
@@ -127,9 +128,8 @@ class CallOptions:
             values[name] = held(name, keywords.get(name), defaults)
         top_k = keywords.get("top_k")
         settings = SamplingSettings(top_k=None if top_k == 0 else top_k, **values)  # 0 means none in transformers
-        n = keywords.get("num_return_sequences")
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-            raise UnsupportedError(f"num_return_sequences={n!r} was given; expected a whole number of at least 1.")
+        n = 1 if keywords.get("num_return_sequences") is None else keywords["num_return_sequences"]
+        check_counts("a call", num_return_sequences=n)
         tokenization = keywords.get("tokenization") or "any"
         if tokenization not in TOKENIZATIONS:
             raise UnsupportedError(f"tokenization={tokenization!r} was given; expected 'any' or 'canonical'.")
@@ -137,7 +137,7 @@ class CallOptions:
         sampler = resolve_sampler(keywords.get("sampler"))
         draft = resolve_draft(keywords.get("draft"), keywords.get("draft_length"))
         progress = resolve_progress(keywords.get("progress"))
-        return cls(settings, 1 if n is None else n, tokenization, constraint, sampler, draft, ban, progress=progress)
+        return cls(settings, n, tokenization, constraint, sampler, draft, ban, progress=progress)
 
 
 def resolve_constraint(constraint: object) -> TextConstraint | None:
@@ -176,22 +176,19 @@ MEANT_BY: dict[str, dict[str, str]] = {
 
 def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
     """Return the error of draws that met a step without a way on; ``failed`` says how many, where it is no stream."""
-    truncation = options.settings.truncation or "the model"
+    obstacles = [options.settings.truncation or "the model"]
     if options.tokenization == "canonical":
-        remedy, obstacle = "Leave tokenization out", "tokenization='canonical' rules out what was written"
-    elif options.constraint is not None:
-        remedy = "Let the predicate refuse earlier what comes to nothing"
-        obstacle = f"constraint={options.constraint} refuses whatever else may follow"
-    elif options.ban is not None:
-        remedy = "Loosen the truncation, ban less"
-        obstacle = f"{truncation} leaves no allowed token without the banned phrases {options.ban.listed}"
-    else:
-        remedy, obstacle = "Loosen the truncation", f"{truncation} leaves no allowed token"
+        obstacles.append("under tokenization='canonical'")
+    if options.constraint is not None:
+        obstacles.append(f"under constraint={options.constraint}")
+    if options.ban is not None:
+        obstacles.append(f"without the banned phrases {options.ban.listed}")
     kind = "trajectories" if options.sampler is None else "populations of particles"
     who = f"{failed} {kind}" if failed else "The stream"
     weights = ", or take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)" if failed else ""
     return EmptyLanguageError(
-        f"{remedy}, or use phi='exact'{weights}. {who} met a step where {obstacle}: a draw of weight 0, which has no text."
+        f"Loosen the truncation, ban less or let predicates refuse earlier, or use phi='exact'{weights}. {who} met a step where "
+        f"{' '.join(obstacles)} leaves no allowed token: a draw of weight 0, which has no text."
     )
 
 

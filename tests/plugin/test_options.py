@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seed": 1.5}, "seed=1.5 was given"),
     ({"seed": True}, "seed=True was given"),
     ({"max_new_tokens": 0}, "max_new_tokens=0 was given; expected a whole number of at least 1"),
-    ({"num_return_sequences": 0}, "num_return_sequences=0 was given; expected a whole number of at least 1"),
+    ({"num_return_sequences": 0}, "num_return_sequences=0 was given to a call; expected a whole number of at least 1"),
     ({"num_return_sequences": "3"}, "num_return_sequences='3' was given"),
     ({"repetition_penalty": -1}, "repetition_penalty=-1 was given; expected a positive number"),
     (

@@ -82,27 +82,19 @@ class Loop:
 
     def _check_uncut(self, table: Table, keywords: dict[str, Any]) -> None:
         """Refuse what would cut a text anywhere: one that is cut after a whole word that is banned ends in it."""
-        tokens = table.vocabulary.tokens
-        for name in (*CUTS, "eos_token_id"):
-            where, value = self._said(name, keywords)
-            instead = f"{name}=None"
-            if name == "eos_token_id":
-                # The vocabulary's own ends write nothing.
-                value = next((v for v in np.atleast_1d(value).tolist() if v is not None and tokens[v]), None)
-                instead = f"eos_token_id={table.vocabulary.eos_ids[0]}"
-            if value is not None:
-                raise UnsupportedError(
-                    f"Give {instead}, or BannedPhrases(..., whole_word=False). {name}= was given{where} with whole words that are "
-                    "banned: a text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
-                )
-
-    def _said(self, name: str, keywords: dict[str, Any]) -> tuple[str, Any]:
-        """Return where an option of the call is given, and its value; ``None`` for nowhere."""
-        if name in keywords:
-            return "", keywords[name]
-        configs = {"the call's": keywords.get("generation_config"), "the model's": self.generation_config}
-        said = ((f" in {whose} generation_config", getattr(config, name, None)) for whose, config in configs.items())
-        return next((each for each in said if each[1] is not None), ("", None))
+        said: dict[str, Any] = {}
+        for config in (self.generation_config, keywords.get("generation_config")):
+            said |= {} if config is None else {name: value for name, value in vars(config).items() if value is not None}
+        said |= keywords
+        instead = [f"{name}=None" for name in CUTS if said.get(name) is not None]
+        ends = [end for end in np.atleast_1d(said.get("eos_token_id", ())).tolist() if end is not None]
+        if any(table.vocabulary.tokens[end] for end in ends):  # the vocabulary's own ends write nothing
+            instead.append(f"eos_token_id={table.vocabulary.eos_ids[0]}")
+        if instead:
+            raise UnsupportedError(
+                f"Give {', '.join(instead)} to the call, or BannedPhrases(..., whole_word=False): with whole words banned, a "
+                "text that is cut after 'cat' on the way to 'catalog' ends in the word 'cat'."
+            )
 
 
 def refuse_options(keywords: dict[str, Any]) -> None:

@@ -16,10 +16,7 @@ from outlines.types.dsl import (
     KleenePlus,
     KleeneStar,
     Optional,
-    QuantifyBetween,
     QuantifyExact,
-    QuantifyMaximum,
-    QuantifyMinimum,
     Sequence,
     Term,
     to_regex,
@@ -139,32 +136,21 @@ def _part(term: Term) -> Part:
             parts = tuple(_part(one) for one in term.terms)
             if any(not isinstance(part, str) for part in parts):
                 return Joined(parts) if isinstance(term, Sequence) else OneOf(parts)
-        case (
-            KleeneStar()
-            | KleenePlus()
-            | Optional()
-            | QuantifyExact()
-            | QuantifyMinimum()
-            | QuantifyMaximum()
-            | QuantifyBetween()
-        ):
-            part = _part(term.term)
+        case Term(term=Term() as inner):
+            part = _part(inner)
             if not isinstance(part, str):
                 return Repeated(part, *_counts(term))
     return to_regex(term)
 
 
+COUNTS: dict[type[Term], tuple[int, int | None]] = {KleeneStar: (0, None), KleenePlus: (1, None), Optional: (0, 1)}
+
+
 def _counts(term: Any) -> tuple[int, int | None]:
-    match term:
-        case KleeneStar():
-            return 0, None
-        case KleenePlus():
-            return 1, None
-        case Optional():
-            return 0, 1
-        case QuantifyExact():
-            return term.count, term.count
-    return getattr(term, "min_count", 0), getattr(term, "max_count", None)
+    """Return how many times in a row a part may be written, at least and at most."""
+    if isinstance(term, QuantifyExact):
+        return term.count, term.count
+    return COUNTS.get(type(term)) or (getattr(term, "min_count", 0), getattr(term, "max_count", None))
 
 
 def _leaves(part: Part) -> Iterator[Written]:
