@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from outlines_phi.cli.app import app
 from outlines_phi.lm import bundled
-from tests.loaded import copied_model
 
 TYPES = """
 import datetime
@@ -67,12 +66,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(autouse=True)
-def _copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled model is read once and copied, which takes a quarter of the time."""
-    monkeypatch.setattr(bundled, "load", copied_model)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import torch
 import outlines_phi
 from outlines_phi.lm import bundled
 from outlines_phi.sampling.draws import Draws
-from tests.loaded import copied_model
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,12 +24,6 @@ def _eager() -> Iterator[None]:
         import outlines_core.kernels.torch  # noqa: F401
     yield
     torch.compiler.set_stance("default")
-
-
-@pytest.fixture(autouse=True)
-def copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled model is read once and copied, which takes a quarter of the time."""
-    monkeypatch.setattr(bundled, "load", copied_model)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import pytest
 import outlines_phi
 from outlines_phi import BannedPhrases, PhiTransformers, generate, samplers
 from tests.languages import ALPHA
-from tests.plugin.doors import BAN, BANNING, DOORS, ONE_BY_ONE, SUNDAY, Door, fewer, through
+from tests.plugin.doors import BAN, BANNING, DOORS, ONE_BY_ONE, SUNDAY, Door, alternately, fewer, through
 from tests.plugin.oracle import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
@@ -41,7 +41,7 @@ def test_exact_texts_have_the_law(door: Door, model: PhiTransformers, truth: dic
     assert len(drawn) == N and p_value(drawn, truth) > ALPHA
 
 
-@through(*DOORS, *BANNING)
+@alternately(*DOORS, *BANNING)
 def test_masked_texts_fail_the_same_test(door: Door, model: PhiTransformers, truth: dict[str, float]) -> None:
     """Power control: they hold no phrase either, but are bent away at its last token."""
     drawn = door(model, fewer(SUNDAY, door).by(phi="local"))

@@ -17,7 +17,7 @@ from outlines_phi import PhiTransformers
 from outlines_phi.drafting import Draft, Drafter, Drafting, DraftRun, Site
 from outlines_phi.lm import bundled
 from tests.languages import ALPHA
-from tests.plugin.doors import BAN, DOORS, ONE_BY_ONE, SUNDAY, Door, banned_generator, fewer, through
+from tests.plugin.doors import BAN, DOORS, ONE_BY_ONE, SUNDAY, Door, alternately, banned_generator, fewer, through
 from tests.plugin.oracle import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
@@ -72,7 +72,7 @@ def test_exact_texts_have_the_law(
     assert guesser.proposed
 
 
-@through(*ROADS)
+@alternately(*ROADS)
 def test_masked_texts_fail_the_same_test(
     door: Door, model: PhiTransformers, truth: dict[str, float], guesser: Guesser
 ) -> None:
