@@ -23,7 +23,7 @@ from ..phi.tree.tree import BoundsTree
 from ..sampling.ancestral import AncestralSampler
 from ..sampling.rejection.certify import certify
 from ..sampling.sampler import Request
-from .call import Ban, Correction, resolve_ban
+from .call import Ban, resolve_ban
 from .choices import MEANT, refuse_misfits, refuse_unknown
 from .generation_config import FIELDS, TRUNCATION, said
 from .options import COUNTED, CallOptions, Unset
@@ -115,13 +115,29 @@ def audit(
 
 def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiModel, Any]:
     """Return the model and the logits processor of what an application calls."""
-    model, processor, correction = _parts(source)
+    match source:
+        case SteerableGenerator():
+            for option, neutral in (("tokenization", "any"), ("constraint", None)):
+                if getattr(source, option, neutral) != neutral:
+                    raise UnsupportedError(
+                        f"Audit a generator made without {option}=: an audit is of plain masking, which knows no {option}."
+                    )
+            model, processor = wrapped(source.model), source.logits_processor
+        case (given, output_type):
+            model = wrapped(given)
+            processor = None if output_type is None else MaskLogitsProcessor(model.table(output_type))
+        case _:
+            raise UnsupportedError(
+                f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers "
+                "model, or the pair (model, T): outlines_phi.audit((model, T), prompts)."
+            )
+    ours = hasattr(source, "correction")
     if isinstance(banned_phrases, Unset):
-        # The processor of a generator of this package keeps out what it bans.
-        ban = model.banned_phrases if correction is None else None
+        ban = (
+            None if ours else model.banned_phrases
+        )  # the processor of a generator of this package keeps out what it bans
     else:
-        ban = resolve_ban(banned_phrases)
-        processor = processor if correction is None else source.unbanned_processor
+        ban, processor = resolve_ban(banned_phrases), source.unbanned_processor if ours else processor
     if ban is not None:
         processor = MaskLogitsProcessor(model.table(processor, ban), ban=ban)
     if processor is None:
@@ -129,25 +145,6 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
     return model, processor
-
-
-def _parts(source: Any) -> tuple[PhiModel, Any, Correction | None]:
-    """Return the model and the logits processor of an application, and what a generator of this package corrects."""
-    for option, neutral in (("tokenization", "any"), ("constraint", None)):
-        if isinstance(source, SteerableGenerator) and getattr(source, option, neutral) != neutral:
-            raise UnsupportedError(
-                f"Audit a generator made without {option}=: an audit is of plain masking, which knows no {option}."
-            )
-    match source:
-        case SteerableGenerator():
-            return wrapped(source.model), source.logits_processor, getattr(source, "correction", None)
-        case (given, output_type):
-            model = wrapped(given)
-            return model, None if output_type is None else MaskLogitsProcessor(model.table(output_type)), None
-    raise UnsupportedError(
-        f"A {type(source).__name__} was given to audit; expected an outlines.Generator(model, T) over a transformers model, or the "
-        "pair (model, T): outlines_phi.audit((model, T), prompts)."
-    )
 
 
 def _name(prompt: Any, row: int) -> str:

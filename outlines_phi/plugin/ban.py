@@ -76,7 +76,16 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
         _check_masked(banned, max_new_tokens or getattr(thing, "budget", None))
     match thing:
         case PhiLogitsProcessor():
-            return _weighted(thing, banned, max_new_tokens)
+            return PhiLogitsProcessor(
+                thing.table.vocabulary,
+                thing.table,
+                phi=thing.phi,
+                temperature=thing.settings.temperature,
+                top_k=thing.settings.top_k,
+                max_new_tokens=thing.budget if max_new_tokens is None else max_new_tokens,
+                tensor_library_name=thing.tensor_library_name,
+                banned_phrases=_joined(thing.ban, banned),
+            )
         case SteerableGenerator():
             masking = _masking(compiled_for(thing.model), thing.logits_processor, banned, max_new_tokens)
             return type(thing).from_processor(thing.model, masking)
@@ -129,19 +138,6 @@ def _masking(compiled: CompiledTypes, processor: Any, banned: BannedPhrases, bud
     if budget is not None:
         check_budget(table, budget)
     return MaskLogitsProcessor(table, ban=joined, budget=budget)
-
-
-def _weighted(processor: PhiLogitsProcessor, banned: BannedPhrases, budget: int | None) -> PhiLogitsProcessor:
-    return PhiLogitsProcessor(
-        processor.table.vocabulary,
-        processor.table,
-        phi=processor.phi,
-        temperature=processor.settings.temperature,
-        top_k=processor.settings.top_k,
-        max_new_tokens=processor.budget if budget is None else budget,
-        tensor_library_name=processor.tensor_library_name,
-        banned_phrases=_joined(processor.ban, banned),
-    )
 
 
 def _refuse_of_loops(thing: Any, tokenizer: Any, max_new_tokens: int | None) -> None:

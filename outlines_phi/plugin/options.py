@@ -104,11 +104,8 @@ class CallOptions:
     def read(
         cls, keywords: dict[str, Any], defaults: GenerationConfig | None, ban: BannedPhrases | None = None
     ) -> CallOptions:
-        """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``.
-
-        What each field of the configuration counts for is in :data:`outlines_phi.plugin.generation_config.FIELDS`. Its
-        truncations do *not* apply: they change the distribution that draws are faithful to and can empty the language, so the
-        call has to ask for them.
+        """Read the keywords of a call that bans ``ban``, over the model's ``generation_config``, whose truncations do *not* apply:
+        they change the distribution that draws are faithful to and can empty the language, so the call has to ask for them.
         """
         refuse_unknown(
             said(keywords),

@@ -34,7 +34,6 @@ from ...guides.table import Table
 from ...phi.constraint import Predicate, TextConstraint
 from ...phi.estimator import Phi
 from ...sampling.draws import Draws
-from ...sampling.ranking import Ranking
 from ...sampling.resolve import SamplerOptions
 from ..call import Ban, Call, Correction
 from ..drafts import Drafts
@@ -51,20 +50,12 @@ KEYWORDS = (*(name for name in USED if name != "banned_phrases"), "num_beams")
 @final
 @dataclass
 class PhiGenerateOutput(ModelOutput):
-    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their distribution.
-
-    Attributes
-    ----------
-    log_p, log_w
-        ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row, and its importance weight
-        ``log p(y) - log q(y)`` (for exact draws the constant estimate of ``log Phi``).
-    draws
-        The draws of each distinct prompt, in the order of their first rows: texts, guarantees, bounds and counts. It and ``log_w``
-        are ``None`` with ``do_sample=False``.
-    """
+    """What ``generate`` returns with ``return_dict_in_generate=True``: the sequences, and what is known of their distribution."""
 
     sequences: Tensor | None = None
-    log_p: Tensor | None = None
+    log_p: Tensor | None = None  # ``[B]`` float64, in nats: ``log p(y)`` of what was generated in each row
+    # Its importance weight ``log p(y) - log q(y)``, for exact draws the constant estimate of ``log Phi``; the draws of each
+    # distinct prompt, in the order of their first rows. Both are ``None`` with ``do_sample=False``.
     log_w: Tensor | None = None
     draws: tuple[Draws, ...] | None = None
 
@@ -166,7 +157,14 @@ def custom_generate(
     draws: tuple[Draws, ...] | None = None
     found: Mapping[tuple[int, ...], Iterable[Any]]
     if call.searched:
-        found = _best(session, prompts, table, options, limits)
+        distinct = list(dict.fromkeys(prompts))
+        rankings = session.rank(distinct, table, replace(options, n=1), options.n, **limits)
+        if (least := min(map(len, rankings))) < options.n:
+            raise UnsupportedError(
+                f"Ask for at most num_return_sequences={least}, not {options.n}: with do_sample=False, only so many members of the "
+                "language have any probability."
+            )
+        found = dict(zip(distinct, rankings, strict=True))
     else:
         copies = Counter(prompts)
         weighted = bool(config.return_dict_in_generate)
@@ -183,25 +181,6 @@ def custom_generate(
         return sequences
     log_w = None if draws is None else _column(rows, "log_w")
     return PhiGenerateOutput(sequences=sequences, log_p=_column(rows, "log_p"), log_w=log_w, draws=draws)
-
-
-def _best(
-    session: BorrowedModel,
-    prompts: Sequence[tuple[int, ...]],
-    table: Table,
-    options: CallOptions,
-    limits: dict[str, Any],
-) -> dict[tuple[int, ...], Ranking]:
-    """Return the most probable members after each distinct prompt, ``options.n`` of each."""
-    distinct = list(dict.fromkeys(prompts))
-    rankings = session.rank(distinct, table, replace(options, n=1), options.n, **limits)
-    for ranking in rankings:
-        if len(ranking) < options.n:
-            raise UnsupportedError(
-                f"Ask for at most num_return_sequences={len(ranking)}, not {options.n}: with do_sample=False, only so many members "
-                "of the language have any probability."
-            )
-    return dict(zip(distinct, rankings, strict=True))
 
 
 def _session(model: Any, config: GenerationConfig, language: Any, vocabulary: Any) -> BorrowedModel:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
-from outlines.types.dsl import CFG, Alternatives, Choice, JsonSchema, Regex, Term, python_types_to_terms, to_regex
+from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, python_types_to_terms, to_regex
 
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.json_schema.values import Path, pointer_to
@@ -83,7 +83,12 @@ def _check(term: Term, output_type: Any) -> None:
             "Write the other parts into the grammar, as rules or terminals, and give that alone: a context-free grammar was given "
             "as a part of an output type (dict means JSON of any shape, a grammar in Outlines), and the other parts are regular."
         )
-    if any(not alternatives for alternatives in _choices(term)):
+    # Outlines compiles a choice of nothing to the empty text.
+    if any(
+        not getattr(part, "items", getattr(part, "terms", True))
+        for part in _parts(term)
+        if not isinstance(part, Sequence)
+    ):
         raise EmptyLanguageError(f"Give at least one alternative: {output_type!r} holds a choice of nothing.")
 
 
@@ -98,9 +103,9 @@ def _to_regex(term: Term, output_type: Any) -> str:
     except RecursionError:
         raise too_deep("output type") from None
     except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        if isinstance(term, JsonSchema):
-            raise _schema_error(term, error) from error
-        raise UnsupportedError(f"{output_type!r} cannot be written as a regular expression: {error}") from error
+        raise UnsupportedError(
+            f"{output_type!r} cannot be written as a regular expression: {_reason(error)}"
+        ) from error
 
 
 def left_to_outlines(output_type: Any, *, at_hand: bool) -> bool:
@@ -170,18 +175,11 @@ def _read_schema(schema: str | dict[str, Any]) -> JsonSchema:
         raise not_json(error) from error
     except RecursionError:
         raise too_deep("JSON schema") from None
-    except TypeError as error:
-        raise GrammarError(f"Give a dict of what JSON has. The JSON schema is not JSON: {error}.") from error
-    except ValueError as error:  # an integer of thousands of digits
-        raise GrammarError(f"The JSON schema cannot be read: {error}. Write a smaller number.") from error
+    except (TypeError, ValueError) as error:  # the second of an integer of thousands of digits
+        raise GrammarError(
+            f"Give a dict of what JSON has, and smaller numbers. The schema cannot be read: {error}."
+        ) from error
     return UncheckedSchema(text)
-
-
-def _schema_error(term: JsonSchema, error: Exception) -> GrammarError:
-    return GrammarError(
-        f"Outlines cannot turn the JSON schema into a regular expression: {_reason(error)}\nThe schema is {term.schema:.200}; "
-        "change the part that is named, or write the format as a regex."
-    )
 
 
 def _reason(error: Exception) -> str:
@@ -199,10 +197,3 @@ def _parts(term: Term) -> Iterator[Term]:
     for part in (getattr(term, "term", None), *getattr(term, "terms", ())):
         if isinstance(part, Term):
             yield from _parts(part)
-
-
-def _choices(term: Term) -> Iterator[list[Any]]:
-    """Yield the alternatives of every choice in a term. Outlines compiles a choice of nothing to the empty text."""
-    for part in _parts(term):
-        if isinstance(part, (Choice, Alternatives)):
-            yield list(part.items if isinstance(part, Choice) else part.terms)

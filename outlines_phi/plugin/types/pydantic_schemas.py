@@ -69,20 +69,12 @@ UNSAID = ("le", "ge", "lt", "gt", "now_op")  # Bounds of times, which no JSON sc
 
 
 class PydanticSchema(GenerateJsonSchema):
-    """The schema of what is written for a type: all that it says, and what pydantic asks beyond the schema that it gives.
+    """The schema of what is written for a type: all that it says, and what pydantic asks beyond it (``docs/output-types.md``).
 
-    - Keys that a type does not declare are not written, unless it keeps them (``extra="allow"``): pydantic would drop them.
-    - A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one.
-    - Strings under a pattern that means another thing beyond ASCII to pydantic are in ASCII, and so are bytes that are counted.
-    - Strings that are stripped before they are looked at begin and end with no white space.
-    - A ``Decimal`` is written as a number, of the places that it may have; a fraction and a size in bytes as well.
-    - URLs, networks and Base64 are plain ones.
-    - Keys of a dict are of their type.
-    - Members of an ``Enum`` or a ``Literal`` are those that pydantic itself reads from JSON.
-    - What an author says of the schema of a type (``json_schema_extra``, ``WithJsonSchema``) is asked beside what the type says.
-
-    What a function checks that is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names. What pydantic asks
-    and no schema says has the keyword :data:`REFUSED`.
+    A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one. Strings that are stripped
+    before they are looked at begin and end with no white space, and bytes that are counted are in ASCII. What a function checks that
+    is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names; what no schema says has the keyword
+    :data:`REFUSED`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
