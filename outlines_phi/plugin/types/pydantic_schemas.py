@@ -72,8 +72,8 @@ class PydanticSchema(GenerateJsonSchema):
     """The schema of what is written for a type: all that it says, and what pydantic asks beyond it (``docs/output-types.md``).
 
     A term of Outlines, as the type of a field, matches whole texts; ``pattern`` would find it within one. Strings that are stripped
-    before they are looked at begin and end with no white space, and bytes that are counted are in ASCII. What a function checks that
-    is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names; what no schema says has the keyword
+    before they are looked at begin and end with no white space, and bytes that are counted are in ASCII. What a function checks
+    that is not pydantic's own is an unknown format, which a :class:`SchemaWarning` names; what no schema says has the keyword
     :data:`REFUSED`.
     """
 
