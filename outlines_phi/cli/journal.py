@@ -36,6 +36,7 @@ BEGINNING = b'{"record": "run", '  # How every file begins
 
 SHOWN = {
     "model.weights": ("the weights or the configuration of the model", "model.name"),
+    "model.dtype": ("the type of the weights", "model.dtype"),
     "model.vocabulary": ("the vocabulary of the model", "model.name"),
     "model.tokenizer": ("the tokenizer or its chat template", "model.name"),
     "output_type.pattern": ("the output type", "output_type.name"),

@@ -18,7 +18,6 @@ from ..lm import bundled
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 
 BUNDLED = "bundled"  # The name of the model that ships with the package
-SAMPLED = 256  # Numbers of each tensor, about, that stand for it in the fingerprint of a model
 
 PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5b57 \U0001f642'
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
@@ -86,31 +85,11 @@ def identity(name: str, model: PhiTransformers) -> dict[str, str]:
     """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
     return {
         "name": name,
-        "weights": weights_fingerprint(model.model),
+        "weights": model.lm.fingerprint(),
+        "dtype": str(model.model.dtype).removeprefix("torch."),
         "vocabulary": model.lm.vocabulary.fingerprint,
         "tokenizer": _tokenizer_fingerprint(model.hf_tokenizer),
     }
-
-
-def weights_fingerprint(model: torch.nn.Module) -> str:
-    """Return a name for the configuration and the weights of a model, wherever it was loaded from.
-
-    Of every tensor about :data:`SAMPLED` numbers are read, evenly spread, so that a model of billions takes well under a second.
-    Training, merging adapters and another dtype change almost every number, and so the name; an edit of a few single numbers may
-    escape it.
-    """
-    config = {
-        key: value
-        for key, value in model.config.to_dict().items()  # type: ignore[union-attr, operator]
-        if not key.startswith("_") and key not in ("transformers_version", "dtype", "torch_dtype")
-    }
-    digest = hashlib.blake2b(json.dumps(config, sort_keys=True, default=str).encode(), digest_size=16)
-    for key, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{key} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        # An odd step does not stay in one column of a matrix whose width is a power of 2.
-        step = (tensor.numel() // SAMPLED) | 1
-        digest.update(tensor.detach().reshape(-1)[::step].cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _tokenizer_fingerprint(tokenizer: Any) -> str:

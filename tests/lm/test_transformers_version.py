@@ -110,6 +110,19 @@ def test_modules_of_the_application_are_opaque() -> None:
     assert model.opaque
 
 
+def test_the_fingerprint_is_that_of_the_checkpoint() -> None:
+    """In any dtype; one tensor that is another, or a setting, shows."""
+    hf_model = copy.deepcopy(build("qwen3"))
+    before = TransformersModel(hf_model, VOCABULARY).fingerprint()
+    assert TransformersModel(copy.deepcopy(hf_model).bfloat16(), VOCABULARY).fingerprint() == before
+    other = copy.deepcopy(hf_model)
+    other.config.rms_norm_eps *= 2
+    assert TransformersModel(other, VOCABULARY).fingerprint() != before
+    with torch.no_grad():
+        hf_model.model.layers[0].mlp.up_proj.weight[1:].add_(1e-3)
+    assert TransformersModel(hf_model, VOCABULARY).fingerprint() != before
+
+
 def test_weights_that_are_held_elsewhere() -> None:
     hf_model = copy.deepcopy(build("qwen3"))
     model = TransformersModel(hf_model, VOCABULARY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Hashable, Sequence
 from typing import Any, final
 
@@ -14,6 +15,9 @@ from ...vocabulary.vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
 from .forward import Forward, hooks, opaque, saved, structure, weights
 from .roads import ROADS, RegionTrees, road, tolerance
+
+SAMPLED = 256  # Numbers of each tensor, about, that stand for it in the fingerprint of a model
+UNCOMPARED = ("transformers_version", "dtype", "torch_dtype")  # What a checkpoint is loaded with, in its configuration
 
 SPREAD = 4.0  # The standard deviation of a language model's logits, in nats: about that of trained ones
 
@@ -96,9 +100,10 @@ class TransformersModel(LanguageModel):
         return SPREAD * tolerance(self._forward)
 
     def fingerprint(self) -> str:
-        """Return a digest of the architecture and of the first numbers of every parameter, as bfloat16 has them.
+        """Return a digest of the configuration and of some numbers of every tensor, as bfloat16 has them.
 
-        The same checkpoint has the same one in any floating point dtype and on any device; one that was trained on has another.
+        The same checkpoint has the same one in any floating point dtype, on any device, from any folder; one that was trained on,
+        or into which an adapter was merged, has another. An edit of a few single numbers may escape it.
         """
         version = self.version()
         if self._fingerprint is None or self._fingerprint[0] != version:
@@ -122,13 +127,18 @@ class TransformersModel(LanguageModel):
 
 
 def _digest(model: Any) -> str:
-    digest = hashlib.blake2b(type(model).__name__.encode(), digest_size=16)
+    config = {name: value for name, value in model.config.to_dict().items() if not name.startswith("_")}
+    for name in UNCOMPARED:
+        config.pop(name, None)
+    described = json.dumps([type(model).__name__, config], sort_keys=True, default=str)
+    digest = hashlib.blake2b(described.encode(), digest_size=16)
     samples: dict[torch.device, list[Tensor]] = {}
     for tensor in saved(model):
         digest.update(str(tuple(tensor.shape)).encode())
         if tensor.numel() and tensor.device.type != "meta":  # what is held elsewhere is not here to be read
-            row = tensor.detach()[(0,) * max(0, tensor.ndim - 1)]
-            samples.setdefault(row.device, []).append(row.reshape(-1)[:8].to(torch.bfloat16))
+            # An odd step does not stay in one column of a matrix whose width is a power of 2.
+            some = tensor.detach().reshape(-1)[:: (tensor.numel() // SAMPLED) | 1]
+            samples.setdefault(some.device, []).append(some.to(torch.bfloat16))
     for rows in samples.values():  # one transfer per device
         digest.update(torch.cat(rows).cpu().view(torch.int16).numpy().tobytes())
     return digest.hexdigest()
