@@ -50,10 +50,9 @@ from .wrapping import wrapped
 class PhiGenerator(Asynchronous, SteerableGenerator):
     """A model, a compiled output type and an estimator, ready to be called. Made by :func:`Generator`.
 
-    Calls take the keywords of ``SamplingSettings`` (``temperature``, ``top_k``, ``top_p``, ``min_p``, ``repetition_penalty``,
-    ``max_new_tokens``, ``seed``) and ``num_return_sequences``; ``phi=``, ``banned_phrases=``, ``draft=`` and ``draft_length=`` in a
-    call replace the generator's own. ``sampler=SMC(...)`` or ``PIMH(...)`` draws by particles that follow the estimator: plain
-    masking, ``"local"``, where none was chosen. ``progress=`` is told how far a call has come.
+    Calls take the keywords of :class:`outlines_phi.SamplingSettings`, ``num_return_sequences`` and ``progress=``, and, in place of
+    the generator's own, ``phi=``, ``banned_phrases=``, ``sampler=``, ``draft=`` and ``draft_length=``. Particles follow plain
+    masking, ``"local"``, where no estimator was chosen.
     """
 
     model: PhiModel
@@ -249,8 +248,8 @@ def Generator(  # noqa: N802 - named as the host's own function
     banned_phrases
         What must not be written: a list of phrases, or a :class:`outlines_phi.BannedPhrases`. Left out, what the model bans.
     draft
-        What proposes the tokens that will probably follow, so that a model call writes several, in the same distribution:
-        ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller model with the same tokenizer, or a list of these.
+        What proposes the tokens that will probably follow: ``"forced"``, ``"prompt_lookup"``, ``"tree"``, a drafter, a smaller
+        model with the same tokenizer, or a list of these.
     draft_length
         The most tokens of a draft; 8 where there is one.
     backend

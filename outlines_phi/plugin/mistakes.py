@@ -128,18 +128,13 @@ def check_batch(inputs: Any) -> None:
 
 def no_prompt(given: Any, error: Exception) -> UnsupportedError:
     """Return the error for a prompt that Outlines or the tokenizer refused."""
-    match given:
-        case str() if any("\ud800" <= character <= "\udfff" for character in given):
-            why = ": it holds characters that cannot be written in UTF-8. Give a str of valid Unicode"
-        case Chat():
-            why = f": {error} Give a str, or an Outlines Chat where the tokenizer has a chat template"
-        case str():
-            why = f": {error}"
-        case list() | tuple():
-            why = "; expected one str or Chat. batch() takes a list of them"
-        case _:
-            why = f": it is of type {type(given).__name__}; expected a str or an Outlines Chat"
-    return UnsupportedError(f"The prompt {given!r:.80} cannot be read{why}.")
+    why = (
+        f"{error}" if isinstance(given, (str, Chat)) else f"it is of type {type(given).__name__}; batch() takes a list"
+    )
+    return UnsupportedError(
+        "Give a str of valid Unicode, or an Outlines Chat where the tokenizer has a chat template. "
+        f"The prompt {given!r:.80} cannot be read: {why}."
+    )
 
 
 def not_pickled(what: str) -> UnsupportedError:

@@ -53,10 +53,9 @@ def wrap(
 ) -> PhiModel:
     """Return the ``phi=`` taking form of an existing Outlines model; the original is left as it is.
 
-    The new model has the ``phi``, the ``banned_phrases`` and the memory bound given here, and trees of its own. Where one of the
-    first two is left out, a model that is wrapped already keeps its own. A model that cannot be corrected (its tokens do not fit
-    it, it is an encoder-decoder) is wrapped all the same where neither is given: its calls are those of plain Outlines, and the
-    first one that asks for more raises why it cannot be had.
+    The new model has trees of its own; where ``phi`` or ``banned_phrases`` is left out, a model that is wrapped already keeps its
+    own. A model that cannot be corrected is wrapped all the same where neither is given: its calls are those of plain Outlines, and
+    the first one that asks for more raises why it cannot be had.
 
     Raises
     ------

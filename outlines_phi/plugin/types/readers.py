@@ -149,24 +149,9 @@ Place = Literal["alone", "item", "key"]
 
 
 def reader(output_type: Any) -> Callable[[str], Any]:
-    """Return what makes the typed value of a text that was written for ``output_type``; it pickles with its output type.
+    """Return what makes the typed value of a text that was written for ``output_type`` (``docs/output-types.md``, Values).
 
-    ==================================================  ==========================================================
-    output type                                         value
-    ==================================================  ==========================================================
-    ``Literal``, ``Choice``                             the alternative itself: ``3``, not ``"3"``
-    ``Enum``                                            the member
-    ``bool``, ``int``, ``float``, ``date``, ...         that type
-    ``str``                                             the characters between the quotation marks
-    pydantic model, dataclass, ``TypedDict``            a validated instance (a dict for a ``TypedDict``)
-    ``list``, ``tuple``, ``dict``, ``Union``, ``None``  the same of their parts' values
-    a function                                          a dict of its arguments: ``function(**value)``
-    ``JsonSchema``, genson, ``dict``                    what ``json.loads`` gives
-    a regular expression, a grammar, any other term     the text
-    a guide, a table, a logits processor                the text
-    ==================================================  ==========================================================
-
-    Errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
+    It pickles with its output type. Errors as :func:`outlines_phi.plugin.types.output_types.to_language`.
     """
     match output_type:
         case Guide() | Table() | OutlinesLogitsProcessor():
