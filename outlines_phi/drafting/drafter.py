@@ -22,6 +22,7 @@ from ..vocabulary.vocabulary import Vocabulary
 Answer = TypeVar("Answer")
 
 SUM_TOLERANCE = 1e-3
+TOGETHER = 2**20  # Numbers of distributions that are checked in one piece
 """How far from 1 the probabilities of a distribution may sum: rounding in single precision, and nothing coarser."""
 
 
@@ -295,11 +296,13 @@ class Proposer:
         drawn = [(draft.log_r, draft.tokens) for draft in drafts if draft.log_r is not None]
         if not drawn:
             return
-        device = drawn[0][0].device
-        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(device) for log_r, _ in drawn])
-        chosen = torch.cat([log_r[range(len(tokens)), list(tokens)].double().to(device) for log_r, tokens in drawn])
-        tokens = [token for _, chain in drawn for token in chain]
-        for token, log_sum, log_r in zip(tokens, *torch.stack([sums, chosen]).tolist(), strict=True):
+        first, tokens = drawn[0][0], [token for _, chain in drawn for token in chain]
+        alike = all(log_r.dtype == first.dtype and log_r.device == first.device for log_r, _ in drawn)
+        if alike and len(tokens) * first.shape[1] <= TOGETHER:
+            drawn = [(torch.cat([log_r for log_r, _ in drawn]), tuple(tokens))]
+        sums = torch.cat([torch.logsumexp(log_r, -1).double().to(first.device) for log_r, _ in drawn])
+        chosen = [log_r[range(len(chain)), list(chain)].double().to(first.device) for log_r, chain in drawn]
+        for token, log_sum, log_r in zip(tokens, *torch.stack([sums, torch.cat(chosen)]).tolist(), strict=True):
             if not abs(log_sum) <= SUM_TOLERANCE:
                 raise self._error(
                     f"gave a distribution whose probabilities sum to exp({log_sum:.4g}); expected 1. log_r is log-probabilities in "

@@ -7,7 +7,7 @@ about what the model has never seen stalls, which the step estimators do not.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from enum import Enum
 from typing import Any, List, Literal, Optional, Union  # noqa: UP035 - as the examples have it
@@ -178,11 +178,15 @@ EXAMPLES: list[tuple[Callable[..., None], list[str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("example", "phi"),
-    [(example, phi) for example, roads in EXAMPLES for phi in roads],
-    ids=[f"{example.__name__}-{phi or 'plain'}" for example, roads in EXAMPLES for phi in roads],
-)
+def cases() -> Iterator[Any]:
+    """Every example; long ones with one of both step estimators, which take turns, and with both in `make test-full`."""
+    for i, (example, roads) in enumerate(EXAMPLES):
+        for j, phi in enumerate(roads):
+            marks = [pytest.mark.full] if roads is LONG and (i + j) % 2 else []
+            yield pytest.param(example, phi, id=f"{example.__name__}-{phi or 'plain'}", marks=marks)
+
+
+@pytest.mark.parametrize(("example", "phi"), list(cases()))
 def test_example(example: Callable[..., None], phi: str | None, model: PhiTransformers) -> None:
     # Room for the whole text: with phi=None Hugging Face's loop cuts at its max_new_tokens, 20 if none is given.
     options: dict[str, Any] = {"phi": None, "max_new_tokens": BUDGET, "do_sample": False}
