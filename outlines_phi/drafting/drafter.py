@@ -22,8 +22,8 @@ from ..vocabulary.vocabulary import Vocabulary
 Answer = TypeVar("Answer")
 
 SUM_TOLERANCE = 1e-3
-TOGETHER = 2**20  # Numbers of distributions that are checked in one piece
 """How far from 1 the probabilities of a distribution may sum: rounding in single precision, and nothing coarser."""
+TOGETHER = 2**20  # Numbers of distributions that are checked in one piece
 
 
 @final
