@@ -153,6 +153,8 @@ _SHIFT = DONE + 1  # A state of the guide is one of the matcher, moved up to mak
 _ROWS, _CHANGES = 32, 256
 """How many rows are kept, a partition of the vocabulary each, and how many of the few changes that make a row."""
 
+_STEPS = 2**14  # Single steps that are kept, and numbers of tokens to an end
+
 
 class Changes(NamedTuple):
     """The transitions of a state as changes to those at the start of a text, :attr:`PhraseGuide.root`.
@@ -192,6 +194,8 @@ class PhraseGuide(BanningGuide):
         self._steps_to_end: dict[int, int] = {}  # of the states of the matcher where a word waits
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_changes = lru_cache(_CHANGES)(self._changes)
+        self._recent_step = lru_cache(_STEPS)(self._step)
+        self._recent_least = lru_cache(_STEPS)(super().min_tokens)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PhraseGuide, (self.vocabulary, self.phrases)
@@ -214,6 +218,12 @@ class PhraseGuide(BanningGuide):
 
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`, without the whole row."""
+        return self._recent_step(state, token)
+
+    def min_tokens(self, state: int) -> int:
+        return self._recent_least(state)
+
+    def _step(self, state: int, token: int) -> int:
         if state in (DEAD, DONE):
             return DEAD
         if token == self.vocabulary.eos_ids[0]:

@@ -24,6 +24,7 @@ _UNKNOWN, _BLOCKED = -1, -2
 
 _SHOWN = 20  # How many bytes of a prompt a message shows
 _ROWS, _BASES, _PARTITIONS = 32, 128, 16  # How many rows, transitions of left states, and refined partitions are kept
+_STEPS = 2**14  # Single steps that are kept
 
 
 class _Base(NamedTuple):
@@ -71,6 +72,7 @@ class ProductGuide(BanningGuide):
         self._lock = threading.RLock()
         self._recent_row = lru_cache(_ROWS)(self._row)
         self._recent_base = lru_cache(_BASES)(self._base)
+        self._recent_step = lru_cache(_STEPS)(self._step)
         self._refined = lru_cache(_PARTITIONS)(lambda partition: refine(partition, right.root))
         self.start = self._pair(left.start, right.start)
 
@@ -84,10 +86,16 @@ class ProductGuide(BanningGuide):
     def advance(self, state: int, token: int) -> int:
         """See :meth:`Guide.advance`, without the whole row."""
         with self._lock:
-            left, right = self._pairs[state, :2].tolist()
-            after = self.left.advance(left, token), self.right.advance(right, token)
-            target = self._pair(*after)
-            return target if self.min_tokens(target) < UNREACHABLE else DEAD
+            return self._recent_step(state, token)
+
+    def _step(self, state: int, token: int) -> int:
+        left, right = self._pairs[state, :2].tolist()
+        target = self._pair(self.left.advance(left, token), self.right.advance(right, token))
+        return target if self.min_tokens(target) < UNREACHABLE else DEAD
+
+    def min_tokens(self, state: int) -> int:
+        known = self._pairs.item(state, 2)
+        return known if known >= 0 else super().min_tokens(state)
 
     def min_tokens_of(self, states: NDArray[np.integer]) -> NDArray[np.int64]:
         with self._lock:
