@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,24 +27,34 @@ from outlines_phi.sampling.resolve import sampler_for
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.banning import bans, vocabularies
 from tests.leaks import leaks
-from tests.sampling.hostile import CASES, LEVELS, MERGES, Case, Level, cases, levels, of
+from tests.sampling.hostile import CASES, LEVELS, MERGES, Case, Level, levels, of
 
 
-@levels
-@pytest.mark.parametrize("budget", [1, 2, 3])
-def test_nothing_banned_stands_where_the_budget_ends(budget: int, level: Level) -> None:
+def halves(others: Iterable[Any], names: Iterable[str]) -> list[Any]:
+    """Return every level beside half of the others, which take turns; `make test-full` has all of them."""
+    pairs = product(enumerate(others), enumerate(names))
+    return [
+        pytest.param(
+            other, name, id=f"{getattr(other, 'name', other)}-{name}", marks=[pytest.mark.full] if (i + j) % 2 else []
+        )
+        for (i, other), (j, name) in pairs
+    ]
+
+
+@pytest.mark.parametrize(("budget", "name"), halves([1, 2, 3], LEVELS))
+def test_nothing_banned_stands_where_the_budget_ends(budget: int, name: str) -> None:
+    level = LEVELS[name]
     for case in (case for case in CASES if case.pattern is None):
         drawn = level.draw(case.request(level, n=2, budget=budget))
         assert case.check(drawn, budget) == 2 * len(case.prompts)
 
 
-@levels
-@pytest.mark.parametrize(
-    "options",
-    [{"temperature": 0.2}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"repetition_penalty": 1.7}],
-    ids=str,
-)
-def test_nothing_banned_is_drawn_from_a_warped_law(options: dict[str, float], level: Level) -> None:
+WARPED = [{"temperature": 0.2}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"repetition_penalty": 1.7}]
+
+
+@pytest.mark.parametrize(("options", "name"), halves(WARPED, LEVELS))
+def test_nothing_banned_is_drawn_from_a_warped_law(options: dict[str, float], name: str) -> None:
+    level = LEVELS[name]
     for case in (of("nested"), of("words"), of("foldings")):
         try:
             drawn = level.draw(case.request(level, n=3, **options))
@@ -51,8 +64,7 @@ def test_nothing_banned_is_drawn_from_a_warped_law(options: dict[str, float], le
             case.check(drawn)
 
 
-@pytest.mark.parametrize("name", ["mask", "lookahead", "short windows", "early"])
-@cases
+@pytest.mark.parametrize(("case", "name"), halves(CASES, ["mask", "lookahead", "short windows", "early"]))
 def test_what_a_stream_has_released_is_clean_and_stays(case: Case, name: str) -> None:
     level = LEVELS[name]
     request = case.request(level, n=2)
