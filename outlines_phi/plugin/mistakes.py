@@ -86,11 +86,8 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
 
 def not_loaded(given: Any, what: str = "model") -> UnsupportedError:
     """Return the error for a name given as model or tokenizer, or for a Hugging Face model without its tokenizer."""
-    match given:
-        case str():
-            return UnsupportedError(
-                f"Load it first, by {loading(repr(given))}: the name {given!r} was given as {what}."
-            )
+    if isinstance(given, str):
+        return UnsupportedError(f"Load it first, by {loading(repr(given))}: the name {given!r} was given as {what}.")
     return UnsupportedError(
         f"Give both: outlines_phi.from_transformers(hf_model, hf_tokenizer), that is {loading('name')}. "
         f"The Hugging Face model {_name(given)} was given as model, without its tokenizer."

@@ -159,12 +159,8 @@ def resolve_sampler(given: object) -> SamplerOptions | None:
 SEARCH_EFFORT = Effort(tokens=100_000)
 """Of an enumeration or a search for which no other effort is given. A certificate takes more than a draw."""
 
-NOTHING_DRAWN = "nothing is drawn here, so leave it out"
-MEANT_BY: dict[str, dict[str, str]] = {
-    "probabilities()": {**MEANT, "n": NOTHING_DRAWN, "samples": NOTHING_DRAWN, "top": "the values are sorted already"},
-    "mode()": {**MEANT, "n": "give top=, the number of members", "samples": NOTHING_DRAWN},
-}
-"""What is meant by keywords that these do not take."""
+MEANT_BY_SEARCHES = {**MEANT, "n": "give top= to mode(); nothing is drawn here, so leave it out"}
+"""What is meant by keywords that what draws nothing does not take."""
 
 
 def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
@@ -231,7 +227,7 @@ def law_options(table: Table, door: str, keywords: dict[str, Any], defaults: Gen
     check_closed(table, door)
     refuse_misfits(door, keywords)
     known = [name for name in USED if all(name not in misfit.names for misfit in MISFITS[door])]
-    refuse_unknown(said(keywords), known, MEANT_BY[door])
+    refuse_unknown(said(keywords), known, MEANT_BY_SEARCHES)
     return CallOptions.read(keywords, defaults)
 
 

@@ -160,7 +160,7 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
 
     def work() -> None:
         try:
-            generate(streamer=_TokenStreamer(written), **_stopped_by(interruption, keywords))
+            generate(streamer=_TokenStreamer(written, interruption), **keywords)
             written.put(None)
         except BaseException as error:
             written.put(error)
@@ -182,18 +182,22 @@ def hosted(generate: Callable[..., object], keywords: dict[str, Any]) -> Ids:
 def stoppable(keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords of a ``generate`` that stops when the work of this context is asked to."""
     interruption = INTERRUPTION.get()
-    return keywords if interruption is None else _stopped_by(interruption, keywords)
+    if interruption is None:
+        return keywords
+    given = keywords.get("stopping_criteria") or ()
+    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
 
 
 @final
 class _TokenStreamer(BaseStreamer):
-    """Hands the ids that Hugging Face's loop has written to the consumer's thread."""
+    """Hands the ids that Hugging Face's loop has written to the consumer's thread, until it is asked to stop."""
 
-    def __init__(self, written: SimpleQueue[Any]) -> None:
-        self._written = written
+    def __init__(self, written: SimpleQueue[Any], interruption: Interruption) -> None:
+        self._written, self._interruption = written, interruption
         self._prompt_is_next = True
 
     def put(self, value: Tensor) -> None:
+        self._interruption.check()
         if not self._prompt_is_next:
             self._written.put(value.reshape(-1).tolist())
         self._prompt_is_next = False
@@ -212,8 +216,3 @@ class _InterruptionCriterion(StoppingCriteria):
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         self._interruption.check()
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
-
-
-def _stopped_by(interruption: Interruption, keywords: dict[str, Any]) -> dict[str, Any]:
-    given = keywords.get("stopping_criteria") or ()
-    return {**keywords, "stopping_criteria": StoppingCriteriaList([*given, _InterruptionCriterion(interruption)])}
