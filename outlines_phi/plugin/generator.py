@@ -164,16 +164,8 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
     ) -> Probabilities:
         """Return the probability of every value under the conditioned distribution, with certified bounds.
 
-        Parameters
-        ----------
-        prompt
-            ``str`` or Outlines ``Chat``.
-        tolerance
-            No interval ends wider than this; 0 for enumeration to the last prefix.
-        effort
-            ``Effort(tokens=..., seconds=...)``: what to spend at most, then a ``BudgetError`` that carries the bounds so far.
-        **settings
-            What defines the distribution, as in a call.
+        No interval ends wider than ``tolerance``; 0 is enumeration to the last prefix. Beyond ``effort``, an
+        ``Effort(tokens=..., seconds=...)``, a ``BudgetError`` carries the bounds so far. The ``settings`` are those of a call.
         """
         check_one(prompt, "probabilities_batch()")
         return self.probabilities_batch([prompt], tolerance=tolerance, effort=effort, **settings)[0]

@@ -72,8 +72,7 @@ class PrefixTree:
     def visit(self, rows: Tensor) -> list[Prefix]:
         """Return the prefix of each row of ``[B, prompt + generated]`` ids.
 
-        Rows that go on where no call has been are a new generation, as are rows that are the prompts again. Where a
-        prompt is an earlier prompt with exactly what was written after it, nothing tells them apart: call
+        Where a prompt is an earlier prompt with exactly what was written after it, nothing tells a new generation: call
         :meth:`forget` in between.
         """
         seen, self._seen = self._seen, rows.clone()

@@ -29,13 +29,10 @@ Pieces = Generator[str, None, None]  # The pieces of one text, in order; `close(
 
 
 def pieces(ids: Ids, vocabulary: Vocabulary, first: Callable[[int], str] | None = None) -> Pieces:
-    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character; they are closed with the
-    pieces.
+    """Yield the text of ``ids``, at most one piece per token and none that ends inside a character; they are closed with it.
 
-    The exact bytes of the vocabulary are decoded, so joined pieces are the whole text. Special tokens write nothing. Bytes that are
-    not UTF-8, which only free text and a text cut short by ``max_new_tokens`` can have, become U+FFFD. ``first`` says how the host
-    writes an id at the start of a text, where its text is the one to give: some decoders (SentencePiece, WordPiece) leave out a
-    space there.
+    The exact bytes of the vocabulary are decoded, so joined pieces are the whole text; those that are not UTF-8 become U+FFFD.
+    ``first`` says how the host writes an id at the start of a text, where some decoders (SentencePiece) leave out a space.
     """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     with closing(ids):

@@ -151,10 +151,9 @@ def text(
 ) -> ClassicGenerator:
     """Return a generator of free text, in Hugging Face's own loop unless phrases are banned; parameters as for :func:`json`.
 
-    Free text has nothing else to correct: sampling it follows the model's own distribution, under the sampler's settings, whatever
-    ``phi`` is. Give ``max_tokens`` or ``stop_at`` to its calls; it else goes on to the end of the text or of the context. Where
-    phrases are banned it is drawn with a look-ahead by default, 256 tokens at most. Under a ``phi`` the sampler has to be
-    ``multinomial``, or particles where phrases are banned; drafts go with banned phrases.
+    Free text has nothing else to correct: sampling it follows the model's own distribution, whatever ``phi`` is. Without
+    ``max_tokens`` or ``stop_at`` in a call it goes on to the end of the text or of the context; where phrases are banned it is
+    drawn with a look-ahead by default, 256 tokens at most.
     """
     model = _wrapped(model)
     correction = model.correction.replaced_by(phi, banned_phrases)

@@ -75,11 +75,8 @@ def install() -> None:
     Stock models are wrapped where they are used with these, and stay as they are themselves, as all else of Outlines.
     Without ``phi=``, ``outlines.Generator`` does what it always did. Installing twice is installing once, and :func:`uninstall`
     takes all of it back. Call it before ``from outlines import Generator``, which binds whichever function is there at that time.
-
-    Raises
-    ------
-    UnsupportedError
-        A version of Outlines that this was not made for, or one that somebody else has patched; nothing is changed then.
+    Changes nothing and raises :class:`UnsupportedError` under a version of Outlines that this was not made for, or one that
+    somebody else has patched.
     """
     with _LOCK:
         if _installed():
@@ -102,10 +99,7 @@ def install() -> None:
 def uninstall() -> None:
     """Take back what :func:`install` did; the very same objects are in their places again.
 
-    Raises
-    ------
-    UnsupportedError
-        Somebody else has patched the same names since; nothing is changed then.
+    Changes nothing and raises :class:`UnsupportedError` where somebody else has patched the same names since.
     """
     with _LOCK:
         if not any(holder.Generator is Generator for holder in HOLDERS):

@@ -139,13 +139,8 @@ class PhiLogitsProcessor(TableLogitsProcessor):
 
         ``E[w] = Phi`` over sampled rows. A row that the loop cut short is a draw of weight 0, ``-inf``. The weights mean
         nothing where the loop did not sample (``do_sample=False``, beams) or sampled from another distribution than
-        :attr:`host_options` says. Rows that were not written by the last generation are refused.
-
-        Parameters
-        ----------
-        sequences
-            What the loop returned: ``[B, prompt + generated]`` ids, filled up on the right. Left out, the rows of the last
-            call, in their order: for hosts that return texts.
+        :attr:`host_options` says. ``sequences`` are what the loop returned last: ``[B, prompt + generated]`` ids, filled up on the
+        right. Left out, the rows of the last call, in their order: for hosts that return texts.
         """
         if sequences is not None:
             return np.array([self._log_w_of(row) for row in _rows(sequences)])

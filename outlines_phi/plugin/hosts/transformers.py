@@ -38,11 +38,8 @@ _AS_WRITTEN: ContextVar[Vocabulary | None] = ContextVar("as written", default=No
 
 @contextmanager
 def as_written(vocabulary: Vocabulary | None) -> Iterator[None]:
-    """Keep tokenizers from editing what they decode, where phrases are banned; with ``None`` they edit.
-
-    ``vocabulary`` says what tokens write instead, which is what was searched. Some tokenizers clean up spaces and make ``don't`` of
-    ``do n't``; those with byte fallback show letters as broken that are spelled next to a broken byte, and leave a whole word alone
-    beside them.
+    """Keep tokenizers from editing what they decode, where phrases are banned: ``vocabulary`` says what tokens write, as it was
+    searched. Some clean up spaces; those with byte fallback show letters as broken that are spelled next to a broken byte.
     """
     token = _AS_WRITTEN.set(vocabulary)
     try:
@@ -55,9 +52,8 @@ def as_written(vocabulary: Vocabulary | None) -> Iterator[None]:
 class ByteTokenizer(TransformerTokenizer):
     """A tokenizer that encodes and decodes as the model's own, and shows Outlines bytes for tokens.
 
-    Stock ``outlines.Generator(model, T)`` then builds an index from which the *byte* automaton of its pattern can be read
-    (:func:`outlines_phi.guides.index.from_index`), in milliseconds and without its losses on tokens that hold parts of a
-    character; :class:`PhiTransformers` lifts it to the real vocabulary.
+    Stock ``outlines.Generator(model, T)`` then builds an index from which the *byte* automaton of its pattern is read
+    (:func:`outlines_phi.guides.index.from_index`), without its losses on tokens that hold parts of a character.
     """
 
     def __init__(self, tokenizer: Any, **kwargs: Any) -> None:
