@@ -36,6 +36,8 @@ ESTIMATORS: dict[str, type[Phi]] = {
 }
 """What ``phi="..."`` may name."""
 
+GONE = {"rollout": "learned", "lookahead1": "learned"}  # Names of earlier versions, and what to give instead
+
 USED = (
     *(field.name for field in fields(SamplingSettings)),
     *("num_return_sequences", "do_sample", "tokenization", "constraint", "sampler"),
@@ -71,6 +73,8 @@ def resolve_phi(phi: object) -> Phi | None:
 
 def meant_by(phi: object) -> str:
     """Return what a wrong ``phi`` was likely meant to be; empty where nothing is known of it."""
+    if isinstance(phi, str) and phi in GONE:
+        return f", which is not here any more (give {GONE[phi]!r}, or 'exact')"
     if isinstance(phi, Phi):
         return ", which no walk can follow (derive it from ProposalPhi or StepPhi)"
     if isinstance(phi, StateValues):

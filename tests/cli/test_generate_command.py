@@ -547,6 +547,7 @@ REFUSED = [
     (["--regex", "[0-9]", "--type", "builtins:int", "x"], "--type and --regex were given"),
     (["--regex", "[0-9]", "--grammar", "json", "x"], "--regex and --grammar were given"),
     (["--grammar", "jsn", "x"], "did you mean 'json'"),
+    (["--regex", "a", "--phi", "rollout", "x"], "give 'learned'"),
     (["--grammar", "none.lark", "x"], "--grammar none.lark cannot be read"),
     (["--regex", "[0-9", "x"], "^"),
     (["--schema", "broken.json", "x"], "^"),

@@ -250,6 +250,12 @@ class Foreign(Phi):
 CALLS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("phi", {"phi": "banana"}, UnsupportedError, "phi='banana' was given; expected 'auto'"),
     ("phi misspelt", {"phi": "DP_frozen"}, UnsupportedError, r"given \(did you mean 'dp-frozen'\?\); expected 'auto'"),
+    (
+        "phi that is gone",
+        {"phi": "rollout"},
+        UnsupportedError,
+        r"not here any more \(give 'learned', or 'exact'\); expected",
+    ),
     ("phi as a class", {"phi": outlines_phi.BigramDPPhi}, UnsupportedError, r"did you mean BigramDPPhi\(\)\?"),
     ("values as phi", {"phi": outlines_phi.StateValues()}, UnsupportedError, r"did you mean LearnedPhi\(values\)\?"),
     ("option of a sampler", {"phi": "local", "particles": 5}, UnsupportedError, r"give sampler=SMC\(particles="),

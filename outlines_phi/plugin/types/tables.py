@@ -46,7 +46,7 @@ def masks_only(backend: str | None) -> bool:
     return backend in MASKING
 
 
-KEPT = 32  # Patterns, tables, and tables without banned phrases, kept per model
+KEPT = 64  # Languages of Python types, and keys of tables, kept per model
 
 
 @final
@@ -62,7 +62,7 @@ class CompiledTypes:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
         self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
-        self._tables: Cache[tuple[Any, ...], Table] = Cache(3 * KEPT)  # by language, by content, or by table and ban
+        self._tables: Cache[tuple[Any, ...], Table] = Cache(KEPT)  # by language, by content, or by table and ban
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
