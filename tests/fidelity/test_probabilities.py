@@ -109,6 +109,7 @@ def test_the_law_of_values_is_that_of_enumeration(language: Language, reader: Re
     assert [entry.p for entry in result.entries] == sorted((entry.p for entry in result.entries), reverse=True)
 
 
+@pytest.mark.in_turn
 @laws
 @readers
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])

@@ -189,6 +189,7 @@ def test_wrappers_at_every_length(name: str) -> None:
     assert not faults(f"{name}, all", WRAPPERS[name](), [2, BORDER - 2, BORDER + 2, CONTEXT - DEEPEST])
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("attention", ATTENTION)
 @pytest.mark.parametrize("family", ["gemma3_text", "gpt2"])

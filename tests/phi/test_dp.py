@@ -351,6 +351,7 @@ PROPOSALS: dict[str, ProposalPhi] = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", PROPOSALS)
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"temperature": 0.5}], ids=str)
 @languages

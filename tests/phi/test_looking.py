@@ -18,6 +18,7 @@ from tests.phi.walks import mean_weight, paths
 languages = pytest.mark.parametrize("language", OF_EVERY_KIND, ids=str)
 
 
+@pytest.mark.in_turn
 @languages
 @pytest.mark.parametrize("options", [{}, {"top_k": 5}, {"temperature": 0.5}], ids=str)
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ TYPES = (
 )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("output_type, budget, phi", TYPES, ids=str)
 @pytest.mark.parametrize("writer", WRITERS[:3], ids=str)
 def test_nothing_banned_is_in_a_typed_output(writer: Writer, output_type: Any, budget: int, phi: Any) -> None:

@@ -30,6 +30,7 @@ def truth(model: PhiTransformers) -> dict[str, float]:
     return {word: law[word].p for word in WORDS}
 
 
+@pytest.mark.in_turn
 @through(*DOORS)
 @pytest.mark.parametrize("phi", ["exact", "auto"])
 def test_every_road_has_the_law(door: Door, phi: str, model: PhiTransformers, truth: dict[str, float]) -> None:

@@ -91,6 +91,7 @@ def output_law(q: Tensor, r: Tensor) -> Tensor:
     return found
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @sizes

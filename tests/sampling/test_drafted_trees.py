@@ -94,6 +94,7 @@ class TestAuto:
 
 
 class TestLookahead:
+    @pytest.mark.in_turn
     @names
     @pytest.mark.parametrize("release", ["window", "early"])
     @pytest.mark.parametrize("case", [SHORT, BANS], ids=str)

@@ -39,6 +39,7 @@ def failed(draws: Draws) -> int:
     return draws.counts.attempts - draws.counts.accepted
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("phi", LEVELS, ids=str)
 @pytest.mark.parametrize(
     ("phrases", "budget"),

@@ -86,6 +86,7 @@ def assert_split(name: str) -> int:
     return found[True]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("top", [1, 2, 3, 6])
 def test_it_does_not_matter_how_much_is_looked_at(name: str, top: int, monkeypatch: pytest.MonkeyPatch) -> None:

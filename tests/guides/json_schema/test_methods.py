@@ -174,6 +174,7 @@ POPULATIONS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", POPULATIONS)
 @languages
 def test_populations_estimate_phi_without_bias(name: str, language: Language) -> None:

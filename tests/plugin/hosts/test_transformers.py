@@ -73,6 +73,7 @@ def chat_model(**options: Any) -> PhiTransformers:
 
 
 class TestRoads:
+    @pytest.mark.in_turn
     @pytest.mark.parametrize(("output_type", "holds"), TYPES, ids=["regex", "Literal", "pydantic"])
     @pytest.mark.parametrize("road", ROADS.values(), ids=list(ROADS))
     @pytest.mark.parametrize(("phi", "guarantee"), [("exact", Guarantee.EXACT), ("local", Guarantee.WEIGHTED)])
