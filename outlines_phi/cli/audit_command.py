@@ -12,7 +12,7 @@ from outlines.generator import SteerableGenerator
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import EmptyLanguageError, OutlinesPhiError, UnsupportedError
+from ..errors import EmptyLanguageError, UnsupportedError
 from ..fidelity.audit_report import AuditReport, check
 from ..fidelity.bias import Bias, measure
 from ..fidelity.report_text import bias_section, sections, verdict
@@ -24,6 +24,7 @@ from ..plugin.options import CallOptions
 from ..plugin.processor import MaskLogitsProcessor
 from ..plugin.session import PhiModel
 from ..plugin.types.output_types import to_language
+from .batches import refusal
 from .command_options import (
     BanOptions,
     FormatOptions,
@@ -130,12 +131,9 @@ def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], setting
     """Raise the error of the first prompt that cannot be audited, with its number."""
     options = CallOptions.read(settings, model.defaults)
     for index, prompt in enumerate(prompts):
-        try:
-            with model.asking([model_input(prompt)], table, options):
-                pass
-        except OutlinesPhiError as error:
+        if (error := refusal(model, table, prompt, options)) is not None:
             error.args = (f"Prompt {index} (counted from 0): {error}", *error.args[1:])
-            raise
+            raise error
 
 
 def audit_saved(path: Path, confidence: float, console: Console) -> None:

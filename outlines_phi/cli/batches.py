@@ -10,9 +10,11 @@ from typing import Any, final
 import numpy as np
 
 from ..errors import BudgetError, FidelityWarning, OutlinesPhiError
+from ..guides.table import Table
 from ..phi.estimator import Phi
 from ..plugin.generator import PhiGenerator
 from ..plugin.options import CallOptions
+from ..plugin.session import PhiModel
 from ..sampling.draws import Draws
 from ..sampling.phi_options import LookaheadPhi
 from .inputs import Prompt, model_input
@@ -52,23 +54,16 @@ class Batches:
 
         Batches begin at the multiples of their size; of the one that ``begin`` stands in, all prompts are drawn.
         """
+        model, table = self.generator.model, self.generator.logits_processor.table
+        options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
         for first in range(begin - begin % self.size, len(self.prompts), self.size):
             rows = range(first, min(first + self.size, len(self.prompts)))
-            refused = {row: error for row in rows if (error := self._refusal(row)) is not None}
+            errors = {row: refusal(model, table, self.prompts[row], options) for row in rows}
+            refused = {row: error for row, error in errors.items() if error is not None}
             drawn = [row for row in rows if row not in refused]
             found = [Outcome(index=row, prompt=self.prompts[row], error=error) for row, error in refused.items()]
             found += self._draw(drawn) if drawn else []
             yield sorted((outcome for outcome in found if outcome.index >= begin), key=lambda outcome: outcome.index)
-
-    def _refusal(self, row: int) -> OutlinesPhiError | None:
-        """Return why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
-        model = self.generator.model
-        options = replace(CallOptions.read(self.keywords, model.defaults), n=self.n)
-        try:
-            with model.asking([model_input(self.prompts[row])], self.generator.logits_processor.table, options):
-                return None
-        except OutlinesPhiError as error:
-            return error
 
     def _draw(self, rows: Sequence[int]) -> list[Outcome]:
         inputs = [model_input(self.prompts[row]) for row in rows]
@@ -92,6 +87,15 @@ class Batches:
 
     def _seed(self, first: int) -> int:
         return int(np.random.SeedSequence((self.seed, first)).generate_state(1, np.uint64)[0])
+
+
+def refusal(model: PhiModel, table: Table, prompt: Prompt, options: CallOptions) -> OutlinesPhiError | None:
+    """Return why a prompt cannot be drawn, as far as that is known before any model call: it is too long, or empty."""
+    try:
+        with model.asking([model_input(prompt)], table, options):
+            return None
+    except OutlinesPhiError as error:
+        return error
 
 
 def _shortfall(draws: Draws, n: int, phi: Phi | None) -> BudgetError:

@@ -24,7 +24,7 @@ from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
 from .inputs import Prompt, read_output_type, read_prompts
-from .loaded_model import BUNDLED, Dtype
+from .loaded_model import BUNDLED, DTYPES
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -251,7 +251,9 @@ class ModelOptions:
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (
         None
     )
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of the weights; by default as saved.")] = None
+    dtype: Annotated[
+        str | None, typer.Option(**one_of("--dtype", DTYPES), help="Type of the weights; by default as saved.")
+    ] = None
 
 
 @final

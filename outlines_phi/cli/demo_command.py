@@ -19,7 +19,6 @@ import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -30,11 +29,12 @@ from ..fidelity.plots import draw_reports
 from ..fidelity.probabilities import probabilities
 from ..fidelity.report_text import TextTable, certainty, cost_table, distance_table, number
 from ..lm import bundled
+from ..numerics.checks import counted
 from ..phi.tree.tree import BoundsTree
 from ..plugin.generator import Generator
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 from ..settings import SamplingSettings
-from .terminal import print_table
+from .terminal import Bar, bar, print_table
 
 BUDGET = 128  # More tokens than any text of the types below has, so that nothing is ever cut short
 
@@ -87,6 +87,7 @@ PLAIN, EXACT, SHARED = "plain Outlines", 'phi="exact"', "masking, prefixes share
 """How the demo calls its ways of sampling; the last one is there for its cost alone."""
 
 WIDTH = 80
+STAGES = 4  # Of a case: the truth, and each way of sampling
 
 
 def demo(
@@ -108,7 +109,7 @@ def demo(
     model = from_transformers(*bundled.load())
     reports = []
     for case in (ANSWER, replace(CHARACTER, prompt=prompt)):
-        reports.append(run_case(model, case, n, seed, console))
+        reports.append(run_case(model, case, n, seed))
         print_report(reports[-1], console)
     draw_reports(reports, out / "demo.png")
     command = shlex.join(["outlines-phi", "demo", "--n", str(n), "--seed", str(seed), "--prompt", prompt])
@@ -117,24 +118,18 @@ def demo(
     console.print(f"{time.perf_counter() - started:.0f} seconds in all.", style="dim")
 
 
-def run_case(model: PhiTransformers, case: Case, n: int, seed: int, console: Console) -> Report:
+def run_case(model: PhiTransformers, case: Case, n: int, seed: int) -> Report:
     """Return the truth of a case, beside ``n`` draws of plain Outlines and of ``phi="exact"``."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(20),
-        TextColumn("{task.fields[calls]} model calls"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        with _stage(model, progress, "truth, by enumeration"):
+    with bar("", STAGES) as progress:
+        with _stage(model, progress, 0, "truth, by enumeration"):
             ids = tuple(model.tokenizer.encode(case.prompt)[0][0].tolist())
             tree = BoundsTree(model.table(case.output_type), BUDGET)  # of its own: what it costs is told
             (truth,) = probabilities(model.lm, SamplingSettings(), [ids], [tree], tolerance=1e-3, max_tokens=100_000)
-        with _stage(model, progress, f"{PLAIN}, {n} draws") as meter:
+        with _stage(model, progress, 1, f"{PLAIN}, {n} draws") as meter:
             plain = _plain(model, case, n, seed, meter)
-        with _stage(model, progress, f"{EXACT}, {n} draws"):
+        with _stage(model, progress, 2, f"{EXACT}, {n} draws"):
             exact = _ours(EXACT, "exact", model, case, n, seed)
-        with _stage(model, progress, SHARED):
+        with _stage(model, progress, 3, SHARED):
             shared = _ours(SHARED, "local", model, case, n, seed)
     return compare(case.title, case.prompt, case.source, truth, [plain, exact], case.read, costs=[shared])
 
@@ -176,10 +171,10 @@ class Meter:
 
 
 @contextmanager
-def _stage(model: PhiTransformers, progress: Progress, description: str) -> Iterator[Meter]:
-    """Show a stage with its model calls, and count what passes through the model meanwhile."""
+def _stage(model: PhiTransformers, progress: Bar, number: int, description: str) -> Iterator[Meter]:
+    """Show a stage, after ``number`` others, with its model calls, and count what passes through the model meanwhile."""
     meter = Meter()
-    task = progress.add_task(description, total=None, calls=0)
+    progress.move(number, description=description, beside="")
     config = model.model.generation_config
     unread = torch.tensor([config.eos_token_id, config.pad_token_id]).flatten()
 
@@ -188,14 +183,13 @@ def _stage(model: PhiTransformers, progress: Progress, description: str) -> Iter
         meter.calls += 1
         if ids is not None and ids.shape[1] == 1:  # a longer one is the prompt
             meter.tokens += int((~torch.isin(ids, unread)).sum())
-        progress.update(task, calls=meter.calls)
+        progress.move(beside=counted(meter.calls, "model call"))
 
     hook = model.model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         yield meter
     finally:
         hook.remove()
-        progress.update(task, total=1, completed=1)
 
 
 def print_report(report: Report, console: Console) -> None:

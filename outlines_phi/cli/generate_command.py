@@ -125,10 +125,9 @@ def _told(phi: Phi | None) -> str:
 
 def _seed(given: int | None, saved: Saved | None) -> int:
     """Return the seed of the command, of the file that it goes on with, or a new one."""
-    match saved:
-        case Saved(header={"seed": int(begun)}) if given is None:
-            return begun
-    return secrets.randbelow(2**32) if given is None else given
+    if given is None:
+        return secrets.randbelow(2**32) if saved is None else int(saved.header["seed"])
+    return given
 
 
 def _check_length(generator: PhiGenerator, settings: SamplingSettings) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,20 @@ from ..plugin.hosts.transformers import PhiTransformers, from_transformers
 
 BUNDLED = "bundled"  # The name of the model that ships with the package
 
+DTYPES = ("float32", "bfloat16", "float16")  # The types that weights may be loaded as
+
 PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5b57 \U0001f642'
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
 
 
-class Dtype(str, Enum):
-    """The types that weights may be loaded as."""
-
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-
-
-def load(name: str, device: str | None, dtype: Dtype | None) -> PhiTransformers:
+def load(name: str, device: str | None, dtype: str | None) -> PhiTransformers:
     """Return the model ``name``: what ``from_pretrained`` takes, or :data:`BUNDLED`.
 
     By default it runs on a GPU where there is one, with weights as they were saved (float32 for the bundled model).
     """
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
-    weights = None if dtype is None else getattr(torch, dtype.value)
+    weights = None if dtype is None else getattr(torch, dtype)
     if name != BUNDLED and _is_path(name) and not Path(name).expanduser().is_dir():
         raise UnsupportedError(
             "Give a folder that save_pretrained wrote (with config.json, weights and tokenizer), a name on the Hugging Face hub, "

@@ -138,19 +138,18 @@ def _attempted(bias: Bias, confidence: float) -> list[tuple[str, str, str]]:
 
 def _prompts(report: Findings) -> TextTable:
     ranked = sorted(report.findings, key=lambda finding: -finding.bias.tv.interval.low)
-    rows = [(shown(finding.name), *_line(finding.bias)) for finding in ranked[:ROWS]]
+    rows = [
+        (
+            shown(finding.name),
+            number(finding.bias.phi.value, ".3g"),
+            *_both(finding.bias.tv, ".3f"),
+            number(finding.bias.kl.value, ".3f"),
+            f"{finding.bias.ess:.1f}",
+        )
+        for finding in ranked[:ROWS]
+    ]
     remark = f"{len(ranked) - ROWS} more prompts have smaller lower limits of TV." if len(ranked) > ROWS else ""
     return TextTable(("prompt", "Phi", "TV", "TV, interval", "KL", "ESS"), rows, "Prompts", remark)
-
-
-def _line(bias: Bias) -> tuple[str, ...]:
-    return (
-        number(bias.phi.value, ".3g"),
-        number(bias.tv.value, ".3f"),
-        interval(*bias.tv.interval, ".3f"),
-        number(bias.kl.value, ".3f"),
-        f"{bias.ess:.1f}",
-    )
 
 
 def _losses(report: Findings) -> TextTable:

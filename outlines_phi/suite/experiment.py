@@ -159,11 +159,8 @@ class Experiment:
             singles = [self._sample(method, 1, 1, (1, i))[0].counts for i in range(self._singles(method))]
         texts = [text for draws in results for text in draws.texts]
         log_w = np.array([log_w for draws in results for log_w in _weights(draws, truth.log_phi)])
-        cell = Cell(
-            family=self._language.family,
-            language=self._language.name,
-            estimator=method.estimator,
-            sampler=method.sampler,
+        cell = replace(
+            _unmeasured(self._language, method),
             ess=weighed(log_w, truth.log_phi).ess,
             log_z_error=_log_z_error(results, truth.log_phi),
             certificate=_certificate(results),
@@ -322,7 +319,7 @@ class Suite:
                 truth = subject.truth
             except OutlinesPhiError as error:
                 heading = replace(heading, source=_said(error))
-                yield from ((heading, _failed(language, method, error)) for method in self.methods)
+                yield from ((heading, _unmeasured(language, method, _said(error))) for method in self.methods)
                 continue
             heading = replace(heading, log_phi=truth.log_phi, error=truth.error, source=truth.source)
             mask = subject.mask_tv(truth)
@@ -331,7 +328,7 @@ class Suite:
                 try:
                     cell = subject.measure(method, truth)
                 except OutlinesPhiError as error:
-                    cell = _failed(language, method, error)
+                    cell = _unmeasured(language, method, _said(error))
                 if method.phi == LocalPhi() and method.sampler == DRAW:
                     mask = cell.tv
                 elif mask and cell.tv is not None and (cell.floor or 0.0) < mask / 4:
@@ -339,13 +336,13 @@ class Suite:
                 yield heading, cell
 
 
-def _failed(language: Language, method: Method, error: OutlinesPhiError) -> Cell:
+def _unmeasured(language: Language, method: Method, note: str = "") -> Cell:
     return Cell(
         family=language.family,
         language=language.name,
         estimator=method.estimator,
         sampler=method.sampler,
-        note=_said(error),
+        note=note,
     )
 
 

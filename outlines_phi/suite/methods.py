@@ -103,23 +103,14 @@ CERTIFIED: dict[str, Phi] = {
 
 AWRS = "awrs"  # Masking where the language is a predicate on texts, by adaptive weighted rejection
 
-SAMPLERS: dict[str, SamplerOptions | None] = {
-    DRAW: None,
-    AWRS: None,
-    "smc-5": SMC(particles=5),
-    "smc-50": SMC(particles=50),
-    "smc-50-ess": SMC(particles=50, resample="ess"),
+SAMPLERS: dict[str, tuple[SamplerOptions | None, frozenset[str] | None]] = {
+    DRAW: (None, None),
+    AWRS: (None, frozenset({"local"})),
+    "smc-5": (SMC(particles=5), frozenset({"local", "dp-bigram"})),
+    "smc-50": (SMC(particles=50), frozenset({"local", "dp-bigram"})),
+    "smc-50-ess": (SMC(particles=50, resample="ess"), frozenset({"local"})),
 }
-"""What may run an estimator, by name."""
-
-SHOWN: dict[str, frozenset[str] | None] = {
-    DRAW: None,
-    AWRS: frozenset({"local"}),
-    "smc-5": frozenset({"local", "dp-bigram"}),
-    "smc-50": frozenset({"local", "dp-bigram"}),
-    "smc-50-ess": frozenset({"local"}),
-}
-"""The estimators that a sampler is shown with where none are asked for; ``None`` for all of them."""
+"""What may run an estimator, by name, and the estimators it is shown with where no samplers are asked for; ``None`` for all."""
 
 
 def known_estimators() -> dict[str, Phi]:
@@ -137,7 +128,7 @@ def known_estimators() -> dict[str, Phi]:
 def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | None = None) -> list[Method]:
     """Return the methods to compare: every sampler with every estimator that it can run.
 
-    By default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SHOWN` lists them for.
+    By default all estimators but those of :data:`FRONTIERS`, with the samplers that :data:`SAMPLERS` shows them with.
     """
     known = known_estimators()
     distinct = [name for name, phi in known.items() if name == phi.name or name in CERTIFIED]
@@ -148,7 +139,7 @@ def methods(estimators: Iterable[str] | None = None, samplers: Iterable[str] | N
         for sampler in runners
         for estimator in chosen
         if (sampler == DRAW or isinstance(known[estimator], ProposalPhi))
-        and (samplers is not None or estimator in (SHOWN[sampler] or known))
+        and (samplers is not None or estimator in (SAMPLERS[sampler][1] or known))
     ]
     if not found:
         raise UnsupportedError(
@@ -177,4 +168,4 @@ def _method(estimator: str, phi: Phi, sampler: str) -> Method:
         case ProposalPhi():
             proposal = phi
     independent = isinstance(phi, ExactPhi) or proposal is not None
-    return Method(estimator, sampler, phi, SAMPLERS[sampler], proposal if sampler == DRAW else None, independent)
+    return Method(estimator, sampler, phi, SAMPLERS[sampler][0], proposal if sampler == DRAW else None, independent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from outlines_phi.cli.app import app
@@ -22,7 +21,7 @@ def model() -> PhiTransformers:
 
 @pytest.fixture(scope="module", params=[ANSWER, CHARACTER], ids=["choice", "pydantic"])
 def report(request: pytest.FixtureRequest, model: PhiTransformers) -> Report:
-    return run_case(model, request.param, 300, 0, Console(quiet=True))
+    return run_case(model, request.param, 300, 0)
 
 
 def test_the_bias_is_visible_and_exact_draws_have_none(report: Report) -> None:
@@ -51,7 +50,7 @@ def test_costs_are_counted(report: Report) -> None:
 @pytest.mark.parametrize("case", [ANSWER, CHARACTER], ids=["choice", "pydantic"])
 def test_the_token_count_of_plain_outlines_is_that_of_its_texts(model: PhiTransformers, case: Case) -> None:
     """Each text costs at least one token a piece of its likeliest spelling, less the one that the model never reads."""
-    plain = run_case(model, case, 20, 1, Console(quiet=True)).samples[0]
+    plain = run_case(model, case, 20, 1).samples[0]
     fewest = sum(len(model.hf_tokenizer.encode(text)) for text in plain.texts)
     most = sum(len(text.encode()) for text in plain.texts)
     assert fewest * 0.9 <= plain.tokens <= most
