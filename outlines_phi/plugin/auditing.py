@@ -102,7 +102,7 @@ def audit(
         bounds, evidence = _bounded(request, bounds_tokens, confidence, counts) if bounds_tokens else (None, ())
     return audit_traces(
         recorder.traces,
-        [_name(prompt, row) for row, prompt in enumerate(rows)],
+        [prompt if isinstance(prompt, str) else f"prompt {row + 1}" for row, prompt in enumerate(rows)],
         settings=options.settings,
         budgets=request.budgets,
         bounds=bounds,
@@ -145,10 +145,6 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
             "Give an audit an output type, or banned_phrases=[...]: free text has no format, so masking changes nothing."
         )
     return model, processor
-
-
-def _name(prompt: Any, row: int) -> str:
-    return prompt if isinstance(prompt, str) else f"prompt {row + 1}"
 
 
 def _bounded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from outlines.generator import SteerableGenerator
@@ -68,8 +68,11 @@ def ban(thing: Any, phrases: Ban, *, tokenizer: Any = None, max_new_tokens: int 
     hosted, ours = isinstance(thing, (PhiModel, *HOSTS)), isinstance(getattr(thing, "model", None), PhiModel)
     if hosted or isinstance(thing, ClassicGenerator) or (isinstance(thing, SteerableGenerator) and ours):
         _refuse_of_loops(thing, tokenizer, max_new_tokens)
-        if isinstance(thing, PhiGenerator | ClassicGenerator):
-            return thing.banning(_joined(thing.banned_phrases, banned))
+        if isinstance(thing, ClassicGenerator):
+            return replace(thing, generator=ban(thing.generator, banned))
+        if isinstance(thing, PhiGenerator):
+            joined = _joined(thing.banned_phrases, banned)
+            return replace(thing, correction=thing.correction.replaced_by(banned_phrases=joined))
         if hosted:
             return wrap(thing, banned_phrases=_joined(getattr(thing, "banned_phrases", None), banned))
     else:

@@ -92,10 +92,6 @@ class PhiGenerator(Asynchronous, SteerableGenerator):
         call = Call.of(correction, self.unbanned_processor, {"sampler": self.sampler})
         return call.processor(self.model.compiled)
 
-    def banning(self, phrases: Ban | None) -> PhiGenerator:
-        """Return the same generator with other banned phrases; ``None`` for none."""
-        return replace(self, correction=self.correction.replaced_by(banned_phrases=phrases))
-
     def _call(self, keywords: dict[str, Any]) -> Call:
         """Return a call with ``keywords``, and all of the generator's own that they leave out."""
         said = (keywords.pop(name, Unset.UNSET) for name in ("phi", "banned_phrases"))

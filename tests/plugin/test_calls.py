@@ -135,7 +135,7 @@ class TestCompilation:
             fresh.table(Literal["a", f"b{i}"])  # type: ignore[valid-type]
             fresh.table(type(f"Model{i}", (Base,), {}))
         kept = fresh.compiled
-        for store in (kept._languages, kept._tables):
+        for store in (kept._languages, kept._by_language, kept._by_content):
             assert len(store) == compiled.KEPT
 
 
@@ -229,7 +229,7 @@ class TestMemory:
         first, last = counts
         for kind, most in ((BoundsTree, 30), (Table, 4), (Node, 600), (Prefix, 60)):
             assert last[kind] <= first[kind] + most, kind
-        assert len(model.compiled._tables) <= compiled.KEPT
+        assert len(model.compiled._by_content) <= compiled.KEPT
 
 
 def _together(works: list[Callable[[], Any]]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -14,7 +14,6 @@ from ...errors import UnsupportedError
 from ...guides.phrases.banned import BannedPhrases
 from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
-from ..call import Ban
 from ..choices import MEANT, refuse_unknown
 from ..generation_config import END, said
 from ..generator import PhiGenerator
@@ -66,10 +65,6 @@ class ClassicGenerator:
     def banned_phrases(self) -> BannedPhrases | None:
         """What is not written; ``None`` where nothing is banned."""
         return self.generator.banned_phrases
-
-    def banning(self, phrases: Ban | None) -> ClassicGenerator:
-        """Return the same generator with other banned phrases; ``None`` for none."""
-        return replace(self, generator=self.generator.banning(phrases))
 
     def __call__(
         self,

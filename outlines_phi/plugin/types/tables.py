@@ -46,7 +46,7 @@ def masks_only(backend: str | None) -> bool:
     return backend in MASKING
 
 
-KEPT = 64  # Languages of Python types, and keys of tables, kept per model
+KEPT = 32  # Patterns, tables, and tables without banned phrases, kept per model
 
 
 @final
@@ -62,7 +62,9 @@ class CompiledTypes:
         self._vocabulary = vocabulary
         self._compiling = threading.RLock()
         self._languages: Cache[tuple[type, int], tuple[Any, Language]] = Cache(KEPT)
-        self._tables: Cache[tuple[Any, ...], Table] = Cache(KEPT)  # by language, by content, or by table and ban
+        self._by_language: Cache[Language, Table] = Cache(KEPT)
+        self._by_content: Cache[str, Table] = Cache(KEPT)
+        self._by_ban: Cache[tuple[Any, ...], Table] = Cache(KEPT)
         # A processor cannot be a key that outlives it: ids are used again, and an index is not hashable.
         self._by_processor: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
@@ -92,12 +94,12 @@ class CompiledTypes:
             table = None if language is None else self.of(language)
             # The level is no part of the language. A table is held by its key, so no other one can have its identity.
             key = table, ban.phrases, ban.ignore_case, ban.whole_word, ban.across_prompt
-            found = self._tables.of(
+            found = self._by_ban.of(
                 key, lambda: Table(free_text(self._vocabulary, ban) if table is None else banned(table.guide, ban))
             )
             if not watched or table is None or isinstance(found.guide, BanningGuide):
                 return found
-            return self._tables.of(
+            return self._by_ban.of(
                 (*key, watched), lambda: Table(ProductGuide(table.guide, PhraseGuide(self._vocabulary, ban)))
             )
 
@@ -114,7 +116,7 @@ class CompiledTypes:
             )
         with self._compiling:
             language = self._language(output_type, backend)
-            return self._tables.of((language,), lambda: self._table(language, output_type))
+            return self._by_language.of(language, lambda: self._table(language, output_type))
 
     def of_processor(self, processor: Any) -> Table:
         """Return the table of what a logits processor allows; refuses one whose language cannot be read."""
@@ -139,7 +141,7 @@ class CompiledTypes:
     def clear(self) -> None:
         """Forget everything."""
         with self._compiling:
-            for kept in (self._languages, self._tables, self._by_processor):
+            for kept in (self._languages, self._by_language, self._by_content, self._by_ban, self._by_processor):
                 kept.clear()
 
     def _table(self, language: Language, output_type: Any) -> Table:
@@ -177,7 +179,7 @@ class CompiledTypes:
             raise UnsupportedError(
                 f"Make the generator with this model, outlines.Generator(model, T), or use phi=None: {error}."
             ) from error
-        return self._tables.of(("content", guide.fingerprint()), lambda: Table(guide))
+        return self._by_content.of(guide.fingerprint(), lambda: Table(guide))
 
     def _lifted(self, automaton: ByteAutomaton) -> Table:
         shape = (automaton.start, automaton.targets.shape)
@@ -185,7 +187,7 @@ class CompiledTypes:
         for array in (automaton.targets, automaton.byte_class, automaton.accepting):
             digest.update(array.tobytes())
         key = digest.hexdigest()
-        return self._tables.of(("content", key), lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
+        return self._by_content.of(key, lambda: Table(FSMGuide.from_automaton(automaton, self._vocabulary)))
 
 
 def _automaton(pattern: str, output_type: Any) -> ByteAutomaton:
