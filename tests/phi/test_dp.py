@@ -40,7 +40,10 @@ EOS_ID = VOCABULARY.eos_ids[0]
 
 def naive(guide: Guide, p: list[float], horizon: int | None) -> Callable[[int, int, int], float]:
     """``h_t(s)`` token by token, with ``left`` tokens to write and ``t`` steps until the horizon."""
-    advance = cache(guide.advance)
+
+    @cache
+    def onward(state: int) -> list[tuple[float, int]]:
+        return [(p[v], target) for v in range(len(p)) if (target := guide.advance(state, v)) != DEAD]
 
     @cache
     def h(state: int, left: int, t: int) -> float:
@@ -50,7 +53,7 @@ def naive(guide: Guide, p: list[float], horizon: int | None) -> Callable[[int, i
             return 0.0
         if horizon is not None and t == 0:
             return 1.0
-        return sum(p[v] * h(advance(state, v), left - 1, t - 1) for v in range(len(p)))
+        return sum(mass * h(target, left - 1, t - 1) for mass, target in onward(state))
 
     return h
 

@@ -81,6 +81,7 @@ def other_tokenizer() -> PreTrainedTokenizerFast:
 
 
 class TestDrafts:
+    @pytest.mark.in_turn
     @pytest.mark.parametrize("phi", ["local", "onestep"])
     @pytest.mark.parametrize(
         "draft", [*NAMES, NAMES, ForcedDrafter(), EndingDrafter(), [PromptLookupDrafter(ngram=2), "forced"]]
@@ -164,6 +165,7 @@ class TestCallsAndGenerators:
         assert drafting.mode(question).texts == plain.mode(question).texts
         assert drafting.probabilities(question)["yes"].p == pytest.approx(plain.probabilities(question)["yes"].p)
 
+    @pytest.mark.in_turn
     @pytest.mark.parametrize("phi", ["local", "onestep", "learned", "exact", "auto"])
     @pytest.mark.parametrize("draft", ["forced", "tree", "model"])
     def test_a_stream_is_its_call(self, phi: str, draft: Any, fresh: PhiTransformers) -> None:

@@ -94,6 +94,7 @@ class TestParity:
             results.append(call(each))
         return results
 
+    @pytest.mark.in_turn
     @pytest.mark.parametrize("options", CALLS.values(), ids=list(CALLS))
     @pytest.mark.parametrize("name", FAITHFUL)
     def test_of_a_call(

@@ -81,6 +81,7 @@ def reference(language: Language, texts: TextConstraint) -> tuple[float, dict[tu
     return sum(p.values()), {y: value / sum(p.values()) for y, value in p.items()}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("prefixes", [exact.FINITE_PREFIXES, 0], ids=["whole", "grown"])
 @pytest.mark.parametrize("sampler", [ExactSampler(ExactPhi()), AutoSampler(AutoPhi())], ids=["exact", "auto"])
 @predicates

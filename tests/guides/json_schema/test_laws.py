@@ -23,6 +23,7 @@ DRAWS = 1500
 languages = pytest.mark.parametrize("language", LANGUAGES, ids=str)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EXACT)
 @languages
 def test_exact_samplers_draw_the_conditioned_law(name: str, language: SchemaLanguage) -> None:
