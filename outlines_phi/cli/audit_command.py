@@ -37,7 +37,7 @@ from .command_options import (
 )
 from .ending import Debug, note
 from .inputs import Prompt, model_input
-from .journal import records
+from .journal import check_target, records
 from .loaded_model import check_chats, load
 from .terminal import Quiet, bar, print_table
 
@@ -123,8 +123,7 @@ def _check_target(path: Path) -> None:
         raise UnsupportedError(
             f"Give one of the suffixes {', '.join(SUFFIXES)}, which name the format: --output {path} has none of them."
         )
-    if not path.parent.is_dir() or path.is_dir():
-        raise UnsupportedError(f"Give the path of a file in a folder that exists: --output {path} cannot be written.")
+    check_target(path)
 
 
 def _check_prompts(model: PhiModel, table: Table, prompts: list[Prompt], settings: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from ..errors import EmptyLanguageError, UnsupportedError
 from ..lm.model import ModelCounts
-from ..numerics.checks import check_fits, counted
+from ..numerics.checks import check_counts, check_fits, counted
 from ..phi.tree.evidence import Evidence
 from ..settings import SamplingSettings
 from .bias import measure
@@ -156,10 +156,7 @@ def check(prompts: int, n: int, confidence: float) -> None:
     """Raise UnsupportedError unless there are prompts, at least two draws each, and a confidence in (0, 1)."""
     if prompts < 1:
         raise UnsupportedError("No prompts were given to audit; expected one, or a list of at least one.")
-    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
-        raise UnsupportedError(
-            f"An audit of n={n!r} draws was asked for; expected a whole number of at least 2, better 200."
-        )
+    check_counts("an audit", ", better 200", least=2, n=n)
     check_fits("n", n, count=n * prompts, each=1024, things="draws, of all prompts together,")
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 < confidence < 1:
         raise UnsupportedError(f"confidence={confidence!r} was given; expected a number between 0 and 1, such as 0.95.")

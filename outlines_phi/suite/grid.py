@@ -199,10 +199,9 @@ def _height(cell: Cell) -> tuple[float, bool]:
     """Return where a cell is drawn, and whether it is known to be there."""
     assert cell.tv is not None
     floor = cell.floor or 0.0
-    if cell.how == "weights":
-        return max(cell.tv, 2 * floor, LEAST), cell.tv > 2 * floor
     resolved = cell.tv > 2 * floor
-    return max(cell.tv if resolved else floor, LEAST), resolved
+    hollow = 2 * floor if cell.how == "weights" else floor
+    return max(cell.tv if resolved else hollow, LEAST), resolved
 
 
 def _draw(axis: Any, cells: Sequence[Cell], color: str, marker: str, zorder: int) -> None:

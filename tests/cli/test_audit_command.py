@@ -86,7 +86,7 @@ def _width(path: Path) -> float:
         ([*ANSWER], 2, "no prompts"),
         ([BAKERY], 2, "No output type"),
         ([*ANSWER, "--output", "a.txt", BAKERY], 2, "Give one of the suffixes"),
-        ([*ANSWER, "--output", "no/a.md", BAKERY], 2, "in a folder that exists"),
+        ([*ANSWER, "--output", "no/a.md", BAKERY], 2, "there is no folder no"),
         ([*ANSWER, "--temperature", "nan", BAKERY], 2, "temperature=nan"),
         ([*ANSWER, "--confidence", "2", BAKERY], 2, "confidence=2.0"),
         ([*ANSWER, "--n", "1", BAKERY], 2, "--n"),
