@@ -51,7 +51,7 @@ def main(
         traffic.call(number)
         largest = max(largest, model._trees.bytes)
         assert largest <= bound, f"{largest} bytes are kept after call {number}"
-        assert not [thread for thread in threading.enumerate() if thread.name.startswith("outlines_phi")]
+        assert not [thread for thread in threading.enumerate() if thread.name == "outlines_phi stream"]
         if (number + 1) % every == 0:
             gc.collect()
             looks.append((number + 1, resident()))
