@@ -92,11 +92,11 @@ class DraftError(OutlinesPhiError, ValueError):
     """
 
 
-def too_small(budget: object, least: int) -> EmptyLanguageError:
-    """Return the error of a budget that the shortest member of the language does not fit."""
+def too_small(budget: object, least: int, name: str = "max_new_tokens") -> EmptyLanguageError:
+    """Return the error of a budget, given as ``name``, that the shortest member of the language does not fit."""
     return EmptyLanguageError(
-        f"Give max_new_tokens={least} or more: max_new_tokens={budget} is too small, this output type needs {least} tokens, end of "
-        "sequence included.",
+        f"Give {name}={least} or more: {name}={budget} is too small, this output type needs {least} tokens, end of sequence "
+        "included.",
         least_budget=least,
     )
 

@@ -169,19 +169,26 @@ MEANT_BY_SEARCHES = {**MEANT, "n": "give top= to mode(); nothing is drawn here, 
 
 def dead_end(options: CallOptions, failed: str = "") -> EmptyLanguageError:
     """Return the error of draws that met a step without a way on; ``failed`` says how many, where it is no stream."""
-    obstacles = [options.settings.truncation or "the model"]
+    truncation = options.settings.truncation
+    remedies, obstacles = ["loosen the truncation"] if truncation else [], [truncation or "the model"]
     if options.tokenization == "canonical":
+        remedies.append("leave tokenization out")
         obstacles.append("under tokenization='canonical'")
     if options.constraint is not None:
+        remedies.append("let the predicate refuse earlier what comes to nothing")
         obstacles.append(f"under constraint={options.constraint}")
     if options.ban is not None:
+        remedies.append("ban less")
         obstacles.append(f"without the banned phrases {options.ban.listed}")
+    remedies.append("use phi='exact'")
+    if failed:
+        remedies.append("take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)")
     kind = "trajectories" if options.sampler is None else "populations of particles"
     who = f"{failed} {kind}" if failed else "The stream"
-    weights = ", or take the weights: outlines_phi.Generator(model, T).sample(prompt, n=...)" if failed else ""
+    remedy = ", or ".join(remedies)
     return EmptyLanguageError(
-        f"Loosen the truncation, ban less or let predicates refuse earlier, or use phi='exact'{weights}. {who} met a step where "
-        f"{' '.join(obstacles)} leaves no allowed token: a draw of weight 0, which has no text."
+        f"{remedy[0].upper()}{remedy[1:]}. {who} met a step where {' '.join(obstacles)} leaves no allowed token: a draw of weight "
+        "0, which has no text."
     )
 
 

@@ -16,7 +16,6 @@ from ..errors import ModelError, UnsupportedError, too_small
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.checks import check_fits, is_count
-from ..numerics.streams import Streams
 from ..phi.constraint import Constraint
 from ..settings import SamplingSettings
 from .draws import Draws
@@ -121,13 +120,9 @@ class Request:
         # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
         return int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed
 
-    @cached_property
-    def _streams(self) -> Streams:
-        return Streams(self._entropy)
-
     def stream(self, row: int, number: int) -> np.random.Generator:
         """Return the random stream of one attempt (or trajectory) of one prompt."""
-        return self._streams.of(row, number)
+        return np.random.default_rng((self._entropy, row, number))
 
 
 def no_tokens(row: int, rows: int) -> UnsupportedError:

@@ -236,7 +236,9 @@ def test_refused(
 @pytest.mark.parametrize("phi", ["local", "learned"])
 def test_a_walk_that_leads_nowhere_is_told_of_its_predicate(model: outlines_phi.PhiTransformers, phi: str) -> None:
     never = TextConstraint(complete=lambda text: False)
-    with pytest.raises(EmptyLanguageError, match=r"Loosen .* constraint=.* leaves no allowed token"):
+    with pytest.raises(
+        EmptyLanguageError, match=r"Let the predicate refuse earlier .* constraint=.* leaves no allowed token"
+    ):
         model(PROMPT, NUMBER, phi=phi, constraint=never, max_new_tokens=5, seed=0)
     draws = outlines_phi.Generator(model, NUMBER).sample(PROMPT, 3, phi=phi, constraint=never, max_new_tokens=5, seed=0)
     assert (len(draws), draws.failures, draws.log_z) == (0, 3, -math.inf)

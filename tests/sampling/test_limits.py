@@ -245,7 +245,6 @@ class TestMessages:
         interrupt = InterruptedDraws.of([[1, 2]], 3)
         assert pickle.loads(pickle.dumps(interrupt)).draws == [[1, 2]]
 
-    def test_a_budget_that_is_too_small_names_the_least(self) -> None:
-        error = too_small(2, 5)
-        assert str(error).startswith("Give max_new_tokens=5 or more: max_new_tokens=2 is too small")
-        assert error.least_budget == 5
+    def test_a_budget_is_called_as_it_was_given(self) -> None:
+        error = too_small(2, 5, "max_tokens")
+        assert str(error).startswith("Give max_tokens=5 or more: max_tokens=2 is too small") and error.least_budget == 5

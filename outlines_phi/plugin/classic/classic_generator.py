@@ -10,7 +10,7 @@ from typing import Any, final
 
 import torch
 
-from ...errors import UnsupportedError
+from ...errors import EmptyLanguageError, UnsupportedError, too_small
 from ...guides.phrases.banned import BannedPhrases
 from ...numerics.checks import check_counts
 from ...phi.estimator import Phi
@@ -107,7 +107,8 @@ class ClassicGenerator:
         keywords = self._keywords(prompts, max_tokens, stops, settings)
         generate = self.generator.batch if isinstance(prompts, (list, tuple)) else self.generator
         if keywords["phi"] is not None:
-            return self._read(generate(prompts, seed=seed, **keywords), ())
+            with _named(max_tokens):
+                return self._read(generate(prompts, seed=seed, **keywords), ())
         with _seeded(seed, self.generator.model):
             return self._read(generate(prompts, **keywords), stops)
 
@@ -130,7 +131,8 @@ class ClassicGenerator:
         stops = _stops(stop_at)
         keywords = self._keywords(prompts, max_tokens, stops, settings)
         if keywords["phi"] is not None:
-            return self.generator.stream(prompts, seed=seed, **keywords)
+            with _named(max_tokens):
+                return self.generator.stream(prompts, seed=seed, **keywords)
         if seed is not None:
             raise UnsupportedError(
                 f"Call torch.manual_seed(seed) before a stream in Hugging Face's own loop, or stream a format with phi='exact'; "
@@ -212,6 +214,17 @@ def _until(pieces: Generator[str, None, None], stops: tuple[str, ...]) -> Iterat
                 yield rest
             if any(stop in text for stop in stops):
                 return
+
+
+@contextmanager
+def _named(max_tokens: int | None) -> Iterator[None]:
+    """Call the budget by its name here where it is too small."""
+    try:
+        yield
+    except EmptyLanguageError as error:
+        if error.least_budget is None:
+            raise
+        raise too_small(max_tokens, error.least_budget, "max_tokens") from None
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import SchemaError
@@ -18,27 +19,88 @@ from ..mistakes import no_format, too_deep
 from .json_text import JSONText, not_json
 from .python_schemas import UncheckedSchema, term_of
 
-READ_BY_CORE = frozenset(
-    "type properties required additionalProperties items minItems maxItems minLength maxLength enum const anyOf $ref "
-    "title description default examples $comment $defs definitions $schema".split()
-)
-"""The keywords of a JSON schema that outlines_core honours, and those that forbid nothing."""
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "$defs", "definitions", "$schema"})
+"""Keywords that forbid nothing."""
+
+READ = {
+    "string": frozenset({"minLength", "maxLength"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "integer": frozenset(),
+    "number": frozenset(),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+"""The types, and the keywords beside each that outlines_core honours."""
 
 
-def _check_core(schema: Any, path: Path) -> None:
-    """Refuse a part of a JSON schema with a keyword that outlines_core drops, or reads as another one."""
-    for keyword, value in schema.items() if isinstance(schema, dict) else ():
-        here = (*path, keyword)
-        if keyword not in READ_BY_CORE or (keyword == "additionalProperties" and value is not False):
-            raise UnsupportedError(
-                "Leave the backend out, so that the JSON schema is read by this package. outlines_core does not honour what "
-                f"stands at {pointer_to(here)}."
-            )
-        if keyword in ("properties", "$defs", "definitions", "anyOf"):
-            for step, part in value.items() if isinstance(value, dict) else enumerate(value):
-                _check_core(part, (*here, step))
-        elif keyword == "items":
-            _check_core(value, here)
+@lru_cache(maxsize=128)
+def check_core(text: str) -> None:
+    """Refuse the text of a schema of which outlines_core leaves something out, or which it misreads."""
+    document = json.loads(text)
+    _check_core(document, (), document, ())
+
+
+def _check_core(schema: Any, path: Path, document: Any, within: tuple[str, ...]) -> None:
+    if not isinstance(schema, dict):
+        raise _unread(path)
+    said = {keyword: value for keyword, value in schema.items() if keyword not in ANNOTATIONS}
+    match said:
+        case {"$ref": str(reference), **others} if not others and reference not in within:
+            place, target = _referred(document, reference)
+            if target is None:
+                raise _unread((*path, "$ref"))
+            _check_core(target, place, document, (*within, reference))
+        case {"anyOf": [_, *_] as parts, **others} if not others:
+            for i, part in enumerate(parts):
+                _check_core(part, (*path, "anyOf", i), document, within)
+        case {"const": value, **others} if others.keys() <= {"type"} and _is_plain(value):
+            pass
+        case {"enum": [_, *_] as values, **others} if others.keys() <= {"type"} and all(map(_is_plain, values)):
+            pass
+        case {"type": str(kind), **others} if kind in READ:
+            for keyword in others:
+                if keyword not in READ[kind]:
+                    raise _unread((*path, keyword))
+            _check_parts(kind, others, path, document, within)
+        case _:
+            raise _unread((*path, next(iter(said))) if said else path)
+
+
+def _check_parts(kind: str, keywords: Mapping[str, Any], path: Path, document: Any, within: tuple[str, ...]) -> None:
+    if kind == "array":
+        _check_core(keywords.get("items", True), (*path, "items"), document, within)
+    if kind == "object":
+        properties = keywords.get("properties", {})
+        for name, part in properties.items():
+            if not _is_plain(name):
+                raise _unread((*path, "properties", name))
+            _check_core(part, (*path, "properties", name), document, within)
+        if not properties or not set(keywords.get("required", ())) <= properties.keys():
+            raise _unread((*path, "required"))
+        if keywords.get("additionalProperties", False) is not False:
+            raise _unread((*path, "additionalProperties"))
+
+
+def _referred(document: Any, reference: str) -> tuple[Path, Any]:
+    """Return a definition that a reference leads to, and where it stands."""
+    start, _, name = reference.rpartition("/")
+    section = start.removeprefix("#/")
+    return (section, name), document.get(section, {}).get(name) if section in ("$defs", "definitions") else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is written in one way, which holds nothing that a regular expression or JSON would escape."""
+    if isinstance(value, str):
+        return value.isascii() and value.isprintable() and not set(value) & set('"\\')
+    return value is None or isinstance(value, (bool, int))
+
+
+def _unread(path: Path) -> UnsupportedError:
+    return UnsupportedError(
+        "Leave the backend out, so that the JSON schema is read by this package, or give the schema by itself. outlines_core does "
+        f"not honour what stands at {pointer_to(path)}."
+    )
 
 
 COLLECTIONS = (str, bytes, dict, list, tuple, set, frozenset)
@@ -96,7 +158,7 @@ def _to_regex(term: Term, output_type: Any) -> str:
     _check(term, output_type)
     try:
         for schema in _schemas(term):
-            _check_core(json.loads(schema.schema), ())
+            check_core(schema.schema)
         return to_regex(term)
     except OutlinesPhiError:
         raise

@@ -234,12 +234,10 @@ class TestLaw:
     def test_max_tokens_is_a_budget_under_phi_and_a_cut_without(self, model: PhiTransformers) -> None:
         long = generate.regex(model, "[a-z]{9}", phi="local")
         assert len(long(PROMPT, max_tokens=10)) == 9
-        with pytest.raises(
-            EmptyLanguageError, match="^Give max_new_tokens=3 or more: max_new_tokens=1 is too small"
-        ) as small:
+        with pytest.raises(EmptyLanguageError, match="^Give max_tokens=3 or more: max_tokens=1 is too small") as small:
             long(PROMPT, max_tokens=1)
         assert small.value.least_budget == 3
-        with pytest.raises(EmptyLanguageError, match="Give max_new_tokens=3 or more"):
+        with pytest.raises(EmptyLanguageError, match="Give max_tokens=3 or more"):
             long.stream(PROMPT, max_tokens=1)
         plain = generate.regex(model, "[a-z]{9}", phi=None)
         assert 0 < len(plain(PROMPT, max_tokens=2, seed=1)) < 9

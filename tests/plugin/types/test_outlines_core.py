@@ -33,16 +33,25 @@ READ: list[tuple[Any, list[str], list[str]]] = [
 ]
 
 LEFT: list[tuple[Any, str]] = [
+    (record(a={}), "#/properties/a"),
     (record(a={"type": "integer", "minimum": 3}), "#/properties/a/minimum"),
     (record(a={"type": "string", "pattern": "a"}), "#/properties/a/pattern"),
     (record(a={"type": "string", "format": "date"}), "#/properties/a/format"),
     ({**record(a=INTEGER), "patternProperties": {}}, "#/patternProperties"),
     ({**record(a=INTEGER), "additionalProperties": True}, "#/additionalProperties"),
+    ({**record(a=INTEGER), "required": ["b"]}, "#/required"),
     ({"type": "array", "uniqueItems": True, "items": INTEGER}, "#/uniqueItems"),
+    ({"type": "array"}, "#/items"),
     ({"allOf": [INTEGER, {}]}, "#/allOf"),
     ({"oneOf": [INTEGER]}, "#/oneOf"),
     ({"anyOf": [INTEGER, {"not": {}}]}, "#/anyOf/1/not"),
+    ({"anyOf": [INTEGER], "type": "integer"}, "#/anyOf"),
+    ({"enum": [{"a": 1}]}, "#/enum"),
+    ({"const": 'a"'}, "#/const"),
     (record(**{"a/b": {"type": "integer", "multipleOf": 2}}), "#/properties/a~1b/multipleOf"),
+    ({"$ref": "#/$defs/b", "$defs": {"b": {"items": {"$ref": "#/$defs/b"}, "type": "array"}}}, "#/$defs/b/items/$ref"),
+    ({"$ref": "#/properties/a"}, "#/$ref"),
+    ({"type": ["integer", "null"]}, "#/type"),
 ]
 
 
