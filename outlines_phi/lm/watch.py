@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import final
 
+from ..numerics.weights import log
 from .model import Evaluation, ModelCounts, TokenTrees, WrappedModel
 
 PATIENCE = 0.02  # Seconds between two looks at the flag while work waits for its turn
@@ -118,7 +119,7 @@ class Progress:
             calls=counts.calls,
             tokens=counts.tokens,
             seconds=current().seconds,
-            log_z_bounds=tuple((_log(lower), _log(upper)) for lower, upper in bounds),
+            log_z_bounds=tuple((log(lower), log(upper)) for lower, upper in bounds),
         )
 
     def __str__(self) -> str:
@@ -252,7 +253,3 @@ def _between_calls() -> None:
     check_interruption()
     if (watch := _WATCH.get()) is not None:
         watch.between_calls()
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf
