@@ -133,9 +133,8 @@ def _application(source: Any, banned_phrases: Ban | Unset | None) -> tuple[PhiMo
             )
     ours = hasattr(source, "correction")
     if isinstance(banned_phrases, Unset):
-        ban = (
-            None if ours else model.banned_phrases
-        )  # the processor of a generator of this package keeps out what it bans
+        # The processor of a generator of this package keeps out what it bans.
+        ban = None if ours else model.banned_phrases
     else:
         ban, processor = resolve_ban(banned_phrases), source.unbanned_processor if ours else processor
     if ban is not None:

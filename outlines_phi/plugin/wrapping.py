@@ -24,9 +24,8 @@ HOSTS: dict[type, Callable[..., PhiModel]] = {
 
 
 _LOCK = threading.RLock()
-_WRAPPED: WeakKeyDictionary[Any, PhiModel] = (
-    WeakKeyDictionary()
-)  # By the model of Outlines; kept, so that their trees are
+_WRAPPED: WeakKeyDictionary[Any, PhiModel] = WeakKeyDictionary()
+"""By the model of Outlines; kept, so that their trees are."""
 
 
 def wrapped(model: Any, call: str = "wrap(model)", second: Any = None) -> PhiModel:

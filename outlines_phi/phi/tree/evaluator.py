@@ -184,7 +184,7 @@ class Evaluator:
         wanted = sorted(pairs, key=lambda pair: -pair[1].remaining)
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
         wide = [node for _, node in wanted if self._streams and is_wide(node, self.trees[0].table)]
-        wide.sort(key=index.__getitem__)  # as they lie in memory
+        wide.sort(key=index.__getitem__)  # random numbers follow the order of the call
         drawn = self._drawn_ahead(wide, evaluation.rows, index) if wide else {}
         # In the first call: trees of earlier calls have the distribution of their prompt.
         for root in [node for node in index.keys() & self._row.keys() if node.distribution is not None]:
@@ -211,9 +211,8 @@ class Evaluator:
     def _drawn_ahead(self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int]) -> dict[Node, TokensAhead]:
         assert self._streams is not None
         uniforms = {node: numbers(self._streams[self._prompt(node, node.path())]) for node in nodes}
-        nodes = sorted(
-            nodes, key=lambda node: (node.state, node.remaining)
-        )  # neighbours of one state are masked together
+        # Neighbours of one state are masked together.
+        nodes = sorted(nodes, key=lambda node: (node.state, node.remaining))
 
         def log_p(places: Sequence[int], logits: Tensor) -> Tensor:
             return self._log_p([nodes[place] for place in places], logits)

@@ -59,9 +59,8 @@ class Choices(NamedTuple):
     children: list[Node]
     states: list[int]  # Of the children
     targets: NDArray[np.integer]
-    values: NDArray[
-        np.float64
-    ]  # `[2, choices]`: under the usual values of states and those of prefixes; of targets `V / h`
+    # `[2, choices]`: under the usual values of states and those of prefixes; of targets `V / h`
+    values: NDArray[np.float64]
     shares: NDArray[np.float64]  # `[3, choices]`: in proportion to the probability under each part
     totals: list[float]  # Of the shares of each part
 
