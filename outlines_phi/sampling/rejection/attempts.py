@@ -114,9 +114,7 @@ class Attempts(ABC):
         if 2 * failed <= self._launched:
             self._grown += self._width
         while True:
-            while self._may_launch(len(self._waiting) + len(moving)):
-                moving.append(Attempt(self._launched, self.tree.root, self._stream(self._launched)))
-                self._launched += 1
+            self._launch(moving)
             if not moving:
                 break
             check_interruption()  # where the tree knows everything, all draws are made here
@@ -130,34 +128,27 @@ class Attempts(ABC):
             self._evict()
         return self.waiting
 
-    def _may_launch(self, in_flight: int) -> bool:
+    def _launch(self, moving: list[Attempt]) -> None:
         """Launch while fewer successes are at hand or to be hoped for than are wanted, within width and effort."""
-        if self.stopped or self.satisfied or self.impossible or in_flight >= self._room():
-            return False
-        if (
-            self._launched >= self._effort.attempts * self._wanted
-            or self._spent(in_flight) >= self._effort.tokens * self._wanted
-            or self._watch.over
+        if self.stopped or self.satisfied or self.impossible or self._watch.over:
+            return
+        root, effort = self.tree.root, self._effort
+        missing = self._wanted - self._successes
+        room = max(self._width, min(self._grown, self._most, missing))
+        # How many attempts in one may succeed: a guess, that decides only how many to launch.
+        hope = max(LEAST_HOPE, self._successes / max(1, len(self._finished) + self.read), root.lower / root.upper)
+        # The model tokens of this call are those spent, and the least that the attempts in flight will come to.
+        spent, least = self.tree.expansions - self._spent_before, self.tree.table.guide.min_tokens(root.state)
+        in_flight = len(self._waiting) + len(moving)
+        while (
+            in_flight < room
+            and in_flight * hope < missing
+            and self._launched < effort.attempts * self._wanted
+            and spent + in_flight * least < effort.tokens * self._wanted
         ):
-            return False
-        missing = self._wanted - self._successes
-        return missing > 0 and in_flight * self._success_rate() < missing
-
-    def _room(self) -> int:
-        """Return how many attempts may be in flight."""
-        missing = self._wanted - self._successes
-        return max(self._width, min(self._grown, self._most, missing))
-
-    def _spent(self, in_flight: int) -> int:
-        """Return the model tokens of this call: those spent, and the least that the attempts in flight will come to."""
-        committed = in_flight * self.tree.table.guide.min_tokens(self.tree.root.state)
-        return self.tree.expansions - self._spent_before + committed
-
-    def _success_rate(self) -> float:
-        """Return how many attempts in one may succeed: a guess, that decides only how many to launch."""
-        root = self.tree.root
-        lately = self._successes / max(1, len(self._finished) + self.read)
-        return max(LEAST_HOPE, lately, root.lower / root.upper)
+            moving.append(Attempt(self._launched, root, self._stream(self._launched)))
+            self._launched += 1
+            in_flight += 1
 
     @abstractmethod
     def _walk(self, attempt: Attempt) -> bool | None:
