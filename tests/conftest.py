@@ -60,7 +60,7 @@ def pytest_collection_finish() -> None:
     """What torch and transformers have imported is not walked through again at every collection of garbage: a tenth of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_unconfigure() -> None:
