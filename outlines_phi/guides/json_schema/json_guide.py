@@ -242,7 +242,11 @@ class JSONGuide(Guide):
         return _UNREAD + before * len(self.vocabulary)
 
     def _make_row(self, state: int) -> _Known:
-        """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end."""
+        """Return the row of ``state``; a token that no walk reaches is dead, and so is one that leads to no end.
+
+        Two tokens share a class where they lead to the same configuration. The tokens of a key that is being read, and of a stack
+        that keeps what was written, lead to one configuration each: they are a class each.
+        """
         targets = [DEAD, DEAD]
         if state < _FIRST:
             return _Known(Row(self._forest.partition((), (), len(targets)), np.array(targets)), np.array(targets))
