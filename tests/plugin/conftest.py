@@ -43,15 +43,6 @@ def stock() -> outlines.models.Transformers:
 
 
 @pytest.fixture
-def seeded() -> Iterator[None]:
-    """The generator of torch, from which calls without a seed draw theirs, in one state at the beginning of each test."""
-    before = torch.get_rng_state()
-    torch.manual_seed(5)
-    yield
-    torch.set_rng_state(before)
-
-
-@pytest.fixture
 def drawn(model: outlines_phi.PhiTransformers, monkeypatch: pytest.MonkeyPatch) -> list[Draws]:
     """What the samplers of this package returned during the test, in order."""
     record: list[Draws] = []

@@ -42,9 +42,6 @@ PROMPT, TRUNCATED = SUNDAY.prompt, SUNDAY.limits
 WORD = re.compile(r"(?<!\w)no(?!\w)")
 
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
-
 def holds(texts: list[str], phrase: str = BAN[0]) -> bool:
     return any(phrase in text for text in texts)
 

@@ -18,8 +18,6 @@ from tests.plugin.oracle import free_texts, p_value, same_law, without
 
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 @pytest.fixture(scope="module")
 def texts(model: PhiTransformers) -> dict[str, float]:

@@ -23,8 +23,6 @@ from tests.plugin.oracle import free_texts, p_value, same_law, without
 PROMPT, N, LAW = SUNDAY.prompt, SUNDAY.n, SUNDAY.limits
 ROADS = (*DOORS, banned_generator)
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 class Guesser(Drafter, Drafting):
     """Proposes the rest of a sentence that it has in mind, in the tokenizer's tokens, and counts what it has proposed."""

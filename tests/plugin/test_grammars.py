@@ -41,7 +41,6 @@ def test_every_estimator_draws_of_a_grammar(phi: str, model: PhiTransformers) ->
     assert len(set(draws.texts)) > 5
 
 
-@pytest.mark.usefixtures("seeded")
 def test_doors(model: PhiTransformers) -> None:
     limits: dict[str, Any] = {"max_new_tokens": BUDGET}
     written = [
@@ -120,7 +119,6 @@ def test_the_audit_reads_grammars(model: PhiTransformers) -> None:
     assert "Audit of plain masking" in str(report)
 
 
-@pytest.mark.usefixtures("seeded")
 def test_phrases_are_banned_from_generators_and_models(model: PhiTransformers) -> None:
     for thing in (
         outlines_phi.ban(outlines_phi.Generator(model, BRACKETS, phi="exact"), ["[["]),

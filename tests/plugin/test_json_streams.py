@@ -14,8 +14,6 @@ import outlines_phi
 from tests.languages import ALPHA
 from tests.plugin.oracle import p_value
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 N = 240
 
 

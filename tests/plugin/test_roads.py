@@ -20,8 +20,6 @@ ANSWER = Wanted("Question: is the bakery open on Monday? Answer: ", n=600, budge
 CONTROL, FEWER = replace(ANSWER, n=300), replace(ANSWER, n=120)
 """So few are enough to fail the test; and fewer, of doors with a call for each."""
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 @pytest.fixture(scope="module")
 def truth(model: PhiTransformers) -> dict[str, float]:

@@ -79,7 +79,6 @@ def test_without_the_comparison_the_old_law_is_served(fresh: PhiTransformers, mo
     assert share(generator) == before
 
 
-@pytest.mark.usefixtures("seeded")
 def test_a_write_that_no_version_tells(fresh: PhiTransformers) -> None:
     """Rows written through ``.data``, none of whose numbers are read: seen where the model is asked at all."""
     generator = outlines_phi.Generator(fresh, regex("yes|[a-z]{4,9}"), phi="exact")
