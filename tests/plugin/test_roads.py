@@ -11,7 +11,7 @@ import pytest
 
 from outlines_phi import PhiTransformers
 from tests.languages import ALPHA
-from tests.plugin.doors import DOORS, ONE_BY_ONE, Door, Wanted, through
+from tests.plugin.doors import DOORS, ONE_BY_ONE, Door, Wanted, alternately, through
 from tests.plugin.oracle import p_value
 
 # "no" last: over any vocabulary a stock generator loses what goes on after an earlier alternative (docs/output-types.md).
@@ -37,7 +37,7 @@ def test_every_road_has_the_law(door: Door, phi: str, model: PhiTransformers, tr
     assert p_value(drawn, truth) > ALPHA
 
 
-@through(*DOORS)
+@alternately(*DOORS)
 def test_masked_texts_fail_the_same_test(door: Door, model: PhiTransformers, truth: dict[str, float]) -> None:
     """Power control: texts of phi="local" without their weights are draws of mu_proj."""
     control = FEWER if door in ONE_BY_ONE else CONTROL

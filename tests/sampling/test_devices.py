@@ -1,4 +1,4 @@
-"""Samplers beside a model on another device: what they draw, seed for seed. On a processor alone the tests show that they run."""
+"""Samplers beside a model on another device: what they draw, seed for seed. Without one, `make test-full` shows that they run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DRAWN: dict[str, Sampler] = {name: build() for name, build in SAMPLERS.items()} 
 }
 
 
-@pytest.mark.parametrize("device", ["cpu", ACCELERATOR])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.full), ACCELERATOR])
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_device_draws_what_a_processor_draws(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But where rounding decides, which is seldom. Exact draws by tokens drawn ahead, those of ``auto`` by whole rows."""
