@@ -25,7 +25,7 @@ def one_seed() -> None:
     """Calls without a seed draw theirs from torch's generator, which is in one state at the beginning of each test."""
     import torch
 
-    torch.manual_seed(5)
+    torch.default_generator.manual_seed(5)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -116,13 +116,20 @@ class Request:
         return budget
 
     @cached_property
-    def _entropy(self) -> int:
+    def _entropy(self) -> tuple[int, ...]:
         # Without a seed of its own a call follows torch's generator, as a torch user expects of torch.manual_seed.
-        return int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed
+        return _words(int(torch.randint(2**62, ())) if self.settings.seed is None else self.settings.seed)
 
     def stream(self, row: int, number: int) -> np.random.Generator:
-        """Return the random stream of one attempt (or trajectory) of one prompt."""
-        return np.random.default_rng((self._entropy, row, number))
+        """Return the random stream of one attempt (or trajectory) of one prompt: that of NumPy for ``(seed, row, number)``."""
+        # NumPy would make the same words of the three numbers, in more time than all else of a stream takes.
+        return np.random.default_rng(np.array((*self._entropy, row, *_words(number)), dtype=np.uint32))
+
+
+def _words(number: int) -> tuple[int, ...]:
+    """Return the 32-bit words of a number, lowest first."""
+    low, high = number & 0xFFFFFFFF, number >> 32
+    return (low, *_words(high)) if high else (low,)
 
 
 def no_tokens(row: int, rows: int) -> UnsupportedError:

@@ -176,7 +176,7 @@ def test_adapters_at_every_length(name: str) -> None:
     assert not faults(f"{name}, all", adapted(name), [2, BORDER - 2, BORDER + 2, CONTEXT - DEEPEST])
 
 
-@pytest.mark.parametrize("name", [name for name in WRAPPERS if name != "forward compiled"])
+@pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers(name: str) -> None:
     with torch._dynamo.config.patch(recompile_limit=2):  # for other shapes, what is compiled falls back to what is not
         assert not faults(name, WRAPPERS[name](), [BORDER])

@@ -270,4 +270,4 @@ def _steps(call: Callable[[], object]) -> int:
 
 def _objects() -> Counter[type]:
     gc.collect()
-    return Counter(type(thing) for thing in gc.get_objects())
+    return Counter(map(type, gc.get_objects()))

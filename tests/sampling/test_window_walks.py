@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from outlines_phi.settings import SamplingSettings
 from tests.sampling.banning import NESTED, SHORT, VOCABULARY, WHOLE, Banned, SlowGuide
 
 cases = pytest.mark.parametrize("case", [SHORT, NESTED], ids=str)
-LONG = 1_000
+LONG = 2_000
 
 
 def run(ground: WindowTree, walks: WindowAttempts | NormalizerWalk, case: Banned) -> None:
@@ -128,12 +129,12 @@ class GibberishTrees(TokenTrees):
 
 
 def alive(kind: type) -> int:
-    return sum(type(thing) is kind for thing in gc.get_objects())
+    return Counter(map(type, gc.get_objects()))[kind]
 
 
 @pytest.mark.parametrize("phi", [LookaheadPhi(weights=True), LookaheadPhi(release="early")], ids=["window", "early"])
 def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
-    """1,000 tokens, a third of them beginning a phrase: what is held is the text and the window under way."""
+    """2,000 tokens, a third of them beginning a phrase: what is held is the text and the window under way."""
     logits = np.random.default_rng(3).standard_normal((6, 6))
     logits[:, 0] = -50.0  # never ends
     model = Gibberish(logits)
@@ -152,6 +153,6 @@ def test_memory_is_flat_over_a_long_text(phi: LookaheadPhi) -> None:
             assert alive(EvaluatedText) - before[0] < 40 and alive(BoundsTree) - before[1] < 8
             assert table.bytes < 2**20
     text = b"".join(VOCABULARY.tokens[token] for token in walk.tokens)
-    assert checked == 2 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
+    assert checked == 4 and written == LONG and not any(phrase in text for phrase in (b"abc", b"bb", b"caa"))
     rejected = model.latest.counts.tokens - written
-    assert rejected > 50  # evaluated in vain, and given back
+    assert rejected > 100  # evaluated in vain, and given back
