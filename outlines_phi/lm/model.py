@@ -65,7 +65,8 @@ class TokenTrees(ABC):
             beforehand (``next_node + i``), so a parent may be a node of this same call that stands before it.
         ``tokens``: the token of each new node.
 
-        Raises :class:`ModelError`: a node would lie beyond the model's context, or the model answered NaN.
+        Raises :class:`ModelError`: a node would lie beyond the model's context. That the model answered NaN is known, and
+        raised, when something of the answer is read.
         """
 
     @property

@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .transfers import read, send
 from .weights import masses_at
 
 Key = TypeVar("Key")
@@ -100,12 +101,30 @@ def together(scores: Tensor) -> int:
 
 
 @final
+@dataclass(eq=False)
+class AnswerCheck:
+    """Whether a model's answer has numbers: found out by the device, and read with what is read first."""
+
+    holds: Tensor  # `bool[m]`
+    places: Sequence[int]  # Those that count
+    error: Callable[[], Exception]  # Returns what is raised where one of them does not hold
+    read: bool = False
+
+    def learn(self, holds: NDArray[np.bool_]) -> None:
+        """Raise the error where the device has found that the check fails."""
+        if not holds[self.places].all():
+            raise self.error()
+        self.read = True
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Some rows of a matrix, ``[n, V]``, that are copied where they are read, few at a time, and only where they lie apart."""
 
     matrix: Tensor  # `[m, V]`
     places: Sequence[int]  # The row of each in it
+    check: AnswerCheck | None = None  # Of the model's answer that they come from
 
     @classmethod
     def all(cls, matrix: Tensor) -> Rows:
@@ -123,19 +142,44 @@ class Rows:
         return len(self.places)
 
     def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.matrix, self.places[part])
+        return Rows(self.matrix, self.places[part], self.check)
+
+    def of(self, rows: Sequence[Tensor]) -> Rows:
+        """Return copies of other rows, ``[V]`` each, under the same check."""
+        return Rows(torch.stack([*rows]), range(len(rows)), self.check)
 
     def whole(self) -> Tensor:
-        """Return all rows, to be read and not written."""
+        """Return all rows, to be read and not written; raises what the check does."""
         return self.take(range(len(self)))
 
-    def take(self, rows: Sequence[int]) -> Tensor:
-        """Return some of the rows, ``[k, V]``, to be read and not written: a view where they follow one another."""
-        places = [self.places[row] for row in rows]
+    def take(self, rows: Sequence[int], where: Tensor | None = None) -> Tensor:
+        """Return some of the rows, ``[k, V]``, as :meth:`unchecked` does; raises what the check does."""
+        self.read()
+        return self.unchecked(rows, where)
+
+    def unchecked(self, rows: Sequence[int], where: Tensor | None = None) -> Tensor:
+        """Return some of the rows, ``[k, V]``, to be read and not written: a view where they follow one another.
+
+        What is made of them is read by :meth:`read`, and used for nothing before. ``where``: :meth:`within` of them, where the
+        device has it already.
+        """
+        places = self.within(rows)
         first, end = (places[0], places[-1] + 1) if places else (0, 0)
         if places == list(range(first, end)):
             return self.matrix[first:end]
-        return self.matrix.index_select(0, torch.tensor(places, device=self.matrix.device))
+        return self.matrix.index_select(0, send(self.matrix.device, np.array(places))[0] if where is None else where)
+
+    def within(self, rows: Sequence[int]) -> list[int]:
+        """Return the places of some of the rows in the matrix."""
+        return [self.places[row] for row in rows]
+
+    def read(self, *tensors: Tensor) -> list[NDArray[Any]]:
+        """Return tensors that were made of the rows as arrays on the host, in one transfer; raises what the check does."""
+        if self.check is None or self.check.read:
+            return read(*tensors)
+        holds, *found = read(self.check.holds, *tensors)
+        self.check.learn(holds)
+        return found
 
 
 def runs(keys: Iterable[Key]) -> Iterator[tuple[Key, slice]]:

@@ -55,15 +55,13 @@ class Branches:
                 node = first + len(new)
                 new.append(pairs[i])
             nodes.append(node)
-        logits = self.evaluate(new) if new or self._planted is None else None
+        logits = self.evaluate(new) if new or self._planted is None else self.plant()[1][:0]
         if seen:
-            rest = iter(() if logits is None else logits.whole())
-            logits = Rows.all(torch.stack([seen[i] if i in seen else next(rest) for i in range(len(pairs))]))
-        if logits is None:
-            return [], self.plant()[1][:0]
+            rest = iter(logits.unchecked(range(len(new))))
+            logits = logits.of([seen[i] if i in seen else next(rest) for i in range(len(pairs))])
         for i, parent in enumerate(parents):
             if parent < 0:
-                self._seen[pairs[i]] = nodes[i], logits.take([i])[0]
+                self._seen[pairs[i]] = nodes[i], logits.unchecked([i])[0]
             else:
                 self._seen.pop(pairs[i], None)
         return nodes, logits
@@ -77,19 +75,17 @@ class Branches:
         prompts = len(evaluation.nodes) - len(pairs)
         kept = evaluation.rows[:prompts]
         # A part alone would hold the memory of the whole.
-        self._planted = list(evaluation.nodes[:prompts]), Rows.all(kept.whole().clone()) if pairs else kept
+        self._planted = list(evaluation.nodes[:prompts]), kept.of(list(kept.whole())) if pairs else kept
         return evaluation.rows[prompts:]
 
     def prune(self, nodes: Iterable[int], wanted: Iterable[tuple[int, int]] = ()) -> None:
         """Forget what was drafted below ``nodes``, but for the pairs that the walk visits next."""
-        below, kept = set(nodes), set(wanted)
-        seen = {}
-        for pair, (node, logits) in self._seen.items():
-            if pair[0] not in below:
-                seen[pair] = node, logits
-            elif pair in kept:
-                seen[pair] = node, logits.clone()  # a row alone would hold the memory of all that was evaluated with it
-        self._seen = seen
+        below, visited = set(nodes), set(wanted)
+        kept = [pair for pair in self._seen if pair[0] in below and pair in visited]
+        # A row alone would hold the memory of all that was evaluated with it.
+        logits = torch.stack([self._seen[pair][1] for pair in kept]) if kept else ()
+        seen = {pair: entry for pair, entry in self._seen.items() if pair[0] not in below}
+        self._seen = seen | {pair: (self._seen[pair][0], row) for pair, row in zip(kept, logits, strict=True)}
 
     def compact(self, nodes: Iterable[int]) -> None:
         """Give back the memory of every node that is neither in ``nodes``, waiting to be visited, nor above one of these."""

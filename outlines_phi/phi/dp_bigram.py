@@ -14,9 +14,10 @@ from torch import Tensor
 from ..guides.guide import DEAD, DONE, Guide
 from ..numerics.checks import check_counts, check_shares
 from ..numerics.distributions import runs
+from ..numerics.transfers import read, send
 from ..vocabulary.classes import EOS, NEVER, Partition, common_refinement
 from .dp import Layers, explore, log_product
-from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, floored
+from .estimator import Estimate, Need, Prefixes, ProposalPhi, SampledRun, add_by_class, floored
 
 Key = tuple[tuple[int, ...], int]  # a prompt and its budget
 
@@ -82,11 +83,16 @@ class BigramEstimate(Estimate):
                 new[key] = row, log_p_y
         if new:
             self._learn(dict(new.values()))
+        parts = [(self._inductions[key], part) for key, part in runs(map(self._key, prefixes.rows))]
+        found = [one.log_h(prefixes.states[part], prefixes.remaining[part], self._phi.floor) for one, part in parts]
         scores = torch.empty_like(log_p)
-        for (row, state, left), part in runs(zip(prefixes.rows, prefixes.states, prefixes.remaining, strict=True)):
-            log_h = self._inductions[self._key(row)].log_h(state, left, self._phi.floor, log_p)
-            log_h = self._run.table.bias(state, left, log_p.device) if log_h is None else log_h
-            torch.add(log_p[part], log_h, out=scores[part])
+        for (one, part), log_h in zip(parts, send(log_p.device, *found), strict=True):
+            add_by_class(log_p[part], log_h, one.partition, None, out=scores[part])
+        for place, (row, state, left) in enumerate(
+            zip(prefixes.rows, prefixes.states, prefixes.remaining, strict=True)
+        ):
+            if not self._inductions[self._key(row)].knows(state):
+                scores[place] += self._run.table.bias(state, left, log_p.device)
         return scores
 
     def _key(self, row: int) -> Key:
@@ -102,10 +108,10 @@ class BigramEstimate(Estimate):
             lambda space: sum(row.targets.nbytes for row in space.rows.values()) + space.partition.class_of.nbytes,
         )
         columns: dict[int, Columns] = {}
-        for row, after_prompt in log_p_of.items():
+        for row, after_prompt in zip(log_p_of, read(*log_p_of.values()), strict=True):
             # With a budget of 1 nothing but the end can be written, and the model's context may have no room for more.
             limit = phi.tokens if run.budgets[row] > 1 else 0
-            columns[row] = Columns.choose(space, after_prompt.double().cpu().numpy(), limit)
+            columns[row] = Columns.choose(space, after_prompt.astype(np.float64), limit)
         first = run.branches.trees.next_node
         pairs = [(row, token) for row, chosen in columns.items() for token in chosen.tokens.tolist()]
         masses: dict[int, list[Tensor]] = {row: [] for row in columns}
@@ -113,14 +119,15 @@ class BigramEstimate(Estimate):
             part = pairs[start : start + NODES]
             logits = run.branches.trees.extend([row for row, _ in part], [token for _, token in part]).logits
             log_p = run.log_p(logits, [(row, (token,)) for row, token in part])
-            for (row, _), after_token in zip(part, log_p, strict=True):
-                masses[row].append(columns[row].partition.mass(after_token.double().exp()))
+            for row, same in runs(row for row, _ in part):
+                masses[row].append(columns[row].partition.mass(log_p[same].double().exp()))
         if first == len(run.prompts):  # no other node is held yet
             run.branches.compact(())
+        after = {row: torch.cat(found) for row, found in masses.items() if found}
+        read_of = dict(zip(after, read(*after.values()), strict=True))
         for row, chosen in columns.items():
-            found = [mass.cpu().numpy() for mass in masses[row]]
-            after = np.stack(found) if found else np.zeros((0, chosen.partition.size))
-            self._inductions[self._key(row)] = Induction(space, chosen, after, run.budgets[row], phi.max_bytes)
+            known = read_of.get(row, np.zeros((0, chosen.partition.size)))
+            self._inductions[self._key(row)] = Induction(space, chosen, known, run.budgets[row], phi.max_bytes)
 
 
 @final
@@ -230,13 +237,24 @@ class Induction:
         after = log_product(np.append(values, -np.inf)[self._arrival], self._masses)  # [S, J]
         return np.where(self._done, 0.0, after[self._at, self._column])
 
-    def log_h(self, state: int, remaining: int, floor: float, like: Tensor) -> Tensor | None:
-        """Return ``[V]``: ``log h`` of each next token, in the form of ``like``; ``None`` for unexplored states."""
-        place = self._space.number.get(state)
-        if place is None:
-            return None
-        values = np.append(self.layers.at(remaining - 1), -np.inf)[self._arrival[place]]
-        ends, live = self._targets[place] == DONE, self._distance[place] <= remaining - 1
-        tensors: Sequence[Tensor] = [torch.from_numpy(array).to(like.device) for array in (values, ends, live)]
-        log_h = floored(tensors[0], floor, tensors[1], tensors[2])
-        return self._columns.partition.spread(log_h.to(like.dtype))
+    @property
+    def partition(self) -> Partition:
+        """The classes that :meth:`log_h` tells apart."""
+        return self._columns.partition
+
+    def knows(self, state: int) -> bool:
+        """Return whether the induction runs over a state."""
+        return state in self._space.number
+
+    def log_h(self, states: Sequence[int], remaining: Sequence[int], floor: float) -> NDArray[np.float64]:
+        """Return ``[n, J]``: ``log h`` of each class of next tokens; 0 for states that are not explored."""
+        number = self._space.number
+        places = np.array([number.get(state, 0) for state in states], dtype=np.int64)
+        left = np.array([left - 1 for left in remaining], dtype=np.int64)[:, None]
+        layers = {budget: np.append(self.layers.at(budget), -np.inf) for budget in set(left[:, 0].tolist())}
+        pairs = zip(left[:, 0].tolist(), self._arrival[places], strict=True)
+        values = np.stack([layers[budget][arrival] for budget, arrival in pairs])
+        ends, live = self._targets[places] == DONE, self._distance[places] <= left
+        log_h = floored(torch.from_numpy(values), floor, torch.from_numpy(ends), torch.from_numpy(live)).numpy()
+        log_h[[state not in number for state in states]] = 0.0
+        return log_h

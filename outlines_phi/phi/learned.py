@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import islice
 from typing import ClassVar, final
 
 import numpy as np
@@ -18,9 +18,10 @@ from ..guides.guide import DONE
 from ..guides.table import ClassTargets, Table
 from ..numerics.checks import check_shares
 from ..numerics.distributions import runs
+from ..numerics.transfers import send
 from ..settings import SamplingSettings
 from .estimator import Estimate, Need, Prefixes, SampledRun, StepPhi, add_by_class, doubling, live_mass
-from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues
+from .state_values import KeptValues, Knowledge, LearnedFrom, Observed, StateValues, on_host
 
 ROUND = 8  # Walks of the first round; values learn between rounds
 STALE = 64
@@ -64,13 +65,13 @@ class LearnedPhi(StepPhi):
     def log_h(self, log_p: Tensor, table: Table, state: int, remaining: int) -> Tensor:
         """See :meth:`StepPhi.log_h`; from what is known by now, learning nothing."""
         to = table.class_targets(state, remaining, log_p.device)
-        return _step(self._values.known, self.floor, log_p, to)[0]
+        values = send(log_p.device, *_values([self._values.known] * len(log_p), to.states, self.floor))
+        return _log_h(_target_mass(log_p, to), self.floor, *values).index_select(-1, to.places)
 
     def scores(self, log_p: Tensor, table: Table, states: Sequence[int], remaining: Sequence[int]) -> Tensor:
         """Return ``log p + log h``, and learn from the steps now and then; see :meth:`StepPhi.scores`."""
-        known = self._values.lately(STALE)
-        where = zip(repeat(known), states, remaining, strict=False)
-        scores, steps = _scores(log_p, self.floor, table, where)
+        known = [self._values.lately(STALE)] * len(states)
+        scores, steps = _scores(log_p, self.floor, table, known, states, remaining)
         for step in steps:
             self._values.add(step)
         return scores
@@ -120,8 +121,7 @@ class LearnedEstimate(Estimate):
 
     def scores(self, log_p: Tensor, prefixes: Prefixes) -> Tensor:
         known = [self._known[row] for row in prefixes.rows]
-        where = zip(known, prefixes.states, prefixes.remaining, strict=True)
-        scores, steps = _scores(log_p, self._floor, self._table, where)
+        scores, steps = _scores(log_p, self._floor, self._table, known, prefixes.states, prefixes.remaining)
         found = list(zip(prefixes.rows, steps, strict=True))
         self._drafted = {place: found[place] for place, drafted in enumerate(prefixes.drafted) if drafted}
         self._note(seen for place, seen in enumerate(found) if place not in self._drafted)
@@ -131,7 +131,9 @@ class LearnedEstimate(Estimate):
         self._note(self._drafted.pop(place) for place in places)
 
     def learn(self) -> None:
-        self._known = [known.after(seen) for known, seen in zip(self._known, self._seen, strict=True)]
+        steps = iter(on_host([step for seen in self._seen for step in seen]))
+        seen = [list(islice(steps, len(seen))) for seen in self._seen]
+        self._known = [known.after(some) for known, some in zip(self._known, seen, strict=True)]
         self._seen = [[] for _ in self._known]
 
     def _note(self, steps: Iterable[tuple[int, Observed]]) -> None:
@@ -141,43 +143,68 @@ class LearnedEstimate(Estimate):
 
 
 def _scores(
-    log_p: Tensor, floor: float, table: Table, where: Iterable[tuple[Knowledge, int, int]]
+    log_p: Tensor,
+    floor: float,
+    table: Table,
+    known: Sequence[Knowledge],
+    states: Sequence[int],
+    remaining: Sequence[int],
 ) -> tuple[Tensor, list[Observed]]:
-    """Return ``log p + log h``, ``[B, V]``, and what each step shows, given the values, the state and the tokens left of each."""
+    """Return ``log p + log h``, ``[B, V]``, and what each step shows, given the values that hold for each.
+
+    Neighbours of one state are treated together, and the values of all steps sent together. Nothing is read back.
+    """
+    parts = [(state, left, part) for (state, left), part in runs(zip(states, remaining, strict=True))]
+    leading = [table.class_targets(state, left, log_p.device) for state, left, _ in parts]
+    found = [_values(known[part], to.states, floor) for (_, _, part), to in zip(parts, leading, strict=True)]
+    sent = iter(send(log_p.device, *(array for arrays in found for array in arrays)))
     scores, steps = torch.empty_like(log_p), list[Observed]()
-    for (known, state, left), part in runs(where):
-        to = table.class_targets(state, left, log_p.device)
-        log_h, masses = _step(known, floor, log_p[part], to)
+    for (state, _, part), to in zip(parts, leading, strict=True):
+        mass = _target_mass(log_p[part], to)
+        log_h = _log_h(mass, floor, *islice(sent, 4)).index_select(-1, to.places)
         add_by_class(log_p[part], log_h, to.partition, to.few, out=scores[part])
-        steps += (Observed(state, to.states, mass) for mass in masses)
+        steps += (Observed(state, to.states, mass, row) for row in range(len(mass)))
     return scores, steps
 
 
-def _step(known: Knowledge, floor: float, log_p: Tensor, to: ClassTargets) -> tuple[Tensor, Tensor]:
-    """Return ``log h`` by class, ``[n, G]`` or ``[G]``, and the mass of every target, ``[n, T]``. Nothing is read back."""
+def _target_mass(log_p: Tensor, to: ClassTargets) -> Tensor:
+    """Return the probability of every target, ``[n, T]``, under ``log_p``, ``[n, V]``."""
     by_class = live_mass(log_p, to.partition, to.few)
-    mass = by_class.new_zeros(len(log_p), len(to.states) + 1).index_add_(-1, to.places, by_class)[:, :-1]
-    log_v = known.log_values(to.states)
-    unknown = np.isnan(log_v)
-    top = float(log_v[(to.states != DONE) & ~unknown].max(initial=-math.inf))
-    if unknown.any():
-        log_h = _with_average(log_v, mass, top, math.log(floor))
-    else:  # known on the host alone, so that the device has one copy to make
-        least = top + math.log(floor) if top > -math.inf else 0.0
-        log_h = torch.from_numpy(np.append(np.maximum(log_v, least), -math.inf)).to(mass)
-    return log_h.index_select(-1, to.places), mass
+    return by_class.new_zeros(len(log_p), len(to.states) + 1).index_add_(-1, to.places, by_class)[:, :-1]
 
 
-def _with_average(log_v: NDArray[np.float64], mass: Tensor, top: float, log_floor: float) -> Tensor:
-    """Return ``log h`` of every target, and of none at the end, where ``log_v`` is ``nan`` for targets without a visit.
+def _values(
+    known: Sequence[Knowledge], targets: NDArray[np.integer], floor: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of ``targets`` in each of ``k`` kinds of knowledge that hold for ``n`` steps.
 
-    These have the mean value of the others, by their mass. ``top`` is the largest value of the others, ends left out.
+    ``[n]``: which kind holds for each step; ``[k, T]``: ``log V``, ``nan`` for targets without a visit; ``[k, 2, T]``: ``V`` of
+    the others, in units of the largest, and which these are; ``[k, 3]``: the log of this unit, the largest ``log V`` but for ends,
+    and the least ``log h`` where all have a visit.
     """
-    visited = log_v > -math.inf
-    scale = log_v[visited].max(initial=-math.inf) if visited.any() else 0.0
-    shares = np.stack([np.exp(np.where(visited, log_v - scale, -math.inf)), visited])
-    within, held = (mass @ torch.from_numpy(shares).to(mass).T).split(1, -1)
-    average = (within / held).log().nan_to_num(nan=-scale, neginf=-scale) + scale
-    log_h = torch.from_numpy(log_v).to(mass)
-    log_h = torch.where(log_h.isnan(), average, log_h).maximum(average.clamp_min(top) + log_floor)
+    kinds = {id(one): one for one in known}
+    number = {key: i for i, key in enumerate(kinds)}
+    log_v = np.stack([one.log_values(targets) for one in kinds.values()])
+    visited, unknown = log_v > -np.inf, np.isnan(log_v)
+    unit = np.where(visited, log_v, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+    unit[unit == -np.inf] = 0.0
+    top = np.where(unknown | (targets == DONE), -np.inf, log_v).max(-1, keepdims=True, initial=-np.inf)
+    least = np.where(top > -np.inf, top + math.log(floor), 0.0)
+    shares = np.stack([np.exp(np.where(visited, log_v - unit, -np.inf)), visited], axis=1)
+    which = np.array([number[id(one)] for one in known])
+    return which, log_v, shares, np.concatenate([unit, top, least], axis=1)
+
+
+def _log_h(mass: Tensor, floor: float, which: Tensor, log_v: Tensor, shares: Tensor, bounds: Tensor) -> Tensor:
+    """Return ``log h`` of every target, and of none at the end, ``[n, T + 1]``, given :func:`_values`.
+
+    Targets without a visit have the mean value of the others, by their mass. ``log h`` is held above a share of the largest.
+    """
+    log_v, shares, bounds = (values.to(mass.dtype).index_select(0, which) for values in (log_v, shares, bounds))
+    unit, top, least = bounds.split(1, -1)
+    within, held = (shares @ mass[..., None])[..., 0].split(1, -1)
+    average = ((within / held).log() + unit).nan_to_num(nan=0.0, neginf=0.0)
+    unknown = log_v.isnan()
+    floors = torch.where(unknown.any(-1, keepdim=True), average.clamp_min(top) + math.log(floor), least)
+    log_h = torch.where(unknown, average, log_v).maximum(floors)
     return torch.nn.functional.pad(log_h, (0, 1), value=-math.inf)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..lm.model import LanguageModel
 from ..numerics.cache import Cache
+from ..numerics.transfers import read
 from ..settings import SamplingSettings
 
 STEPS = 32  # Steps that are kept of each state, the latest
@@ -35,11 +35,19 @@ PENDING = 2048  # Steps that wait to be learned from, at most
 
 
 class Observed(NamedTuple):
-    """One step: the probability ``mass[k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
+    """One step: the probability ``masses[row, k]`` with which ``state`` was left for each of ``targets``, 0 where not live."""
 
     state: int
     targets: NDArray[np.integer]
-    mass: Tensor
+    masses: Tensor | NDArray[np.floating]  # Of steps that were seen together, on the model's device, or on the host
+    row: int = 0
+
+
+def on_host(observed: Sequence[Observed]) -> list[Observed]:
+    """Return the steps with their masses on the host, read in one transfer."""
+    away = {id(step.masses): step.masses for step in observed if isinstance(step.masses, Tensor)}
+    here = dict(zip(away, read(*away.values()), strict=True))
+    return [step._replace(masses=here.get(id(step.masses), step.masses)) for step in observed]
 
 
 @final
@@ -71,8 +79,7 @@ class Knowledge:
         """Return what is known after these steps, too."""
         if not observed:
             return self
-        # Masses may lie on another device: they come over in one piece.
-        mass = torch.cat([step.mass for step in observed]).double().cpu().numpy()
+        mass = np.concatenate([step.masses[step.row] for step in on_host(observed)], dtype=np.float64)
         width = np.array([len(step.targets) for step in observed])
         targets, step = np.concatenate([step.targets for step in observed]), np.repeat(np.arange(len(observed)), width)
         live = mass > 0

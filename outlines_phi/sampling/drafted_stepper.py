@@ -10,12 +10,14 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
 from ..numerics.distributions import AT_ONCE, Distributions, Rows
+from ..numerics.transfers import send
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import Chains, Proposals, verify
@@ -241,11 +243,22 @@ class DraftedStepper(BaseStepper):
         ]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
-            logits = Rows.all(torch.cat([self.branches.plant()[1].take(batch.roots), logits.whole()]))
+            prompts = self.branches.plant()[1].take(batch.roots)
+            logits = logits.of([*prompts, *logits.unchecked(range(len(nodes)))])
         prefixes = batch.prefixes(nodes)
-        log_p, scores = self.distributions(logits.whole(), prefixes)
-        came = self._decide(walks, trees, drafts, prefixes.nodes, log_p, Distributions.of(scores))
-        self.estimate.reached([row for row in sorted(came) if prefixes.drafted[row]])
+        # Neighbours of one guide state are treated together.
+        order = sorted(range(len(logits)), key=lambda row: (prefixes.states[row], prefixes.remaining[row]))
+        place = np.argsort(order)
+        # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
+        pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
+        chains = self._chains(pairs, place)
+        where, *drafted = send(logits.matrix.device, np.array(logits.within(order)), *chains)
+        # An estimator with a state learns from what it sees.
+        seen = logits.unchecked(order, where) if self.estimate.stateless else logits.take(order, where)
+        log_p, scores = self.distributions(seen, prefixes.arranged(order))
+        distributions = Distributions.of(scores)
+        came = self._decide(walks, trees, drafts, prefixes.nodes, Chains(*drafted), log_p, distributions, logits)
+        self.estimate.reached(sorted(int(place[row]) for row in came if prefixes.drafted[row]))
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
     def _sites(self, walks: Sequence[Trajectory]) -> list[Site]:
@@ -271,13 +284,12 @@ class DraftedStepper(BaseStepper):
         trees: Sequence[Sequence[Chain]],
         drafts: Sequence[Draft],
         nodes: Sequence[int],
+        drafted: Chains,
         log_p: Tensor,
         distributions: Distributions,
+        logits: Rows,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
-        # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
-        pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
-        drafted = self._tensors(pairs, log_p.device)
         verdict = verify(distributions, drafted, _proposals(drafts, drafted.tokens))
         own = verdict.tokens.clamp_min(0)[:, None]
         tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
@@ -286,8 +298,8 @@ class DraftedStepper(BaseStepper):
         log_s = distributions.log_s[rows.gather(1, verdict.accepted[:, None])]
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
-        found = torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1).cpu().tolist()
-        came, rows_found = set[int](), iter(found)
+        (found,) = logits.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
+        came, rows_found = set[int](), iter(found.tolist())
         for walk, chains in zip(walks, trees, strict=True):
             # The chain that the walk goes furthest along.
             chain, (accepted, token, log_s_y, *steps) = max(
@@ -320,7 +332,10 @@ class DraftedStepper(BaseStepper):
             walk.log_w = walk.log_w if allowed else -math.inf
         self.end_free(walk)
 
-    def _tensors(self, pairs: Sequence[tuple[Trajectory, Chain]], device: torch.device) -> Chains:
+    def _chains(
+        self, pairs: Sequence[tuple[Trajectory, Chain]], place: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return what :class:`Chains` are made of; ``place`` is where each prefix stands among the distributions."""
         lengths = np.array([len(chain.tokens) for _, chain in pairs])
         longest = int(lengths.max())
         rows = np.full((len(pairs), longest + 1), -1)
@@ -329,7 +344,7 @@ class DraftedStepper(BaseStepper):
         for i, ((walk, chain), size) in enumerate(zip(pairs, lengths.tolist(), strict=True)):
             rows[i, : size + 1], tokens[i, :size] = chain.rows, chain.tokens
             uniforms[i, : size + 1] = self._states[walk].uniforms(walk, size + 1)
-        return Chains(*(torch.from_numpy(array).to(device) for array in (rows, tokens, lengths, uniforms)))
+        return np.where(rows < 0, -1, place[rows]), tokens, lengths, uniforms
 
 
 def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:

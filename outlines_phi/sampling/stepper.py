@@ -15,6 +15,7 @@ from ..errors import EmptyLanguageError, UnsupportedError
 from ..guides.guide import DONE
 from ..lm.watch import Progress, follow
 from ..numerics.distributions import Distributions, Rows, together
+from ..numerics.transfers import send
 from ..phi.branches import Branches
 from ..phi.constraint import Constraint
 from ..phi.estimator import Prefixes, ProposalPhi, SampledRun
@@ -180,23 +181,31 @@ class Stepper(BaseStepper):
         standing: dict[int, list[Trajectory]] = {}
         for walk in walks:
             standing.setdefault(walk.node, []).append(walk)
-        position, waiting = {node: i for i, node in enumerate(nodes)}, list(standing)
-        # An estimator with a state is asked about a step as a whole, and an observer told of it; others treat neighbours of one
-        # guide state together.
+        # Neighbours of one guide state are treated together.
+        alike = sorted(standing.values(), key=lambda same: (same[0].state, same[0].remaining))
+        moving = [walk for same in alike for walk in same]
+        # An estimator with a state is asked about a step as a whole, and an observer told of it.
         apart = self.estimate.stateless and self._observer is None
-        if apart:
-            state = {node: (same[0].state, same[0].remaining) for node, same in standing.items()}
-            waiting.sort(key=state.__getitem__)
-        size = together(logits.matrix) if apart else len(waiting)
-        moving, chosen = list[Trajectory](), list[Tensor]()
-        for start in range(0, len(waiting), size):
-            some = [standing[node] for node in waiting[start : start + size]]
-            here = logits.take([position[node] for node in waiting[start : start + size]])
-            log_p, scores = self.distributions(here, _prefixes([same[0] for same in some]))
-            rows = [row for row, same in enumerate(some) for _ in same]
-            moving += (moved := [walk for same in some for walk in same])
-            chosen.append(self._choose(moved, rows, log_p, scores))
-        for walk, token, log_s, *account in zip(moving, *torch.cat(chosen, -1).tolist(), strict=True):
+        size = together(logits.matrix) if apart else len(alike)
+        position = {node: i for i, node in enumerate(nodes)}
+        places = [position[same[0].node] for same in alike]
+        rows = [row % size for row, same in enumerate(alike) for _ in same]
+        constraint = self._request.constraint
+        uniforms = [] if constraint else [walk.rng.random() for walk in moving]
+        where, index, quantiles = send(
+            logits.matrix.device, np.array(logits.within(places)), np.array(rows), np.array(uniforms)
+        )
+        # What others see before it is read here is checked before.
+        seen = logits.unchecked if apart and constraint is None else logits.take
+        first, chosen = 0, list[Tensor]()
+        for start in range(0, len(alike), size):
+            some = alike[start : start + size]
+            here = slice(first, first := first + sum(map(len, some)))
+            logits_y = seen(places[start : start + size], where[start : start + size])
+            log_p, scores = self.distributions(logits_y, _prefixes([same[0] for same in some]))
+            chosen.append(self._choose(moving[here], rows[here], index[here], quantiles[here], log_p, scores))
+        (read,) = logits.read(torch.cat(chosen, -1))
+        for walk, token, log_s, *account in zip(moving, *read.tolist(), strict=True):
             if log_s > -math.inf:
                 self.take(walk, int(token), *account)
                 self.end_free(walk)
@@ -204,16 +213,24 @@ class Stepper(BaseStepper):
                 walk.log_w = -math.inf
         self.branches.prune(nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
-    def _choose(self, walks: Sequence[Trajectory], rows: Sequence[int], log_p: Tensor, scores: Tensor) -> Tensor:
-        """Draw one token per walk from the row of ``scores`` that it names.
+    def _choose(
+        self,
+        walks: Sequence[Trajectory],
+        rows: Sequence[int],
+        index: Tensor,
+        uniforms: Tensor,
+        log_p: Tensor,
+        scores: Tensor,
+    ) -> Tensor:
+        """Draw one token per walk from the row of ``scores`` that ``rows`` names, and ``index`` on the device.
 
         Returns ``[4, n]`` float64: the token, ``log S``, ``log p`` of the token, and ``log p - log q``.
         """
         constraint = self._request.constraint
         if constraint is None:
-            index, tokens, log_s = self._draw(walks, rows, scores)
+            distributions = Distributions.of(scores)
+            tokens, log_s = distributions.draw(index, uniforms), distributions.log_s[index]
         else:
-            index = torch.tensor(rows, device=scores.device)
             tokens, log_s = self._draw_allowed(walks, rows, scores.double(), constraint)
         if self._observer is not None:
             draws = [(walk.row, walk.number) for walk in walks]
@@ -221,14 +238,6 @@ class Stepper(BaseStepper):
         # log p - log q = log S - log h
         log_p_v, log_q_v = log_p[index, tokens].double(), scores[index, tokens].double() - log_s
         return torch.stack([tokens.double(), log_s, log_p_v, log_p_v - log_q_v])
-
-    def _draw(self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the row and a token per walk, and ``log S`` of the row that it is drawn from."""
-        distributions = Distributions.of(scores)
-        sent = [rows, [walk.rng.random() for walk in walks]]
-        places, uniforms = torch.tensor(sent, dtype=torch.float64, device=scores.device)
-        index = places.long()
-        return index, distributions.draw(index, uniforms), distributions.log_s[index]
 
     def _draw_allowed(
         self, walks: Sequence[Trajectory], rows: Sequence[int], scores: Tensor, constraint: Constraint

@@ -8,11 +8,11 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..drafting.drafter import Site
 from ..guides.guide import DEAD, DONE
 from ..lm.model import ModelCounts
+from ..numerics.distributions import Rows
 from ..numerics.weights import draw
 from ..phi.tree.best_first import TreeWalks
 from ..phi.tree.tree import BoundsTree, Node
@@ -102,7 +102,7 @@ class EvaluatedTexts:
     def root(self, row: int) -> EvaluatedText:
         """Return the prompt ``row``, which holds nothing longer; all prompts are evaluated in one call, the first time."""
         if not self._roots:
-            self._roots = self._distributions(self._trees.roots().logits, self._request.prompts)
+            self._roots = self._distributions(self._trees.roots().rows, self._request.prompts)
         return EvaluatedText(-1, -1, row, self._roots[row])
 
     def evaluate(self, wanted: Mapping[EvaluatedText, Callable[[], Site]]) -> None:
@@ -117,7 +117,7 @@ class EvaluatedTexts:
         ahead = self._ahead(wanted, first + len(wanted))
         texts = [*wanted, *ahead]
         evaluation = self._trees.extend([text.parent for text in texts], [text.token for text in texts])
-        distributions = self._distributions(evaluation.logits, self._contexts(wanted, ahead))
+        distributions = self._distributions(evaluation.rows, self._contexts(wanted, ahead))
         for text, log_p in zip(texts, distributions, strict=True):
             text.log_p = log_p
 
@@ -155,8 +155,9 @@ class EvaluatedTexts:
             self._trees.compact([text.parent if text.log_p is None else text.handle for text in held()])
             self._compacted = self._trees.next_node
 
-    def _distributions(self, logits: Tensor, contexts: Iterable[Sequence[int]]) -> list[NDArray[np.floating]]:
-        log_p = self._request.settings.log_p(logits, self._request.lm.vocabulary, contexts).cpu().numpy()
+    def _distributions(self, rows: Rows, contexts: Iterable[Sequence[int]]) -> list[NDArray[np.floating]]:
+        logits = rows.unchecked(range(len(rows)))
+        (log_p,) = rows.read(self._request.settings.log_p(logits, self._request.lm.vocabulary, contexts))
         # One by one: a row alone would hold the memory of all that were evaluated with it.
         return [row.copy() for row in log_p] if len(log_p) > 1 else list(log_p)
 

@@ -140,26 +140,28 @@ def root_mean_square(first, second) -> float:
     return float((torch.stack(first) - torch.stack(second)).square().mean().sqrt())
 
 
-def boolean_mask(build, mask, layout, **kinds):
-    return {kind: seen == 0 for kind, seen in build(mask, layout, **kinds).items()}
+def boolean_mask(build, mask, *lines, **kinds):
+    return {kind: seen == 0 for kind, seen in build(mask, *lines, **kinds).items()}
 
 
-def siblings_seen(build, mask, layout, **kinds):
+def siblings_seen(build, mask, *lines, **kinds):
     """Let a token see every slot up to its own, as a chain would."""
-    slot = torch.arange(layout.width) <= torch.from_numpy(layout.columns)[:, None, :, None]
-    masks = build(mask, layout, **kinds)
+    base = mask.prompt_positions.shape[1]
+    masks = build(mask, *lines, **kinds)
     for seen in masks.values():
-        seen[..., -layout.width :][slot] = 0.0
+        own = (seen == 0).cumsum(-1).argmax(-1, keepdim=True)  # the last slot that it sees
+        slot = torch.arange(seen.shape[-1])
+        seen[(slot >= base) & (slot <= own)] = 0.0
     return masks
 
 
-def no_window(build, mask, layout, **kinds):
+def no_window(build, mask, *lines, **kinds):
     mask.windows = dict.fromkeys(mask.windows)
-    return build(mask, layout, **kinds)
+    return build(mask, *lines, **kinds)
 
 
-def padding_seen(build, mask, layout, **kinds):
-    masks = build(mask, layout, **kinds)
+def padding_seen(build, mask, *lines, **kinds):
+    masks = build(mask, *lines, **kinds)
     for seen in masks.values():
         seen[..., : max(map(len, PROMPTS["ragged"]))] = 0.0
     return masks
@@ -178,7 +180,7 @@ FAULTS = [
 def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> None:
     """Control: the assertion above fails, by far, on masks that are wrong."""
     build_mask = TreeMask.build
-    monkeypatch.setattr(TreeMask, "build", lambda mask, layout, **kinds: fault(build_mask, mask, layout, **kinds))
+    monkeypatch.setattr(TreeMask, "build", lambda mask, *lines, **kinds: fault(build_mask, mask, *lines, **kinds))
     model = build(name, attention)
     gardener = grown(PackedTrees(forward(model), PROMPTS["ragged"]), PROMPTS["ragged"])
     assert relative_error(gardener, model) > 1000 * TOLERANCE
@@ -187,7 +189,7 @@ def test_wrong_masks_are_seen(monkeypatch, fault, name: str, attention: str) -> 
 @pytest.mark.parametrize(("fault", "name", "attention"), FAULTS)
 def test_wrong_masks_are_seen_in_bfloat16(monkeypatch, fault, name: str, attention: str) -> None:
     build_mask = TreeMask.build
-    monkeypatch.setattr(TreeMask, "build", lambda mask, layout, **kinds: fault(build_mask, mask, layout, **kinds))
+    monkeypatch.setattr(TreeMask, "build", lambda mask, *lines, **kinds: fault(build_mask, mask, *lines, **kinds))
     exact, rounded = build(name, attention), build(name, attention, torch.bfloat16)
     gardener = grown(PackedTrees(forward(rounded), PROMPTS["ragged"]), PROMPTS["ragged"])
     reference = [plainly(exact, sequence) for sequence, _ in gardener.history]

@@ -195,7 +195,7 @@ class TestKept:
         store = TreeStore()
         for i in range(20):
             self.values(store, temperature=0.5 + i / 10).add(
-                learned.Observed(2, np.array([1], np.int32), torch.ones(1))
+                learned.Observed(2, np.array([1], np.int32), torch.ones(1, 1))
             )
         kept = [len(self.values(store, temperature=0.5 + i / 10)) for i in range(19, 11, -1)]
         assert kept == [1] * 8 and len(self.values(store, temperature=0.5)) == 0

@@ -513,14 +513,6 @@ class TestCosts:
                 assert counts.written - counts.turns <= counts.followed <= counts.written
                 assert counts.attempts == counts.accepted == 8
 
-    def test_one_synchronisation_per_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        language, read = LANGUAGES[0], []
-        cpu = Tensor.cpu
-        monkeypatch.setattr(Tensor, "cpu", lambda self: (read.append(self.shape), cpu(self))[1])
-        sampler = speculative(LocalPhi(), Fixed(ranked(language.lm, 0)), 3)
-        rounds = len(list(sampler.steps(language.request(8, 1, rows=2))))
-        assert len(read) == rounds
-
     def test_what_was_rejected_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         language = replace(LANGUAGES[1], budget=30, scale=0.5)
         kept: list[int] = []

@@ -7,6 +7,7 @@ import marshal
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, compress
 from operator import not_
 from typing import Any, final
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelError, OutlinesPhiError, VocabularyError
-from ...numerics.distributions import Rows
+from ...numerics.distributions import AnswerCheck, Rows
 
 WINDOWS = re.compile(r"(window|window_size|chunk_size|chunk_length|index_topk|original_max_position_embeddings)$")
 """Numbers of a configuration beyond which tokens no longer see each other, or see each other differently."""
@@ -139,13 +140,14 @@ class Forward:
         return logits[:, -last:] if last else logits, getattr(output, memory, None)
 
     def checked(self, logits: Rows) -> Rows:
-        """Return ``logits``, ``[n, V]``; NaN is a :class:`ModelError`."""
-        if logits and not torch.isfinite(logits.matrix.amax(-1)).cpu().numpy()[logits.places].all():
-            raise ModelError(
-                f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "
-                "torch.bfloat16, or with attn_implementation='eager', and check its weights."
-            )
-        return logits
+        """Return ``logits``, ``[n, V]``, with their check: where a row is NaN who reads them raises :class:`ModelError`."""
+        return replace(logits, check=AnswerCheck(logits.matrix.amax(-1).isfinite(), logits.places, self._no_numbers))
+
+    def _no_numbers(self) -> ModelError:
+        return ModelError(
+            f"The model answered NaN, +inf or only -inf in {self.dtype}; load it in torch.float32 or "
+            "torch.bfloat16, or with attn_implementation='eager', and check its weights."
+        )
 
 
 @final

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ...errors import UnsupportedError
 from ...numerics.distributions import Rows
+from ...numerics.transfers import send
 from ..forest import ForestTrees, grown
 from .forward import Forward
 from .slots import Layout, SlotCache, TreeMask, eightfold, windows
@@ -122,7 +122,7 @@ class PackedTrees(ForestTrees):
             self._row[prompt] = self._row[part] = row
             self._slot[part] = np.arange(len(part))
         self._mask.arrange(of, parents, positions)
-        self.cache.select(self._to(from_row), self._to(columns))
+        self.cache.select(*send(self._device, from_row, columns))
 
     def _prompts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the left-padded prompts ``[P, L]`` and the position of each of their columns, negative in the padding."""
@@ -136,13 +136,8 @@ class PackedTrees(ForestTrees):
         """Evaluate the prompts alone; return the logits after each."""
         tokens, positions = self._prompts()
         # The model makes its own causal masks here, so that a prompt is evaluated as it would be anywhere else.
-        logits, _ = self._forward(
-            self._to(tokens),
-            mask=self._to((positions >= 0).astype(np.int64)),
-            positions=self._to(np.maximum(positions, 0)),
-            cache=self.cache,
-            last=1,
-        )
+        ids, real, places = send(self._device, tokens, (positions >= 0).astype(np.int64), np.maximum(positions, 0))
+        logits, _ = self._forward(ids, mask=real, positions=places, cache=self.cache, last=1)
         self.counts.calls += 1
         self.counts.prompt_tokens += int(self._forest.prompt_lengths.sum())
         return self._forward.checked(Rows.all(logits[:, -1]))
@@ -164,14 +159,22 @@ class PackedTrees(ForestTrees):
         tokens, positions = self._prompts()
         length = tokens.shape[1]
         columns = np.concatenate([np.tile(np.arange(length), (len(everyone), 1)), self._base + layout.columns], axis=1)
-        self.cache.aim(None, self._to(columns), self._base + layout.width)
-        masks = self._mask.build(layout, dtype=self._dtype, device=self._device)
-        above = self._mask.build_prompts(layout.width, length, dtype=self._dtype, device=self._device)
+        ids, places, columns, of_prompts, *lines = send(
+            self._device,
+            np.concatenate([tokens, node_tokens], axis=1),
+            np.concatenate([np.maximum(positions, 0), self._mask.positions(layout)], axis=1),
+            columns,
+            self._mask.prompt_positions,
+            *self._mask.lines(layout),
+        )
+        self.cache.aim(None, columns, self._base + layout.width)
+        masks = self._mask.build(places[:, length:], *lines, dtype=self._dtype)
+        above = self._mask.build_prompts(of_prompts, length, layout.width, dtype=self._dtype)
         masks = {kind: torch.cat([above[kind], mask], dim=2) for kind, mask in masks.items()}
         logits, _ = self._forward(
-            self._to(np.concatenate([tokens, node_tokens], axis=1)),
+            ids,
             mask=masks if len(masks) > 1 else next(iter(masks.values())),
-            positions=self._to(np.concatenate([np.maximum(positions, 0), self._mask.positions(layout)], axis=1)),
+            positions=places,
             cache=self.cache,
             last=1 + node_tokens.shape[1],
         )
@@ -208,14 +211,22 @@ class PackedTrees(ForestTrees):
         forward = self._forward
         layout = Layout.of(self._row[nodes], rank, self._used)
         tokens = self._place(nodes, layout)
-        everyone = len(layout.rows) == len(self._used)
-        rows = None if everyone else self._to(layout.rows)
-        self.cache.aim(rows, self._slots(layout), self._base + layout.width)
-        masks = self._mask.build(layout, dtype=self._dtype, device=self._device)
+        ids, places, rows, columns, *lines = send(
+            self._device,
+            tokens,
+            self._mask.positions(layout),
+            layout.rows,
+            self._base + layout.columns,
+            *self._mask.lines(layout),
+        )
+        everyone, stretch = len(layout.rows) == len(self._used), layout.stretch
+        written = slice(self._base + stretch.start, self._base + stretch.stop) if everyone and stretch else columns
+        self.cache.aim(None if everyone else rows, written, self._base + layout.width)
+        masks = self._mask.build(places, *lines, dtype=self._dtype)
         logits, _ = forward(
-            self._to(tokens),
+            ids,
             mask=masks if len(masks) > 1 else next(iter(masks.values())),
-            positions=self._to(self._mask.positions(layout)),
+            positions=places,
             cache=self.cache,
         )
         self.counts.calls += 1
@@ -232,16 +243,6 @@ class PackedTrees(ForestTrees):
         tokens = np.zeros(layout.columns.shape, dtype=np.int64)
         tokens[layout.places] = forest.token[nodes]
         return tokens
-
-    def _slots(self, layout: Layout) -> Tensor | slice:
-        """Return where the rows of ``layout`` are written."""
-        base, stretch = self._base, layout.stretch
-        if stretch is None or len(layout.rows) < len(self._used):
-            return self._to(base + layout.columns)
-        return slice(base + stretch.start, base + stretch.stop)
-
-    def _to(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
 
 
 def ranks(row: NDArray[np.int64]) -> NDArray[np.int64]:

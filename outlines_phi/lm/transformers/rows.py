@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...numerics.distributions import Rows
+from ...numerics.transfers import send
 from ..forest import ForestTrees
 from .forward import Forward
 
@@ -57,22 +58,22 @@ class RowTrees(ForestTrees):
         if not live.any():
             self._forget()
         elif self._cache is not None and not live.all():
-            self._select(np.flatnonzero(live))
-            self._held = self._held[live]
+            rows = np.flatnonzero(live)
+            self._select(rows, *self._sent(rows))
+            self._held, self._real = self._held[live], self._real[live]
 
     def _advance(self, nodes: NDArray[np.int64]) -> Rows:
         """Evaluate children of the last call's nodes from its cache, one token each."""
         forest = self._forest
-        self._select(np.searchsorted(self._held, forest.parent[nodes]))
-        self._real = np.pad(self._real, ((0, 0), (0, 1)), constant_values=True)
+        rows = np.searchsorted(self._held, forest.parent[nodes])
+        self._real = np.pad(self._real[rows], ((0, 0), (0, 1)), constant_values=True)
         position = forest.prompt_lengths[forest.row[nodes]] + forest.depth[nodes] - 1
-        logits, self._cache = self._forward(
-            self._to(forest.token[nodes][:, None]),
-            mask=None if self._forward.recurrent else self._to(self._real.astype(np.int64)),
-            positions=self._to(position[:, None]),
-            cache=self._cache,
-            last=1,
+        tokens, real, positions, chosen = self._sent(
+            forest.token[nodes][:, None], self._real.astype(np.int64), position[:, None], rows
         )
+        self._select(rows, chosen)
+        mask = None if self._forward.recurrent else real
+        logits, self._cache = self._forward(tokens, mask=mask, positions=positions, cache=self._cache, last=1)
         self._held = nodes
         self.counts.calls += 1
         self.counts.tokens += len(nodes)
@@ -113,22 +114,18 @@ class RowTrees(ForestTrees):
         tokens, real = np.zeros((2, len(sequences), length), dtype=np.int64)
         for row, sequence in enumerate(sequences):
             tokens[row, -len(sequence) :], real[row, -len(sequence) :] = sequence, 1
-        logits, cache = self._forward(
-            self._to(tokens),
-            mask=self._to(real),
-            positions=self._to(np.maximum(np.cumsum(real, axis=1) - 1, 0)) if self._padding else None,
-            last=1,
-        )
+        ids, mask, positions = self._sent(tokens, real, np.maximum(np.cumsum(real, axis=1) - 1, 0))
+        logits, cache = self._forward(ids, mask=mask, positions=positions if self._padding else None, last=1)
         return logits[:, -1], cache, real.astype(bool)
 
     @torch.inference_mode()
-    def _select(self, rows: NDArray[np.int64]) -> None:
+    def _select(self, rows: NDArray[np.int64], sent: Tensor) -> None:
+        """Keep the cache of these rows alone, in their order."""
         if not np.array_equal(rows, np.arange(len(self._held))):
-            self._cache.reorder_cache(self._to(rows))
-            self._real = self._real[rows]
+            self._cache.reorder_cache(sent)
 
     def _forget(self) -> None:
         self._cache, self._held = None, np.empty(0, dtype=np.int64)
 
-    def _to(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self._forward.device)
+    def _sent(self, *arrays: NDArray[np.int64]) -> list[Tensor]:
+        return send(self._forward.device, *arrays)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ...errors import UnsupportedError
@@ -86,8 +87,8 @@ class SlotLayer(CacheLayerMixin):
             storage[:, :, slots.columns] = states
         else:
             columns = slots.columns.to(storage.device)
-            rows = torch.arange(slots.batch) if slots.rows is None else slots.rows
-            rows = rows.to(storage.device)
+            every = torch.arange(slots.batch, device=storage.device)
+            rows = every if slots.rows is None else slots.rows.to(storage.device)
             storage.transpose(1, 2)[rows[:, None], columns] = states.transpose(1, 2)  # [r, n, heads, D]
         read = storage[:, :, : slots.width]
         return storage, read if slots.rows is None else read[slots.rows.to(storage.device)]
@@ -185,14 +186,15 @@ class TreeMask:
 
     A node sees its prompt, its ancestors and itself, so its line of ancestors is its parent's line and itself:
     bits over the node slots of its row of the cache. Layers with a window also ask that the positions differ by
-    less than the window, whatever the slots. Nodes begin at slot ``base``.
+    less than the window, whatever the slots. Nodes begin at slot ``base``, a multiple of 8.
     """
 
     def __init__(self, prompt_lengths: NDArray[np.int64], base: int, windows: Mapping[str, int | None]) -> None:
         self.windows = windows
         longest, slot = prompt_lengths.max(), np.arange(base)
         positions = slot - (longest - prompt_lengths)[:, None]
-        self._prompt_positions = np.where(slot < longest, positions, -1)  # [R, base], negative where no token is
+        # [R, base], negative where no token is
+        self.prompt_positions = np.where(slot < longest, positions, -1)
         self._lines = np.zeros((len(prompt_lengths), 64, 8), dtype=np.uint8)  # [R, node slot, seen node slot / 8]
         self._positions = np.zeros((len(prompt_lengths), 64), dtype=np.int64)  # [R, node slot]
 
@@ -208,41 +210,47 @@ class TreeMask:
         for r, s, p in zip(row[new].tolist(), slot[new].tolist(), parent[new].tolist(), strict=True):
             self._lines[r, s] |= self._lines[r, p]
 
-    def build(self, layout: Layout, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
+    def lines(self, layout: Layout) -> tuple[NDArray[Any], ...]:
+        """Return what a mask is built from: bits ``[r, n, (base + width) / 8]`` of what each token sees, padding only itself.
+
+        With a window also the positions of all slots, ``[r, base + width]``.
+        """
+        rows, columns, places = layout.rows, layout.columns, layout.places
+        base = self.prompt_positions.shape[1]
+        seen = np.zeros((*columns.shape, (base + layout.width) // 8), dtype=np.uint8)
+        r, n = np.arange(len(rows))[:, None], np.arange(columns.shape[1])
+        seen[r, n, (base + columns) >> 3] = 0x80 >> (columns & 7)
+        seen[places[0], places[1], base // 8 :] = self._lines[rows[places[0]], columns[places], : layout.width // 8]
+        seen[places[0], places[1], : base // 8] = np.packbits(self.prompt_positions[rows] >= 0, axis=-1)[places[0]]
+        if not any(self.windows.values()):
+            return (seen,)
+        keys = [self.prompt_positions[rows], self._positions[rows, : layout.width]]
+        return seen, np.concatenate(keys, axis=-1)
+
+    def build(
+        self, positions: Tensor, seen: Tensor, keys: Tensor | None = None, *, dtype: torch.dtype
+    ) -> dict[str, Tensor]:
         """Return ``{kind of layer: [r, 1, n, base + width]}``: 0 where a token sees, ``finfo.min`` where not.
 
         The masks are additive because eager attention adds whatever it is given: a boolean mask is silently
-        wrong there. Padding sees only itself.
+        wrong there. ``positions``: those of the tokens; ``seen``, ``keys``: the :meth:`lines`, on the device.
         """
-        rows, columns, places = layout.rows, layout.columns, layout.places
-        base = self._prompt_positions.shape[1]
-        sees = np.zeros((*columns.shape, base + layout.width), dtype=bool)
-        sees[np.arange(len(rows))[:, None], np.arange(columns.shape[1]), base + columns] = True
-        lines = self._lines[rows[places[0]], columns[places]]
-        sees[places[0], places[1], base:] = np.unpackbits(lines, axis=-1, count=layout.width).view(bool)
-        sees[places[0], places[1], :base] = self._prompt_positions[rows[places[0]]] >= 0
-        visible = _to(sees, device)[:, None]
-        masks = {}
-        for kind, window in self.windows.items():
-            seen = visible if window is None else visible & _to(self._distance(layout), device).lt(window)[:, None]
-            mask = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=device)
-            masks[kind] = mask.masked_fill_(seen, 0)
-        return masks
+        bits = torch.arange(7, -1, -1, dtype=torch.uint8, device=seen.device)
+        visible = (seen[..., None] >> bits).bitwise_and_(1).bool().flatten(-2)
+        behind = None if keys is None else positions[..., None] - keys[:, None, :]
+        return {kind: _additive(visible, behind, window, dtype) for kind, window in self.windows.items()}
 
-    def build_prompts(self, width: int, length: int, *, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-        """Return ``{kind of layer: [P, 1, length, base + width]}`` of the prompts: causal, and blind to nodes."""
-        positions, slot = self._prompt_positions, np.arange(self._prompt_positions.shape[1])
+    def build_prompts(self, positions: Tensor, length: int, width: int, *, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return ``{kind of layer: [P, 1, length, base + width]}`` of the prompts: causal, and blind to nodes.
+
+        ``positions``: ``prompt_positions``, on the device.
+        """
         behind = positions[:, :length, None] - positions[:, None, :]  # [P, length, base]
-        causal = (behind >= 0) & (positions[:, None, :] >= 0)
-        masks = {}
-        for kind, window in self.windows.items():
-            seen = causal if window is None else causal & (behind < window)
-            seen = seen | (slot[:length, None] == slot)
-            mask = masks[kind] = torch.full(
-                (len(positions), 1, length, len(slot) + width), torch.finfo(dtype).min, dtype=dtype
-            )
-            mask[..., : len(slot)].masked_fill_(torch.from_numpy(seen)[:, None], 0)
-        return {kind: mask.to(device) for kind, mask in masks.items()}
+        itself = torch.arange(positions.shape[1], device=positions.device)
+        itself = itself[:length, None] == itself
+        causal = (behind >= 0) & (positions[:, None, :] >= 0) | itself
+        masks = {kind: _additive(causal, behind, window, dtype) for kind, window in self.windows.items()}
+        return {kind: pad(mask, (0, width), value=torch.finfo(dtype).min) for kind, mask in masks.items()}
 
     def positions(self, layout: Layout) -> NDArray[np.int64]:
         """Return the positions ``[r, n]`` of the tokens of ``layout``."""
@@ -252,7 +260,7 @@ class TreeMask:
         """Begin anew with the prompts of rows ``of`` ``[R]``, and with nodes after those in slots ``parents`` ``[R, m]``."""
         rows, used = parents.shape
         size = max(64, eightfold(used + 1))
-        self._prompt_positions = self._prompt_positions[of]
+        self.prompt_positions = self.prompt_positions[of]
         self._positions = np.zeros((rows, size), dtype=np.int64)
         self._positions[:, :used] = positions
         slot = np.arange(used)
@@ -263,11 +271,6 @@ class TreeMask:
         while (above < used).any():  # a line of 2^k ancestors becomes one of 2^(k + 1)
             self._lines |= np.take_along_axis(self._lines, above[:, :, None], axis=1)
             above = np.take_along_axis(above, above, axis=1)
-
-    def _distance(self, layout: Layout) -> NDArray[np.int64]:
-        """Return how far behind each token of the call each slot stands, ``[r, n, base + width]``."""
-        keys = [self._prompt_positions[layout.rows], self._positions[layout.rows, : layout.width]]
-        return self.positions(layout)[:, :, None] - np.concatenate(keys, axis=-1)[:, None, :]
 
     def _reserve(self, slots: int) -> None:
         rows, held = self._positions.shape
@@ -302,5 +305,8 @@ def eightfold(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _to(array: NDArray[Any], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+def _additive(visible: Tensor, behind: Tensor | None, window: int | None, dtype: torch.dtype) -> Tensor:
+    """Return an additive mask, ``[r, 1, n, slots]``, of ``visible`` slots that are less than a window ``behind``."""
+    seen = visible if window is None or behind is None else visible & (behind < window)
+    mask = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=seen.device)
+    return mask.masked_fill_(seen, 0)[:, None]

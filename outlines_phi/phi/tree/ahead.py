@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -39,55 +40,67 @@ def numbers(stream: np.random.Generator) -> NDArray[np.float64]:
 class WideNodes:
     """Nodes of one model call whose distributions stay on the device.
 
-    ``nodes``: the nodes, and ``rows`` those of ``logits`` that are theirs.
-    ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes, by their places.
+    ``nodes``: the nodes, and ``rows`` those of the logits that are theirs.
+    ``uniforms``: the :func:`numbers` of each.
+    ``log_p``: ``log p``, ``[n, V]``, of the logits of some of the nodes.
     """
 
     table: Table
     nodes: Sequence[Node]
     rows: Sequence[int]
-    log_p: Callable[[Sequence[int], Tensor], Tensor]
+    uniforms: Sequence[NDArray[np.float64]]
+    log_p: Callable[[Sequence[Node], Tensor], Tensor]
 
-    def draw(self, logits: Rows, uniforms: Sequence[NDArray[np.float64]]) -> list[TokensAhead]:
-        """Return the tokens drawn ahead of each node, by the :func:`numbers` of each."""
+    @cached_property
+    def _ends(self) -> list[bool]:
+        return [self.table.can_end(node.state, node.remaining) for node in self.nodes]
+
+    @cached_property
+    def _named(self) -> list[list[int]]:
+        """The tokens of each node whose probability is asked for by name: its children, and the end."""
         eos = self.table.vocabulary.eos_ids[0]
-        ends = [self.table.can_end(node.state, node.remaining) for node in self.nodes]
-        named = [
-            list(dict.fromkeys([*node.children, *([eos] if end else [])]))
-            for node, end in zip(self.nodes, ends, strict=True)
-        ]
-        n, size, few = len(self.nodes), logits.matrix.shape[-1], together(logits.matrix)
-        blocks = [range(start, min(start + few, n)) for start in range(0, n, few)]
-        at = [place % few * size + token for place in range(n) for token in named[place]]
-        sent = torch.from_numpy(np.concatenate([*uniforms, at])).to(logits.matrix.device)
-        quantiles = sent[: n * AHEAD].view(n, AHEAD)
-        taken = sent[n * AHEAD :].long().split([sum(len(named[place]) for place in some) for some in blocks])
-        parts = list[Tensor]()
-        for some, where in zip(blocks, taken, strict=True):
-            scores = self._masked(some, self.log_p(some, logits.take([self.rows[place] for place in some])))
-            parts.append(scores.view(-1)[where].double())
-            scores.view(-1)[where] = -math.inf
-            parts.append(draw_ahead(scores, quantiles[some.start : some.stop]).view(-1))
-        read = torch.cat(parts[::2] + parts[1::2]).tolist()  # the one transfer
-        log_named, drawn = iter(read), read[sum(map(len, named)) :]
-        found = []
-        for place, (node, end) in enumerate(zip(self.nodes, ends, strict=True)):
-            tokens, log_p, log_rest = _split(drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)])
-            found.append(
-                TokensAhead(
-                    dict(zip(named[place], log_named, strict=False)),
-                    {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
-                    math.exp(log_rest),
-                    can_end=end,
-                    ending=self.table.guide.open and node.remaining <= 1,
-                )
-            )
-        return found
+        pairs = zip(self.nodes, self._ends, strict=True)
+        return [list(dict.fromkeys([*node.children, *([eos] if end else [])])) for node, end in pairs]
 
-    def _masked(self, places: Sequence[int], log_p: Tensor) -> Tensor:
+    def sent(self, logits: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Return what the device needs of the host: the rows, where what is asked for by name stands in them, the uniforms."""
+        size, few = logits.matrix.shape[-1], together(logits.matrix)
+        at = [place % few * size + token for place, named in enumerate(self._named) for token in named]
+        uniforms = np.array(self.uniforms, dtype=np.float64).reshape(-1, AHEAD)
+        return np.array(logits.within(self.rows), dtype=np.int64), np.array(at, dtype=np.int64), uniforms
+
+    def draw(self, logits: Rows, rows: Tensor, at: Tensor, quantiles: Tensor) -> Tensor:
+        """Return what is to be read of the nodes, on the device, given what was :meth:`sent`."""
+        if not self.nodes:
+            return quantiles.new_empty(0)
+        few = together(logits.matrix)
+        blocks = [slice(start, start + few) for start in range(0, len(self.nodes), few)]
+        taken = at.split([sum(map(len, self._named[here])) for here in blocks])
+        named, drawn = list[Tensor](), list[Tensor]()
+        for here, where in zip(blocks, taken, strict=True):
+            scores = self._masked(here, self.log_p(self.nodes[here], logits.unchecked(self.rows[here], rows[here])))
+            named.append(scores.view(-1)[where].double())
+            scores.view(-1)[where] = -math.inf
+            drawn.append(draw_ahead(scores, quantiles[here]).view(-1))
+        return torch.cat(named + drawn)
+
+    def tokens(self, read: Sequence[float]) -> Iterator[TokensAhead]:
+        """Yield the tokens drawn ahead of each node, given what was read of all of them."""
+        log_named, drawn = iter(read), read[sum(map(len, self._named)) :]
+        for place, (node, end, named) in enumerate(zip(self.nodes, self._ends, self._named, strict=True)):
+            tokens, log_p, log_rest = _split(drawn[place * (2 * AHEAD + 1) : (place + 1) * (2 * AHEAD + 1)])
+            yield TokensAhead(
+                dict(zip(named, log_named, strict=False)),
+                {token: x for token, x in zip(tokens, log_p, strict=True) if x > -math.inf},
+                math.exp(log_rest),
+                can_end=end,
+                ending=self.table.guide.open and node.remaining <= 1,
+            )
+
+    def _masked(self, part: slice, log_p: Tensor) -> Tensor:
         """Return ``log_p``, ``[n, V]``, with ``-inf`` where a token is not live."""
-        nodes = [self.nodes[place] for place in places]
-        return add_rows(log_p, [self.table.bias(node.state, node.remaining, log_p.device) for node in nodes], out=log_p)
+        biases = [self.table.bias(node.state, node.remaining, log_p.device) for node in self.nodes[part]]
+        return add_rows(log_p, biases, out=log_p)
 
 
 def _split(row: Sequence[float]) -> tuple[list[int], Sequence[float], float]:

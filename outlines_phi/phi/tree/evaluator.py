@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import chain
 from typing import TypeAlias, final
 
 import numpy as np
@@ -12,12 +13,12 @@ from torch import Tensor
 
 from ...guides.guide import DEAD, DONE
 from ...lm.model import Evaluation, LanguageModel, ModelCounts
-from ...numerics.distributions import Rows, together
+from ...numerics.distributions import together
+from ...numerics.transfers import send
 from ...settings import SamplingSettings
 from ..branches import Branches
 from ..estimator import Estimate, Prefixes, ProposalPhi, SampledRun
 from .ahead import WideNodes, is_wide, numbers
-from .distribution import UNKNOWN, TokensAhead
 from .store import StaleTreesError
 from .tree import BoundsTree, Node
 
@@ -152,8 +153,8 @@ class Evaluator:
         waiting = [(tree, node) for tree, node in wanted if node.free is None]
         found: dict[tuple[BoundsTree, Node], None] = {}
         for (tree, node), chains in zip(waiting, foresight(waiting), strict=True):
-            for chain in chains:
-                for below in _along(tree, node, chain):
+            for tokens in chains:
+                for below in _along(tree, node, tokens):
                     if below.free is None:
                         found[tree, below] = None
         asked_for = set(wanted)
@@ -180,54 +181,64 @@ class Evaluator:
         index: dict[Node, int],
         ahead: Set[Node],
     ) -> None:
-        # Parents before children: a planned child learns its probability from its parent's distribution.
-        wanted = sorted(pairs, key=lambda pair: -pair[1].remaining)
+        # Parents before children: a planned child learns its probability from its parent's distribution. Neighbours of one state
+        # are treated together.
+        wanted = sorted(pairs, key=lambda pair: (-pair[1].remaining, pair[1].state))
         wanted = [pair for pair in wanted if pair[1].distribution is None and pair[1] in index]
-        wide = [node for _, node in wanted if self._streams and is_wide(node, self.trees[0].table)]
-        wide.sort(key=index.__getitem__)  # random numbers follow the order of the call
-        drawn = self._drawn_ahead(wide, evaluation.rows, index) if wide else {}
+        rows = evaluation.rows
+        wide = self._wide([node for _, node in wanted], index)
+        drawn_ahead = set(wide.nodes)
         # In the first call: trees of earlier calls have the distribution of their prompt.
-        for root in [node for node in index.keys() & self._row.keys() if node.distribution is not None]:
-            log_p = self._log_p([root], evaluation.rows.take([index[root]]))
-            if self.trees[self._row[root]].drift(log_p[0].cpu().numpy()) > self._lm.rounding:
+        known = [node for node in index.keys() & self._row.keys() if node.distribution is not None]
+        whole = [*known, *(node for _, node in wanted if node not in drawn_ahead)]
+        places = [index[node] for node in whole]
+        where, *of_wide = send(rows.matrix.device, np.array(rows.within(places), dtype=np.int64), *wide.sent(rows))
+
+        def distributions(part: slice, estimate: Estimate | None) -> tuple[Tensor, ...]:
+            """Return ``log p`` of the next tokens of some nodes, and ``h`` where an estimator is asked about all together."""
+            if estimate is None or not whole[part]:
+                return (self._log_p(whole[part], rows.unchecked(places[part], where[part])),)
+            log_p = self._log_p(
+                whole[part], rows.take(places[part], where[part])
+            )  # the estimator learns from what it sees
+            return log_p, self._h(log_p, whole[part], ahead, estimate)
+
+        few = together(rows.matrix) if self._estimate is None else max(1, len(whole))
+        first, *later = [slice(start, start + few) for start in range(len(known), max(len(known) + 1, len(whole)), few)]
+        # All that a call reads is read at once, but for distributions beyond what memory holds at a time.
+        before, of_nodes, *found = rows.read(
+            *distributions(slice(len(known)), None), wide.draw(rows, *of_wide), *distributions(first, self._estimate)
+        )
+        for root, log_p in zip(known, before, strict=True):
+            if self.trees[self._row[root]].drift(log_p) > self._lm.rounding:
                 raise StaleTreesError
-        whole = self._whole([node for _, node in wanted if node not in drawn], evaluation.rows, index, ahead)
+        drawn = dict(zip(wide.nodes, wide.tokens(of_nodes.tolist()), strict=True))
+        blocks = chain([found], (rows.read(*distributions(part, self._estimate)) for part in later))
+        unread = chain.from_iterable(zip(*block, strict=True) for block in blocks)
         for tree, node in wanted:
             if node in drawn:
                 tree.learn(node, drawn[node], ahead=node in ahead)
             else:
-                tree.expand(node, *next(whole), ahead=node in ahead)
+                tree.expand(node, *next(unread), ahead=node in ahead)
 
-    def _whole(
-        self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int], ahead: Set[Node]
-    ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Yield ``log p`` and ``h`` of the next tokens of each node; an estimator is asked about all of them together."""
-        few = together(logits.matrix) if self._estimate is None else max(1, len(nodes))
-        for start in range(0, len(nodes), few):
-            some = nodes[start : start + few]
-            log_p = self._log_p(some, logits.take([index[node] for node in some]))
-            yield from zip(log_p.cpu().numpy(), self._estimates(log_p, some, ahead), strict=True)
-
-    def _drawn_ahead(self, nodes: Sequence[Node], logits: Rows, index: dict[Node, int]) -> dict[Node, TokensAhead]:
-        assert self._streams is not None
-        uniforms = {node: numbers(self._streams[self._prompt(node, node.path())]) for node in nodes}
-        # Neighbours of one state are masked together.
-        nodes = sorted(nodes, key=lambda node: (node.state, node.remaining))
-
-        def log_p(places: Sequence[int], logits: Tensor) -> Tensor:
-            return self._log_p([nodes[place] for place in places], logits)
-
-        wide = WideNodes(self.trees[0].table, nodes, [index[node] for node in nodes], log_p)
-        return dict(zip(nodes, wide.draw(logits, [uniforms[node] for node in nodes]), strict=True))
+    def _wide(self, nodes: Sequence[Node], index: dict[Node, int]) -> WideNodes:
+        """Return those of ``nodes`` of which tokens are drawn ahead, neighbours of one state together."""
+        table, uniforms = self.trees[0].table, dict[Node, NDArray[np.float64]]()
+        if self._streams is not None:
+            # Random numbers follow the order of the call.
+            for node in sorted((node for node in nodes if is_wide(node, table)), key=index.__getitem__):
+                uniforms[node] = numbers(self._streams[self._prompt(node, node.path())])
+        wide = sorted(uniforms, key=lambda node: (node.state, node.remaining))
+        return WideNodes(table, wide, [index[node] for node in wide], [uniforms[node] for node in wide], self._log_p)
 
     def _log_p(self, nodes: Sequence[Node], logits: Tensor) -> Tensor:
+        if not nodes:
+            return logits.float()
         return self._settings.log_p(logits, self._lm.vocabulary, (self._context(node) for node in nodes))
 
-    def _estimates(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node]) -> Sequence[NDArray[np.floating]]:
-        """Return ``h`` of the next tokens of every node, as the frontier's estimator sees it."""
-        if self._estimate is None:
-            return [UNKNOWN] * len(nodes)
-        self._estimate.reached([place for place, node in self._unheard if node.visited])
+    def _h(self, log_p: Tensor, nodes: Sequence[Node], ahead: Set[Node], estimate: Estimate) -> Tensor:
+        """Return ``h``, ``[n, V]``, of the next tokens of every node, as the frontier's estimator sees it."""
+        estimate.reached([place for place, node in self._unheard if node.visited])
         self._unheard = [(place, node) for place, node in enumerate(nodes) if node in ahead]
         paths = [node.path() for node in nodes]
         prefixes = Prefixes(
@@ -239,10 +250,10 @@ class Evaluator:
             drafted=[node in ahead for node in nodes],
         )
         before = self._forest.next_node
-        log_h = self._estimate.scores(log_p, prefixes) - log_p
+        log_h = estimate.scores(log_p, prefixes) - log_p
         self._looked_at += self._forest.next_node - before
         # Where p is 0 so is what h would be multiplied by.
-        return list(log_h.exp().nan_to_num(nan=0.0, posinf=0.0).cpu().numpy())
+        return log_h.exp().nan_to_num(nan=0.0, posinf=0.0)
 
     def _prompt(self, node: Node, path: Sequence[Node]) -> int:
         root = path[0].parent if path else node

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ...guides.guide import DEAD, DONE
@@ -78,7 +77,7 @@ class BackedUpValues:
         self._seen.update(new)
         observed = []
         for node in sorted(new, key=lambda node: node.touched):
-            observed.append(Observed(node.state, self.free(node).states, torch.from_numpy(self._mass(node))))
+            observed.append(Observed(node.state, self.free(node).states, self._mass(node)[None]))
         self._known = self._known.after(observed)
 
     def _first(self, nodes: Sequence[Node]) -> dict[int, float]:
