@@ -4,6 +4,7 @@ from . import fidelity as fidelity
 from . import guides as guides
 from . import lm as lm
 from . import sampling as sampling
+from . import testing as testing
 from .errors import BudgetError as BudgetError
 from .errors import EmptyLanguageError as EmptyLanguageError
 from .errors import FidelityWarning as FidelityWarning
@@ -31,6 +32,7 @@ from .plugin.classic.install import install as install
 from .plugin.classic.install import uninstall as uninstall
 from .plugin.generator import Generator as Generator
 from .plugin.hosts.custom_generate import custom_generate as custom_generate
+from .plugin.hosts.own import from_language_model as from_language_model
 from .plugin.hosts.phi_processor import PhiLogitsProcessor as PhiLogitsProcessor
 from .plugin.hosts.transformers import PhiTransformers as PhiTransformers
 from .plugin.hosts.transformers import from_transformers as from_transformers

@@ -52,6 +52,7 @@ PUBLIC = [
     "audit",
     "ban",
     "custom_generate",
+    "from_language_model",
     "from_transformers",
     "generate",
     "install",
@@ -61,7 +62,7 @@ PUBLIC = [
 ]
 """A name that leaves this list breaks somebody's program. There are 45 at most; what few applications need is in a folder."""
 
-FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "sampling"]
+FOLDERS = ["drafting", "errors", "fidelity", "guides", "lm", "sampling", "testing"]
 """What `import outlines_phi` reaches by a dot without an import of its own."""
 
 LISTED = sorted(PUBLIC + FOLDERS)
@@ -101,7 +102,7 @@ def test_nothing_else_is_public() -> None:
     assert dir(outlines_phi) == sorted([*LISTED, "__version__"])
 
 
-@pytest.mark.parametrize("folder", ["drafting", "fidelity", "guides", "lm", "sampling"])
+@pytest.mark.parametrize("folder", ["drafting", "fidelity", "guides", "lm", "sampling", "testing"])
 def test_folders_offer_what_few_applications_need(folder: str) -> None:
     module = importlib.import_module(f"outlines_phi.{folder}")
     assert module.__all__

@@ -7,7 +7,7 @@ sampling   fidelity
     drafting
       phi
 guides       lm
-vocabulary, automata, numerics     (verification beside guides)
+vocabulary, automata, numerics     (verification beside guides, testing beside phi)
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ RANKS = {
     "guides": 1,
     "lm": 1,
     "verification": 2,
+    "testing": 2,
     "phi": 2,
     "drafting": 3,
     "sampling": 4,

@@ -86,7 +86,7 @@ class PhiModel(Asynchronous, ABC):
 
     @property
     def _loopless(self) -> UnsupportedError:
-        return UnsupportedError(f"Give phi='local' for plain masking. A {type(self).__name__} has no loop of its own.")
+        return UnsupportedError(f"Give phi='local' for plain masking. {type(self).__name__} has no loop of its own.")
 
     @property
     def defaults(self) -> GenerationConfig | None:
@@ -177,6 +177,10 @@ class PhiModel(Asynchronous, ABC):
 
     @cached_property
     def _canonical(self) -> CanonicalTokenization:
+        if self.hf_tokenizer is None:
+            raise UnsupportedError(
+                "Leave out tokenization='canonical', or give a model with a tokenizer, which defines it. This one has a vocabulary alone."
+            )
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
     def table(self, output_type: Any, ban: BannedPhrases | None = None, *, backend: str | None = None) -> Table:

@@ -16,7 +16,8 @@ from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees
 from outlines_phi.lm.transformers.roads import RegionTrees
 from outlines_phi.lm.transformers.rows import RowTrees
-from tests.lm.gardens import SIZE, VOCABULARY, Gardener, build, evaluate
+from outlines_phi.testing import TreeGrowth
+from tests.lm.gardens import SIZE, VOCABULARY, build, evaluate
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [5, 6, 7, 8, 9], [12, 13, 14, 15, 16, 17, 18]]
 CONTEXT = 40
@@ -62,25 +63,25 @@ def road(request) -> Road:
 
 
 @pytest.fixture
-def gardener(road: Road) -> Gardener:
-    return Gardener(road.trees(), PROMPTS, seed=11)
+def gardener(road: Road) -> TreeGrowth:
+    return TreeGrowth(road.trees(), PROMPTS, SIZE, seed=11)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_node_is_evaluated_as_its_own_sequence(road: Road, seed: int) -> None:
-    gardener = Gardener(road.trees(), PROMPTS, seed=seed)
+    gardener = TreeGrowth(road.trees(), PROMPTS, SIZE, seed=seed)
     gardener.live()
     assert float(gardener.errors(road.law).abs().max()) <= road.tolerance
 
 
-def test_a_law_of_another_sequence_is_told_apart(road: Road, gardener: Gardener) -> None:
+def test_a_law_of_another_sequence_is_told_apart(road: Road, gardener: TreeGrowth) -> None:
     """Control: the assertion above fails when the last token is forgotten."""
     gardener.live()
     errors = gardener.errors(lambda sequence: road.law((sequence[0], *sequence[:-1])))
     assert float(errors.abs().max()) > 1000 * road.tolerance + 0.1
 
 
-def test_chains_inside_one_call(road: Road, gardener: Gardener) -> None:
+def test_chains_inside_one_call(road: Road, gardener: TreeGrowth) -> None:
     """Drafts: every node but the first follows a node of the same call, in two prompts at once."""
     gardener.plant()
     first = gardener.trees.next_node
@@ -89,7 +90,7 @@ def test_chains_inside_one_call(road: Road, gardener: Gardener) -> None:
     assert float(gardener.errors(road.law).abs().max()) <= road.tolerance
 
 
-def test_a_walk_in_step(road: Road, gardener: Gardener) -> None:
+def test_a_walk_in_step(road: Road, gardener: TreeGrowth) -> None:
     """Ancestral sampling: all prompts advance together, some stop early, one forks."""
     gardener.plant()
     front = list(range(len(PROMPTS)))
@@ -101,7 +102,7 @@ def test_a_walk_in_step(road: Road, gardener: Gardener) -> None:
     assert gardener.trees.counts.prompt_tokens == sum(map(len, PROMPTS)) or gardener.trees.counts.calls > 7
 
 
-def test_counts(road: Road, gardener: Gardener) -> None:
+def test_counts(road: Road, gardener: TreeGrowth) -> None:
     gardener.plant()
     sizes = (5, 1, 8)
     for size in sizes:
@@ -114,7 +115,7 @@ def test_counts(road: Road, gardener: Gardener) -> None:
         assert (counts.calls, counts.prompt_tokens, counts.tokens) == (1 + len(sizes), prompts, sum(sizes))
 
 
-def test_first_nodes_share_the_prompts_call(road: Road, gardener: Gardener) -> None:
+def test_first_nodes_share_the_prompts_call(road: Road, gardener: TreeGrowth) -> None:
     gardener.plant(9)
     counts = gardener.trees.counts
     assert counts.calls == 1 or road.evaluates_again
@@ -122,13 +123,13 @@ def test_first_nodes_share_the_prompts_call(road: Road, gardener: Gardener) -> N
     assert float(gardener.errors(road.law).abs().max()) <= road.tolerance
 
 
-def test_refused_first_nodes_leave_the_prompts_to_be_evaluated(gardener: Gardener) -> None:
+def test_refused_first_nodes_leave_the_prompts_to_be_evaluated(gardener: TreeGrowth) -> None:
     with pytest.raises(ModelError, match="parent 77"):
         gardener.trees.roots([77], [3])
     gardener.plant(2)
 
 
-def test_old_handles_stay_valid_and_given_back_ones_do_not(gardener: Gardener) -> None:
+def test_old_handles_stay_valid_and_given_back_ones_do_not(gardener: TreeGrowth) -> None:
     gardener.plant()
     kept = gardener.follow([0, 1, 3])
     lost = gardener.follow([kept[0], kept[0]])
@@ -143,7 +144,7 @@ def test_old_handles_stay_valid_and_given_back_ones_do_not(gardener: Gardener) -
     assert gardener.follow([kept[1], deep[0], 0, kept[2]]) == range(first, first + 4)
 
 
-def test_compact_to_nothing_keeps_the_roots(road: Road, gardener: Gardener) -> None:
+def test_compact_to_nothing_keeps_the_roots(road: Road, gardener: TreeGrowth) -> None:
     gardener.plant()
     gardener.grow(12)
     gardener.prune([])
@@ -163,7 +164,9 @@ def test_compact_to_nothing_keeps_the_roots(road: Road, gardener: Gardener) -> N
         ([0, 1], [3], "2 parents"),
     ],
 )
-def test_wrong_arguments_are_refused_and_change_nothing(road: Road, gardener: Gardener, parents, tokens, words) -> None:
+def test_wrong_arguments_are_refused_and_change_nothing(
+    road: Road, gardener: TreeGrowth, parents, tokens, words
+) -> None:
     gardener.plant()
     with pytest.raises(ModelError, match=words):
         gardener.trees.extend(parents, tokens)
@@ -171,7 +174,7 @@ def test_wrong_arguments_are_refused_and_change_nothing(road: Road, gardener: Ga
     assert float(gardener.errors(road.law).abs().max()) <= road.tolerance
 
 
-def test_roots_come_first_and_once(gardener: Gardener) -> None:
+def test_roots_come_first_and_once(gardener: TreeGrowth) -> None:
     with pytest.raises(ModelError, match="before roots"):
         gardener.trees.extend([0], [3])
     gardener.plant()
@@ -179,7 +182,7 @@ def test_roots_come_first_and_once(gardener: Gardener) -> None:
         gardener.trees.roots()
 
 
-def test_the_context_is_a_limit(gardener: Gardener) -> None:
+def test_the_context_is_a_limit(gardener: TreeGrowth) -> None:
     gardener.plant()
     room = CONTEXT - len(PROMPTS[3])
     node = 3

@@ -16,7 +16,8 @@ from outlines_phi.lm.transformers import roads
 from outlines_phi.lm.transformers.forward import Borders
 from outlines_phi.lm.transformers.roads import RegionTrees
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
-from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
+from outlines_phi.testing import TreeGrowth
+from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 
 GPT_NEO = {
     "vocab_size": SIZE,
@@ -44,7 +45,7 @@ def prompts(*lengths: int) -> list[list[int]]:
     return [random.integers(3, SIZE, size=length).tolist() for length in lengths]
 
 
-def worst(gardener: Gardener, hf_model: Any) -> float:
+def worst(gardener: TreeGrowth, hf_model: Any) -> float:
     return float(gardener.errors(lambda sequence: evaluate(hf_model, sequence)).abs().max())
 
 
@@ -90,7 +91,7 @@ def test_longrope_alone_and_in_company(lengths: tuple[int, ...]) -> None:
     hf_model, given = build("longrope"), prompts(*lengths)
     trees = TransformersModel(hf_model, VOCABULARY).trees(given)
     assert isinstance(trees, RegionTrees)
-    gardener = Gardener(trees, given)
+    gardener = TreeGrowth(trees, given, SIZE)
     gardener.live()
     assert worst(gardener, hf_model) < 1e-3
 
@@ -100,7 +101,7 @@ def test_longrope_without_regions_is_wrong() -> None:
     hf_model, given = build("longrope"), prompts(30, 4)
     whole = TransformersModel(hf_model, VOCABULARY)
     whole._forward.borders.all = ()
-    gardener = Gardener(whole.trees(given), given)
+    gardener = TreeGrowth(whole.trees(given), given, SIZE)
     gardener.live()
     assert worst(gardener, hf_model) > 0.1
 
@@ -110,7 +111,7 @@ def test_windows_by_slot_are_found_out_by_short_prompts(caplog: pytest.LogCaptur
     hf_model, given = model(transformers.GPTNeoConfig(**GPT_NEO)), prompts(6, 3)
     lm = TransformersModel(hf_model, VOCABULARY)
     with caplog.at_level(logging.WARNING, logger="outlines_phi"):
-        gardener = Gardener(lm.trees(given), given)
+        gardener = TreeGrowth(lm.trees(given), given, SIZE)
     assert lm.road == "rows" and "off by" in caplog.text
     gardener.live()
     assert worst(gardener, hf_model) < 1e-3

@@ -17,8 +17,9 @@ from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.settings import SamplingSettings
+from outlines_phi.testing import TreeGrowth
 from outlines_phi.vocabulary.vocabulary import Vocabulary
-from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, Gardener, build, evaluate
+from tests.lm.gardens import LLAMA, SIZE, VOCABULARY, build, evaluate
 
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14, 15, 16, 17, 18]]
 
@@ -49,7 +50,7 @@ def test_every_extend_is_one_call_and_counts_are_exact() -> None:
     trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
     assert isinstance(trees, PackedTrees)
     meter = Meter(hf_model)
-    gardener = Gardener(trees, PROMPTS)
+    gardener = TreeGrowth(trees, PROMPTS, SIZE)
     gardener.plant()
     sizes = [1, 40, 3, 17]
     for size in sizes:
@@ -84,7 +85,7 @@ def test_storage_is_reallocated_a_logarithmic_number_of_times() -> None:
 
 def test_compact_gives_memory_back_and_slots_are_used_again() -> None:
     trees = TransformersModel(build("qwen3"), VOCABULARY).trees(PROMPTS)
-    gardener = Gardener(trees, PROMPTS)
+    gardener = TreeGrowth(trees, PROMPTS, SIZE)
     gardener.plant()
     gardener.grow(500)
     held = trees.cache.layers[0].keys.shape[2]
@@ -105,7 +106,7 @@ def test_a_small_memory_splits_calls_and_changes_nothing() -> None:
     for memory in (256 << 20, 16 << 10):
         trees = TransformersModel(hf_model, VOCABULARY, memory=memory).trees(PROMPTS)
         meter = Meter(hf_model)
-        gardener = Gardener(trees, PROMPTS, seed=3)
+        gardener = TreeGrowth(trees, PROMPTS, SIZE, seed=3)
         gardener.plant()
         gardener.grow(150)
         gardener.grow(20)
@@ -235,7 +236,7 @@ def test_the_context_is_a_limit(road) -> None:
 def test_nan_is_an_error_and_the_trees_survive_it(name: str) -> None:
     hf_model = fresh(name)
     trees = TransformersModel(hf_model, VOCABULARY).trees(PROMPTS)
-    gardener = Gardener(trees, PROMPTS)
+    gardener = TreeGrowth(trees, PROMPTS, SIZE)
     gardener.plant()
     gardener.grow(5)
     head = hf_model.get_output_embeddings()
@@ -265,7 +266,7 @@ def test_packed_on_a_gpu(name: str, dtype: torch.dtype) -> None:
     hf_model = fresh(name, "sdpa", dtype).cuda()
     model = TransformersModel(hf_model, VOCABULARY)
     assert model.road == "packed" and model.device.type == "cuda"
-    gardener = Gardener(model.trees(PROMPTS), PROMPTS)
+    gardener = TreeGrowth(model.trees(PROMPTS), PROMPTS, SIZE)
     gardener.live()
     exact = build(name, "sdpa")
     errors = [logits.cpu() - evaluate(exact, sequence) for sequence, logits in gardener.history]

@@ -12,7 +12,8 @@ from outlines_phi.lm.transformers.forward import Forward
 from outlines_phi.lm.transformers.packed import PackedTrees, divided
 from outlines_phi.lm.transformers.rows import RowTrees
 from outlines_phi.lm.transformers.slots import TreeMask, eightfold
-from tests.lm.gardens import CONFIGS, SIZE, Gardener, build, evaluate
+from outlines_phi.testing import TreeGrowth
+from tests.lm.gardens import CONFIGS, SIZE, build, evaluate
 
 ATTENTION = ["qwen3", "llama", "gpt2", "mistral", "qwen3 mixed", "gemma2", "gemma3"]
 # This version of transformers refuses Gemma 2 with sdpa (soft-capped attention).
@@ -46,13 +47,13 @@ def forward(model, memory: int = 256 << 20) -> Forward:
     return Forward(model, SIZE, max_length=128, memory=memory)
 
 
-def grown(trees, prompts) -> Gardener:
-    gardener = Gardener(trees, prompts)
+def grown(trees, prompts) -> TreeGrowth:
+    gardener = TreeGrowth(trees, prompts, SIZE)
     gardener.live()
     return gardener
 
 
-def relative_error(gardener: Gardener, model) -> float:
+def relative_error(gardener: TreeGrowth, model) -> float:
     """Return the largest logit error over the standard deviation of the logits."""
     spread = torch.stack([logits for _, logits in gardener.history]).std()
     return float(gardener.errors(lambda sequence: plainly(model, sequence)).abs().max() / spread)
@@ -70,7 +71,7 @@ def test_divided_rows(name: str, attention: str) -> None:
     """Trees that outgrow the rows of their prompts, once and again, are spread over others and evaluated as before."""
     model = build(name, attention)
     trees = PackedTrees(forward(model), PROMPTS["ragged"], room=0)
-    gardener = Gardener(trees, PROMPTS["ragged"])
+    gardener = TreeGrowth(trees, PROMPTS["ragged"], SIZE)
     gardener.plant(6)
     rows = set()
     for count in (90, 5, 70, 40):
@@ -102,7 +103,7 @@ def test_a_part_of_a_tree_has_whole_paths() -> None:
 def test_what_a_node_reads_grows_with_its_path_and_not_with_the_tree() -> None:
     prompt, widths = PROMPTS["one"], set[int]()
     trees = PackedTrees(forward(build("qwen3")), prompt)
-    gardener = Gardener(trees, prompt)
+    gardener = TreeGrowth(trees, prompt, SIZE)
     gardener.plant()
     while trees.next_node < 4000:
         gardener.grow(50)

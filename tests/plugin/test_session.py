@@ -8,53 +8,44 @@ from typing import Any, Literal
 import pytest
 
 import outlines_phi
-from outlines_phi import Generator, UnsupportedError, generate
+from outlines_phi import Generator, UnsupportedError, from_language_model, generate
 from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.plugin.classic.classic_generator import ClassicGenerator
-from outlines_phi.plugin.session import PhiModel
+from outlines_phi.plugin.hosts.own import OwnModel
 from tests.languages import ALPHA, VOCABULARY, p_value
 
 Answer = Literal["a", "ab", "ba", "cc"]
 PROMPT = "x"
 
 
-class ToyHost(PhiModel):
-    """A table of probabilities, whose prompts are written letter by letter."""
+LM = TableModel.random(VOCABULARY, seed=3)
 
-    hf_tokenizer = None
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._lm = TableModel.random(VOCABULARY, seed=3)
-
-    @property
-    def lm(self) -> TableModel:
-        return self._lm
-
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        return tuple(VOCABULARY.tokens.index(letter.encode()) for letter in model_input)
+def encode(text: str) -> list[int]:
+    """Write a prompt letter by letter."""
+    return [VOCABULARY.tokens.index(letter.encode()) for letter in text]
 
 
 @pytest.fixture(scope="module")
-def host() -> ToyHost:
-    return ToyHost()
+def host() -> OwnModel:
+    return from_language_model(LM, encode)
 
 
-def fit(host: ToyHost, texts: list[str]) -> float:
+def fit(host: OwnModel, texts: list[str]) -> float:
     """Return the p-value of "the texts have the conditioned distribution", which is enumerated."""
     law = Generator(host, Answer).probabilities(PROMPT, tolerance=0).distribution
     return p_value([tuple(text.encode()) for text in texts], {tuple(text.encode()): p for text, p in law.items()})
 
 
-def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host: ToyHost) -> None:
+def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host: OwnModel) -> None:
     generator = Generator(host, Answer)
     assert fit(host, generator.sample(PROMPT, n=2_000, phi="exact", seed=0).texts) > ALPHA
     assert fit(host, generator.sample(PROMPT, n=2_000, phi="local", seed=0).texts) < ALPHA
 
 
 @pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned"])
-def test_calls_of_the_model_and_of_its_generators(phi: str, host: ToyHost) -> None:
+def test_calls_of_the_model_and_of_its_generators(phi: str, host: OwnModel) -> None:
     texts = [
         host(PROMPT, Answer, phi=phi, seed=1),
         *host.batch([PROMPT], Answer, phi=phi, seed=1),
@@ -66,7 +57,7 @@ def test_calls_of_the_model_and_of_its_generators(phi: str, host: ToyHost) -> No
     assert texts == texts[:1] * len(texts)
 
 
-def test_what_else_a_generator_has(host: ToyHost) -> None:
+def test_what_else_a_generator_has(host: OwnModel) -> None:
     generator = Generator(host, Answer)
     law = generator.probabilities(PROMPT, tolerance=0).distribution
     assert sum(law.values()) == pytest.approx(1)
@@ -81,11 +72,35 @@ def test_what_else_a_generator_has(host: ToyHost) -> None:
 
 
 def test_a_default_of_the_host_holds_in_its_calls() -> None:
-    host = ToyHost(phi="exact", banned_phrases=["a"])
+    host = from_language_model(LM, encode, phi="exact", banned_phrases=["a"])
     assert {host(PROMPT, Answer, seed=seed) for seed in range(5)} == {"cc"}
 
 
 @pytest.mark.parametrize("call", ["__call__", "stream"])
-def test_a_loop_of_its_own_is_not_needed_and_is_said_to_be_missing(call: str, host: ToyHost) -> None:
-    with pytest.raises(UnsupportedError, match="Give phi='local' for plain masking. A ToyHost has no loop of its own"):
-        getattr(host, call)(PROMPT, Answer)
+def test_a_loop_of_its_own_is_not_needed_and_is_said_to_be_missing(call: str, host: OwnModel) -> None:
+    with pytest.raises(UnsupportedError, match="Give phi='local' for plain masking. OwnModel has no loop of its own"):
+        getattr(host, call)(PROMPT, Answer, phi=None)
+
+
+def test_prompts_may_be_token_ids(host: OwnModel) -> None:
+    bare = from_language_model(LM)
+    assert bare(encode(PROMPT), Answer, seed=1) == host(PROMPT, Answer, seed=1)
+    with pytest.raises(UnsupportedError, match="Give encode= to from_language_model"):
+        bare(PROMPT, Answer)
+
+
+@pytest.mark.parametrize("prompt", [3, None, [0.5], ["x"], [[1]], [True]])
+def test_a_prompt_that_is_none_is_refused(prompt: Any, host: OwnModel) -> None:
+    with pytest.raises(UnsupportedError, match="a text or a sequence of token ids"):
+        host(prompt, Answer)
+
+
+@pytest.mark.parametrize(("lm", "encode", "words"), [(object(), None, "LanguageModel"), (LM, "abc", "a function")])
+def test_what_is_no_language_model_is_refused(lm: Any, encode: Any, words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        from_language_model(lm, encode)
+
+
+def test_canonical_tokenization_needs_a_tokenizer(host: OwnModel) -> None:
+    with pytest.raises(UnsupportedError, match="tokenizer"):
+        host(PROMPT, Answer, tokenization="canonical")

@@ -1,0 +1,5 @@
+"""What writers of language models test them with."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,201 @@
+"""The conformance test of a language model: what samplers rely on, checked on random token trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from ..errors import ModelError, OutlinesPhiError
+from ..lm.model import LanguageModel, TokenTrees
+from .tree_growth import TreeGrowth
+
+LIKELY = 1e-4
+"""Tokens below this probability are not compared: in single precision their log probability means little."""
+
+
+@final
+@dataclass(frozen=True)
+class Conformance:
+    """What a language model that passes was seen to do."""
+
+    nodes: int  # Nodes whose answer was compared with that about their whole sequence
+    calls: int  # Model calls that their trees took
+    error: float  # The largest difference of `log p` of a token of at least :data:`LIKELY`, in nats
+
+
+def check_language_model(
+    lm: LanguageModel,
+    *,
+    prompts: Sequence[Sequence[int]] | None = None,
+    reference: Callable[[tuple[int, ...]], Any] | None = None,
+    tolerance: float = 1e-3,
+    seed: int = 0,
+) -> Conformance:
+    """Check that a language model keeps what :class:`LanguageModel` and :class:`TokenTrees` promise, or raise what is wrong.
+
+    Random trees are grown over several prompts: chains and forks within a call, nodes below old ones, calls after nodes were given
+    back. Every node has to have the distribution of its whole sequence, handles have to be numbered and refused as promised, and a
+    call that is refused has to change nothing.
+
+    Parameters
+    ----------
+    lm
+        The model.
+    prompts
+        Token ids, at least two prompts; by default random ones of different lengths, two of them equal.
+    reference
+        The logits after a sequence of token ids, ``[V]``, from elsewhere. By default the model's own answer about the sequence as
+        a prompt: then trees are checked against the model, and nothing says that the model is right.
+    tolerance
+        How far two values of ``log p`` of a token of at least 1e-4 may lie apart, in nats.
+    seed
+        Of the random choices.
+
+    Returns
+    -------
+    Conformance
+        How many nodes were compared, in how many calls, and how far the furthest is off.
+
+    Raises
+    ------
+    ModelError
+        What the model does that it must not, and what it should do.
+
+    Examples
+    --------
+    >>> from outlines_phi.lm import TableModel
+    >>> from outlines_phi.vocabulary.vocabulary import Vocabulary
+    >>> lm = TableModel.random(Vocabulary.from_tokens(list("abcdefg."), 7), seed=1)
+    >>> check_language_model(lm).error
+    0.0
+    """
+    _check_declared(lm)
+    ends = set(lm.vocabulary.eos_ids)
+    tokens = [token for token in np.flatnonzero(lm.vocabulary.real).tolist() if token not in ends]
+    if prompts is None:
+        random, longest = np.random.default_rng(seed), max(1, (lm.max_length or 64) // 4)
+        first, *others = (random.choice(tokens, size=min(length, longest)).tolist() for length in (5, 2, 7))
+        prompts = [first, *others, first]
+
+    def growth(number: int) -> TreeGrowth:
+        assert prompts is not None
+        size = len(lm.vocabulary)
+        trees = lm.trees(prompts)
+        return TreeGrowth(trees, prompts, size, tokens=tokens, max_length=lm.max_length, seed=seed + number)
+
+    _check_order(growth(0))
+    grown = [growth(1), growth(2)]
+    for each in grown:
+        each.live()
+        _check_refusals(each, len(lm.vocabulary))
+        _check_counts(each.trees)
+    law = reference or (lambda sequence: lm.trees([sequence]).roots().logits[0])
+    error = max(_error(each, law, tolerance) for each in grown)
+    _check_context(growth(3), lm.max_length)
+    return Conformance(sum(len(each.history) for each in grown), sum(each.trees.counts.calls for each in grown), error)
+
+
+def _check_declared(lm: LanguageModel) -> None:
+    """Check what a model says of itself."""
+    version, fingerprint, longest = lm.version(), lm.fingerprint(), lm.max_length
+    expectations = {
+        "version()": (
+            isinstance(version, Hashable) and version == lm.version(),
+            "one hashable value while nothing changes",
+        ),
+        "fingerprint()": (
+            isinstance(fingerprint, str) and fingerprint == lm.fingerprint(),
+            "one text while nothing changes",
+        ),
+        "rounding": (isinstance(lm.rounding, float) and 0 <= lm.rounding < 1, "a small number of nats"),
+        "max_length": (longest is None or (isinstance(longest, int) and longest > 1), "None, or how many tokens"),
+        "device": (isinstance(lm.device, torch.device), "a torch.device"),
+    }
+    for name, (holds, expected) in expectations.items():
+        if not holds:
+            found = getattr(lm, name.removesuffix("()"))
+            raise ModelError(f"Let {name} be {expected}. It is {found() if callable(found) else found!r}.")
+
+
+def _refused(what: str, call: Callable[[], object], remedy: str) -> None:
+    try:
+        call()
+    except OutlinesPhiError:
+        return
+    except Exception as error:
+        raise ModelError(f"Raise ModelError: {remedy}. {what} raised {type(error).__name__} ({error}).") from error
+    raise ModelError(f"Raise ModelError: {remedy}. {what} was taken.")
+
+
+def _check_order(growth: TreeGrowth) -> None:
+    trees = growth.trees
+    _refused("extend() before roots()", lambda: trees.extend([0], [0]), "prompts are evaluated first")
+    _refused("roots() with an unknown parent", lambda: trees.roots([10**6], [0]), "a parent is a node before its child")
+    growth.plant(2)
+    _refused("a second roots()", trees.roots, "prompts are evaluated once")
+
+
+def _check_refusals(growth: TreeGrowth, size: int) -> None:
+    """Check that wrong arguments are refused, take no handles, and leave the trees as they were."""
+    trees, root = growth.trees, 0
+    first = trees.next_node
+    given_back = next(node for node in range(first) if node not in growth.sequences)
+    refused = {
+        "a parent that no node has": ([first + 99], [0]),
+        "a negative parent": ([-1], [0]),
+        "a parent behind its child": ([first + 1, root], [0, 0]),
+        "a parent that was given back": ([given_back], [0]),
+        "a token beyond the vocabulary": ([root], [size]),
+        "a negative token": ([root], [-1]),
+        "more parents than tokens": ([root, root], [0]),
+    }
+    for what, (parents, tokens) in refused.items():
+        _refused(what, lambda p=parents, t=tokens: trees.extend(p, t), "handles and tokens have to exist")  # type: ignore[misc]
+    _refused("compact() to a node that was given back", lambda: trees.compact([given_back]), "handles have to exist")
+    if trees.next_node != first:
+        raise ModelError(f"Let a refused call take no handles. next_node went from {first} to {trees.next_node}.")
+    growth.follow([root, *list(growth.sequences)[-1:]] if growth.has_room(list(growth.sequences)[-1]) else [root])
+
+
+def _check_counts(trees: TokenTrees) -> None:
+    counts = trees.counts
+    if min(counts.calls, counts.prompt_tokens, counts.tokens) < 1:
+        raise ModelError(
+            f"Count calls, prompt tokens and tokens of nodes in `counts`. After several calls they are {counts}."
+        )
+
+
+def _check_context(growth: TreeGrowth, max_length: int | None) -> None:
+    if max_length is None:
+        return
+    growth.plant()
+    node = 0
+    for _ in range(max_length - len(growth.prompts[0])):
+        (node,) = growth.follow([node])
+    _refused(
+        f"a node beyond max_length={max_length}",
+        lambda: growth.trees.extend([node], [0]),
+        "the context is the model's limit",
+    )
+    growth.follow([1])
+
+
+def _error(growth: TreeGrowth, law: Callable[[tuple[int, ...]], Any], tolerance: float) -> float:
+    """Return how far the answers about nodes are from those about their whole sequences; beyond the tolerance it is an error."""
+    largest = 0.0
+    for sequence, logits in growth.history:
+        log_p = logits.log_softmax(-1).cpu()
+        expected = torch.as_tensor(law(sequence)).double().log_softmax(-1).cpu()
+        likely = torch.maximum(log_p, expected) > np.log(LIKELY)
+        error = float((log_p - expected)[likely].abs().max())
+        if not error <= tolerance:
+            raise ModelError(
+                "Evaluate every node as its whole sequence: look for a cache that holds other nodes, a wrong position or mask, or "
+                f"rows in another order. After {list(sequence)} log p is off by {error:.3g} nats, beyond tolerance={tolerance}."
+            )
+        largest = max(largest, error)
+    return largest

@@ -1,0 +1,215 @@
+"""The conformance test: our hosts pass it, and every fault that it looks for is found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from outlines_phi.errors import ModelError
+from outlines_phi.lm.forest import SequenceTrees
+from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees, WrappedModel
+from outlines_phi.lm.table_model import RecordedModel, TableModel
+from outlines_phi.lm.transformers.transformers_model import TransformersModel
+from outlines_phi.numerics.distributions import Rows
+from outlines_phi.testing import check_language_model
+from tests.lm.gardens import VOCABULARY, build, evaluate
+
+TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3", "longrope", "mamba"])
+def test_every_road_of_transformers_passes(name: str) -> None:
+    passed = check_language_model(
+        TransformersModel(build(name), VOCABULARY), reference=lambda sequence: evaluate(build(name), sequence)
+    )
+    assert passed.nodes > 100 and passed.calls > 10 and 0 < passed.error < 1e-3
+
+
+@pytest.mark.parametrize("lm", [TABLE, RecordedModel(TABLE), TableModel.random(VOCABULARY, seed=1, max_length=None)])
+def test_models_of_a_table_pass(lm: LanguageModel) -> None:
+    assert check_language_model(lm).error == 0
+
+
+class Faulty(WrappedModel):
+    """A table of probabilities whose trees have a fault."""
+
+    def __init__(self, fault: Callable[[TokenTrees], None], **own: Any) -> None:
+        super().__init__(TABLE)
+        self._fault, self._own = fault, own
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "__dict__").get("_own", {})
+        return own[name] if name in own else object.__getattribute__(self, name)
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        trees = TABLE.trees(prompts)
+        self._fault(trees)
+        return trees
+
+
+def answering(change: Callable[[Evaluation, Sequence[int]], Evaluation]) -> Callable[[TokenTrees], None]:
+    """A fault of the answers of ``extend``, given the parents."""
+
+    def fault(trees: Any) -> None:
+        extend = trees.extend
+        trees.extend = lambda parents, tokens: change(extend(parents, tokens), parents)
+
+    return fault
+
+
+def taking(
+    wrong: Callable[[Sequence[int], Sequence[int]], tuple[list[int], list[int]]],
+) -> Callable[[TokenTrees], None]:
+    """A fault of what ``extend`` evaluates."""
+
+    def fault(trees: Any) -> None:
+        extend = trees.extend
+        trees.extend = lambda parents, tokens: extend(*wrong(parents, tokens))
+
+    return fault
+
+
+def ignoring(name: str) -> Callable[[TokenTrees], None]:
+    return lambda trees: setattr(trees, name, lambda *given: None)
+
+
+def twice(trees: Any) -> None:
+    """Roots that are evaluated as often as they are asked for."""
+    roots, answers = trees.roots, []
+
+    def again(parents: Sequence[int] = (), tokens: Sequence[int] = ()) -> Evaluation:
+        if not answers:
+            answers.append(roots(parents, tokens))
+        return answers[0]
+
+    trees.roots = again
+
+
+def crashing(trees: Any) -> None:
+    """A parent that no node has is an error of Python."""
+    extend = trees.extend
+
+    def looked_up(parents: Sequence[int], tokens: Sequence[int]) -> Evaluation:
+        known = list(range(trees.next_node + len(parents)))
+        return extend([known[parent] for parent in parents], tokens)
+
+    trees.extend = looked_up
+
+
+def uncounted(trees: Any) -> None:
+    """Every call has counts of its own."""
+    roots, extend = trees.roots, trees.extend
+
+    def forgetting(call: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
+        def made(*given: Any) -> Evaluation:
+            answer = call(*given)
+            trees.counts = ModelCounts()
+            return answer
+
+        return made
+
+    trees.roots, trees.extend = forgetting(roots), forgetting(extend)
+
+
+def astray(trees: Any) -> None:
+    """Nodes of one call stand below the first prompt."""
+    extend, calls = trees.extend, itertools.count()
+    trees.extend = lambda parents, tokens: extend([0] * len(parents) if next(calls) == 2 else parents, tokens)
+
+
+def rolled(answer: Evaluation, parents: Sequence[int]) -> Evaluation:
+    return replace(answer, rows=Rows.all(answer.logits.roll(1, 0)))
+
+
+FAULTS: dict[str, tuple[Callable[[TokenTrees], None], str]] = {
+    "rows in another order": (answering(rolled), "rows in another order"),
+    "logits of a smaller vocabulary": (
+        answering(lambda answer, _: replace(answer, rows=Rows.all(answer.logits[:, 1:]))),
+        r"Return a row of logits for each node",
+    ),
+    "other handles": (
+        answering(lambda answer, _: replace(answer, nodes=range(answer.nodes.start + 1, answer.nodes.stop + 1))),
+        "Number new nodes",
+    ),
+    "children of other nodes": (astray, "log p is off by"),
+    "any token is taken": (
+        taking(lambda parents, tokens: ([*parents], [abs(token) % 64 for token in tokens])),
+        "a token beyond the vocabulary was taken",
+    ),
+    "more parents than tokens": (
+        taking(lambda parents, tokens: ([*parents][: len(tokens)], [*tokens])),
+        "more parents than tokens was taken",
+    ),
+    "nothing is given back": (ignoring("compact"), "a parent that was given back was taken"),
+    "roots at any time": (twice, "a second roots.. was taken"),
+    "an error of Python": (crashing, "raised IndexError"),
+    "nothing is counted": (uncounted, "Count calls"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_the_trees_is_found(name: str) -> None:
+    fault, words = FAULTS[name]
+    with pytest.raises(ModelError, match=words):
+        check_language_model(Faulty(fault))
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"version": lambda: []}, r"version\(\)"),
+        ({"version": iter(range(99)).__next__}, "one hashable value"),
+        ({"fingerprint": lambda: 3}, r"fingerprint\(\)"),
+        ({"rounding": -1.0}, "rounding"),
+        ({"max_length": 0}, "max_length"),
+        ({"max_length": 50}, "Raise ModelError|context"),
+        ({"device": "cpu"}, "torch.device"),
+    ],
+)
+def test_what_a_model_says_of_itself_is_checked(own: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        check_language_model(Faulty(lambda trees: None, **own))
+
+
+def test_a_context_that_is_no_limit_is_found() -> None:
+    class Endless(WrappedModel):
+        def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+            return TableModel.random(VOCABULARY, seed=2).trees(prompts)
+
+    with pytest.raises(ModelError, match="a node beyond max_length=40 was taken"):
+        check_language_model(Endless(TABLE))
+
+
+def test_a_reference_tells_a_wrong_model_from_a_right_one() -> None:
+    """Trees agree with their own model, whatever it is."""
+    other = TableModel.random(VOCABULARY, seed=3, max_length=40)
+    assert check_language_model(other).error == 0
+    with pytest.raises(ModelError, match="log p is off by"):
+        check_language_model(other, reference=TABLE.logits)
+
+
+def test_rounding_is_not_a_fault_and_its_bound_is_the_tolerance() -> None:
+    noise = np.random.default_rng(0)
+
+    class Rounded(WrappedModel):
+        def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+            return SequenceTrees(self.logits, prompts, len(VOCABULARY), 40)
+
+        def logits(self, sequences: Sequence[tuple[int, ...]]) -> torch.Tensor:
+            rows = np.stack([TABLE.logits(sequence) for sequence in sequences]) if sequences else np.zeros((0, 64))
+            return torch.from_numpy(rows + 1e-4 * noise.standard_normal(rows.shape))
+
+    assert 1e-5 < check_language_model(Rounded(TABLE)).error < 1e-3
+    with pytest.raises(ModelError, match="beyond tolerance=1e-05"):
+        check_language_model(Rounded(TABLE), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("given", [[[5], [6, 7, 8]], [[9, 10, 11, 12, 13, 14], [9, 10], [9, 10]]])
+def test_prompts_of_ones_own(given: list[list[int]]) -> None:
+    assert check_language_model(TABLE, prompts=given).error == 0
