@@ -179,7 +179,7 @@ class PhiModel(Asynchronous, ABC):
     def _canonical(self) -> CanonicalTokenization:
         if self.hf_tokenizer is None:
             raise UnsupportedError(
-                "Leave out tokenization='canonical', or give a model with a tokenizer, which defines it. This one has a vocabulary alone."
+                "Leave out tokenization='canonical', which a tokenizer defines. This model has a vocabulary alone."
             )
         return CanonicalTokenization(self.hf_tokenizer, self.lm.vocabulary)
 
