@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full lint types format clean
+.PHONY: demo test test-full test-llamacpp lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,10 @@ test: $(VENV)/.dev
 test-full: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "full or not full"
 
+# llama.cpp is built from source, which takes some minutes.
+test-llamacpp: $(VENV)-llamacpp/.dev
+	OMP_NUM_THREADS=1 $(VENV)-llamacpp/bin/python -m pytest tests/hosts/test_llamacpp.py tests/lm/test_sequences.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,7 +33,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-llamacpp
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,3 +48,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.demo
+
+$(VENV)-llamacpp/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-llamacpp
+	$(VENV)-llamacpp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-llamacpp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,llamacpp]" gguf
+	touch $@

@@ -71,21 +71,24 @@ _LAW = (
     Misfit(("do_sample", "num_beams", "sampler", *_DRAFT), f"{_DRAWN}.", ()),
 )
 
+_OF_DRAWS = Misfit(
+    ("sampler", "progress", "constraint", "tokenization", *_DRAFT),
+    "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
+    "without phi=, and plain masking in {door} has no use for it.",
+    (None, False, "any"),
+)
+
 MISFITS: dict[str, tuple[Misfit, ...]] = {
-    "the host's own loop": (
+    "Hugging Face's own loop": (
         Misfit(
             ("seed",),
             "Call torch.manual_seed(seed) beforehand, or give phi= beside seed=. Hugging Face's generate takes its "
             "randomness from torch, and seed= was given without phi=.",
             (),
         ),
-        Misfit(
-            ("sampler", "progress", "constraint", "tokenization", *_DRAFT),
-            "Give phi='exact', phi='auto' or a proposal such as phi='local' beside {name}=, or leave it out: {name}= was given "
-            "without phi=, and plain masking in Hugging Face's own loop has no use for it.",
-            (None, False, "any"),
-        ),
+        _OF_DRAWS,
     ),
+    "llama.cpp's own loop": (_OF_DRAWS,),
     "do_sample=False": (
         Misfit(
             ("sampler", *_DRAFT),

@@ -219,7 +219,7 @@ class DraftSources:
 def check_draft(model: Any, phi: Phi | None, options: DraftOptions | None) -> DraftOptions | None:
     """Return the drafts of a generator of ``model`` (a :class:`PhiTransformers`), found usable before any call."""
     if phi is None:
-        refuse_misfits("the host's own loop", {"draft": options})
+        refuse_misfits("Hugging Face's own loop", {"draft": options})
     elif options is not None:
         model.drafts.drafter(options, phi)
     return options

@@ -33,11 +33,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("Dottxt", "AsyncDottxt"), (_OPEN, _SERVICE)),
     "VLLMOffline": (_WEIGHTS, "hands the output type to vLLM, which decodes by itself"),
     "MLXLM": (_WEIGHTS, "decodes in the loop of mlx-lm, over which there are no token trees"),
-    "LlamaCpp": (
-        f"{_WEIGHTS}, or give its own loop a processor: outlines.Generator(model, processor=outlines_phi.PhiLogitsProcessor("
-        "hf_tokenizer, T, tensor_library_name='numpy', top_k=0, max_new_tokens=N))",
-        "decodes in the loop of llama.cpp, over which there are no token trees",
-    ),
     "TransformersMultiModal": (
         f"Load a text-only version by {loading('name')}",
         "takes images, audio or video beside text",
@@ -78,8 +73,8 @@ def no_model(given: Any, call: str, second: Any = None) -> UnsupportedError:
             )
         case _:
             how = (
-                "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer), for outlines_phi.wrap(model), or by "
-                "outlines_phi.from_transformers(hf_model, hf_tokenizer)"
+                "expected a model made by outlines.from_transformers(hf_model, hf_tokenizer) or outlines.from_llamacpp(llama), for "
+                "outlines_phi.wrap(model), or by outlines_phi.from_transformers(hf_model, hf_tokenizer)"
             )
     return UnsupportedError(f"{_name(given)} was given as model; {how}.")
 

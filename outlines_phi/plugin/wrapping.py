@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from outlines.models.llamacpp import LlamaCpp
 from outlines.models.transformers import Transformers
 
 from ..phi.estimator import Phi
@@ -16,11 +18,22 @@ from .mistakes import no_model
 from .options import Unset
 from .session import MAX_TREE_BYTES, PhiModel
 
+
+def _host(module: str, name: str) -> Callable[..., PhiModel]:
+    """Return what wraps the models of a host, whose library is imported when a model of it is wrapped."""
+    return lambda model, **options: getattr(import_module(f".hosts.{module}", __package__), name).over(model, **options)
+
+
 HOSTS: dict[type, Callable[..., PhiModel]] = {
     Transformers: PhiTransformers.over,
-    PhiTransformers: PhiTransformers.over,
+    LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
 }
-"""By the class of a model, Outlines' or ours: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
+"""By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
+
+
+def _maker(model: Any) -> Callable[..., PhiModel] | None:
+    """Return what wraps a model of Outlines, or one of ours; ``None`` for all others."""
+    return HOSTS.get(type(model), getattr(type(model), "over", None) if isinstance(model, PhiModel) else None)
 
 
 _LOCK = threading.RLock()
@@ -35,7 +48,7 @@ def wrapped(model: Any, call: str = "wrap(model)", second: Any = None) -> PhiMod
     """
     if isinstance(model, PhiModel):
         return model
-    if type(model) not in HOSTS:
+    if _maker(model) is None:
         raise no_model(model, call, second)
     with _LOCK:
         if model not in _WRAPPED:
@@ -59,12 +72,13 @@ def wrap(
     Raises
     ------
     UnsupportedError, VocabularyError
-        Not a text model made by ``outlines.from_transformers``; or, with ``phi`` or ``banned_phrases``, one that cannot be
-        corrected.
+        Not a text model made by ``outlines.from_transformers`` or ``outlines.from_llamacpp``; or, with ``phi`` or
+        ``banned_phrases``, one that cannot be corrected.
     """
-    if type(model) not in HOSTS:
+    make = _maker(model)
+    if make is None:
         raise no_model(model, "wrap(model)")
-    return HOSTS[type(model)](
+    return make(
         model,
         phi=getattr(model, "phi", None) if isinstance(phi, Unset) else phi,
         banned_phrases=getattr(model, "banned_phrases", None) if isinstance(banned_phrases, Unset) else banned_phrases,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -18,14 +17,15 @@ import outlines_phi
 from outlines_phi.errors import UnsupportedError, VocabularyError
 from outlines_phi.lm import bundled
 from outlines_phi.plugin.mistakes import REFUSED
+from outlines_phi.plugin.wrapping import HOSTS
 
 COLOUR = Literal["red", "green"]
 FOREIGN = [
     kind
     for kind in vars(outlines.models).values()
-    if isinstance(kind, type) and issubclass(kind, (Model, AsyncModel)) and kind not in (Model, Transformers)
+    if isinstance(kind, type) and issubclass(kind, (Model, AsyncModel)) and kind not in (Model, *HOSTS)
 ]
-"""Every model class of the installed Outlines but the one that is wrapped."""
+"""Every model class of the installed Outlines but those that are wrapped."""
 
 DOORS: dict[str, Callable[[Any], object]] = {
     "wrap": outlines_phi.wrap,
@@ -63,14 +63,6 @@ def test_a_generator_of_one() -> None:
     model = outlines.models.OpenAI.__new__(outlines.models.OpenAI)
     with pytest.raises(UnsupportedError, match=r"\. OpenAI hands the output type to a service"):
         outlines_phi.wrap(BlackBoxGenerator(model, COLOUR))
-
-
-def test_the_processor_that_a_message_offers_can_be_made() -> None:
-    _, tokenizer = bundled.load()
-    offered = re.search(r"PhiLogitsProcessor\((.*?)\)\)", REFUSED["LlamaCpp"][0])
-    assert offered is not None
-    names = {"hf_tokenizer": tokenizer, "T": COLOUR, "N": 9, "PhiLogitsProcessor": outlines_phi.PhiLogitsProcessor}
-    assert eval(f"PhiLogitsProcessor({offered[1]})", names).tensor_library_name == "numpy"
 
 
 class Mine(Transformers):

@@ -97,10 +97,10 @@ class Loop:
             )
 
 
-def refuse_options(keywords: dict[str, Any]) -> None:
+def refuse_options(keywords: dict[str, Any], door: str = "Hugging Face's own loop") -> None:
     """Refuse options of draws and what is meant for banned phrases, and take out those that say nothing."""
     refuse_mistyped(keywords)
-    refuse_misfits("the host's own loop", keywords)
+    refuse_misfits(door, keywords)
     for name in ("sampler", "draft", "draft_length", "progress", "constraint", "tokenization"):
         keywords.pop(name, None)
 
