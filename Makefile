@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +19,10 @@ test-full: $(VENV)/.dev
 
 # llama.cpp is built from source, which takes some minutes.
 test-llamacpp: $(VENV)-llamacpp/.dev
-	OMP_NUM_THREADS=1 $(VENV)-llamacpp/bin/python -m pytest tests/hosts/test_llamacpp.py tests/lm/test_sequences.py
+	OMP_NUM_THREADS=1 $(VENV)-llamacpp/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
+
+test-mlx: $(VENV)-mlx/.dev
+	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -33,7 +36,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -49,8 +52,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ $(VENV)/.demo
 
-$(VENV)-llamacpp/.dev: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-llamacpp
-	$(VENV)-llamacpp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(VENV)-llamacpp/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,llamacpp]" gguf
+# An environment for each host beside Transformers, made of the tested versions.
+$(VENV)-llamacpp/.dev: HOST = -e ".[test,llamacpp]" gguf
+$(VENV)-mlx/.dev: HOST = -e ".[test,mlx]" "mlx[cpu]"
+$(VENV)-llamacpp/.dev $(VENV)-mlx/.dev: $(VENV)-%/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)
 	touch $@

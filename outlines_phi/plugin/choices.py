@@ -89,6 +89,15 @@ MISFITS: dict[str, tuple[Misfit, ...]] = {
         _OF_DRAWS,
     ),
     "llama.cpp's own loop": (_OF_DRAWS,),
+    "mlx-lm's own loop": (
+        Misfit(
+            ("seed",),
+            "Call mlx.core.random.seed(seed) beforehand, or give phi= beside seed=. mlx-lm takes its randomness from there, and "
+            "seed= was given without phi=.",
+            (),
+        ),
+        _OF_DRAWS,
+    ),
     "do_sample=False": (
         Misfit(
             ("sampler", *_DRAFT),

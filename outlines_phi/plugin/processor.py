@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from outlines.processors import OutlinesLogitsProcessor
 from torch import Tensor
 
@@ -172,6 +174,12 @@ class TableLogitsProcessor(OutlinesLogitsProcessor):
                 "NaN."
             )
         return self._process(self._prefixes.visit(input_ids), logits)
+
+    def of_arrays(self, ids: NDArray[np.integer], logits: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return :meth:`process_logits` of one sequence, ``[V]`` after ``[n]`` ids, for loops without torch."""
+        rows = torch.from_numpy(np.array(ids, dtype=np.int64))[None]
+        masked: NDArray[np.floating] = self.process_logits(rows, torch.from_numpy(np.array(logits))[None])[0].numpy()
+        return masked
 
     @abstractmethod
     def _process(self, prefixes: Sequence[Prefix], logits: Tensor) -> Tensor:

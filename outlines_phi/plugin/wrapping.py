@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from outlines.models.llamacpp import LlamaCpp
+from outlines.models.mlxlm import MLXLM
 from outlines.models.transformers import Transformers
 
 from ..phi.estimator import Phi
@@ -27,6 +28,7 @@ def _host(module: str, name: str) -> Callable[..., PhiModel]:
 HOSTS: dict[type, Callable[..., PhiModel]] = {
     Transformers: PhiTransformers.over,
     LlamaCpp: _host("llamacpp", "PhiLlamaCpp"),
+    MLXLM: _host("mlx", "PhiMLXLM"),
 }
 """By the class of a model of Outlines: what makes one that takes ``phi=`` of it, with the options of :class:`PhiModel`."""
 
@@ -72,7 +74,7 @@ def wrap(
     Raises
     ------
     UnsupportedError, VocabularyError
-        Not a text model made by ``outlines.from_transformers`` or ``outlines.from_llamacpp``; or, with ``phi`` or
+        Not a text model made by ``outlines.from_transformers``, ``from_llamacpp`` or ``from_mlxlm``; or, with ``phi`` or
         ``banned_phrases``, one that cannot be corrected.
     """
     make = _maker(model)

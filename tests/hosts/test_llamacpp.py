@@ -1,10 +1,9 @@
-"""llama.cpp: the bundled model as a GGUF file draws what it draws on Transformers. Run by `make test-llamacpp`."""
+"""llama.cpp: what is its own beside what every host promises. Run by `make test-llamacpp`."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,14 +16,13 @@ from outlines.types import regex
 from pydantic import BaseModel
 
 import outlines_phi
-from outlines_phi import SMC, Generator, UnsupportedError
+from outlines_phi import Generator, UnsupportedError
 from outlines_phi.errors import ModelError
-from outlines_phi.fidelity.audit_report import AuditReport
 from outlines_phi.lm import bundled
 from outlines_phi.lm.transformers.transformers_model import TransformersModel
 from outlines_phi.plugin.processor import MaskLogitsProcessor
 from outlines_phi.testing import check_language_model
-from tests.languages import p_value
+from tests.hosts.test_hosts import QUESTION
 
 llama_cpp = pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
@@ -36,8 +34,6 @@ from tests.hosts.gguf_model import write, write_adapter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
 
-QUESTION = "Question: is the bakery open on Sunday? Answer: "
-ALPHA = 1e-4
 SINGLE = {"type_k": 0, "type_v": 0}  # keys and values in single precision
 
 
@@ -147,49 +143,6 @@ class TestLanguageModel:
             model(QUESTION, Literal["yes", "no"], phi="exact")
 
 
-@pytest.mark.parametrize("output_type", [Literal["yes", "no", "not on Sunday"], regex("[a-z]{2,6}( [a-z]+)?")], ids=str)
-def test_seeded_exact_texts_are_those_of_transformers(output_type: Any, model: Any, elsewhere: Any) -> None:
-    here, there = (
-        Generator(each, output_type).sample(QUESTION, n=100, seed=3, phi="exact").texts for each in (model, elsewhere)
-    )
-    assert here == there and len(set(here)) > 1
-
-
-def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(model: PhiLlamaCpp) -> None:
-    generator = Generator(model, Literal["yes", "no"])
-    law = generator.probabilities(QUESTION, tolerance=0).distribution
-    law = {tuple(text.encode()): p for text, p in law.items()}
-
-    def fit(phi: str) -> float:
-        texts = generator.sample(QUESTION, n=1_000, phi=phi, seed=0).texts
-        return p_value([tuple(text.encode()) for text in texts], law)
-
-    assert fit("exact") > ALPHA > fit("local")
-
-
-@pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned", "dp-bigram"])
-def test_every_door(phi: str, model: PhiLlamaCpp) -> None:
-    output_type = Literal["yes", "no"]
-    texts = [
-        model(QUESTION, output_type, phi=phi, seed=1),
-        *model.batch([QUESTION], output_type, phi=phi, seed=1),
-        "".join(model.stream(QUESTION, output_type, phi=phi, seed=1)),
-        outlines.Generator(model, output_type)(QUESTION, phi=phi, seed=1),
-    ]
-    assert texts == texts[:1] * 4
-
-
-def test_what_else_there_is(model: PhiLlamaCpp) -> None:
-    generator = Generator(model, Literal["yes", "no", "perhaps"])
-    assert generator.mode(QUESTION).texts[0] in ("yes", "no")
-    assert isinstance(outlines_phi.audit(generator, QUESTION, n=30, seed=0), AuditReport)
-    assert generator.sample(QUESTION, n=8, seed=0, phi="local", draft="forced").texts
-    assert generator.sample(QUESTION, n=4, seed=0, sampler=SMC(particles=4)).texts
-    assert set(generator.sample(QUESTION, n=50, seed=0, banned_phrases=["no"]).texts) <= {"yes", "perhaps"}
-    free = model(QUESTION, banned_phrases=["open", "closed"], max_new_tokens=12, seed=0)
-    assert "open" not in free and "closed" not in free
-
-
 class Hours(BaseModel):
     day: Literal["Sunday", "Monday"]
     open: bool
@@ -249,20 +202,11 @@ class TestPrompts:
             stock(prompt, max_tokens=1)
         assert outlines_phi.wrap(stock)._prompt_ids(prompt) == seen[0]
 
-    def test_an_empty_prompt_has_nothing_to_go_on_from(self, model: PhiLlamaCpp) -> None:
-        with pytest.raises(UnsupportedError, match="no tokens"):
-            model("", Literal["yes", "no"], phi="exact")
-
     def test_a_chat(self, llama: Any) -> None:
         model = outlines_phi.wrap(outlines.from_llamacpp(llama))
         chat = Chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "open?"}])
         assert len(model._prompt_ids(chat)) > len(model._prompt_ids("open?"))
         assert model(chat, Literal["yes", "no"], phi="exact", seed=0) in ("yes", "no")
-
-    @pytest.mark.parametrize("prompt", [3, None, [QUESTION], {"a": 1}])
-    def test_what_is_no_prompt_is_refused(self, prompt: Any, model: PhiLlamaCpp) -> None:
-        with pytest.raises(UnsupportedError):
-            model(prompt, Literal["yes", "no"], phi="exact")
 
     def test_a_prompt_beyond_the_context_is_refused(self, path: Path) -> None:
         short = outlines_phi.wrap(outlines.from_llamacpp(load(path, n_ctx=32), chat_mode=False))
@@ -279,21 +223,6 @@ def test_a_long_call_in_a_small_cache(path: Path, elsewhere: Any) -> None:
         for each in (small, elsewhere)
     ]
     assert texts[0] == texts[1] and len(set(texts[0])) > 20
-
-
-def test_threads_take_turns(model: PhiLlamaCpp) -> None:
-    expected = [model(QUESTION, Literal["yes", "no"], phi="exact", seed=seed) for seed in range(6)]
-    found: dict[int, str] = {}
-
-    def ask(seed: int) -> None:
-        found[seed] = model(QUESTION, Literal["yes", "no"], phi="exact", seed=seed)
-
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [found[seed] for seed in range(6)] == expected
 
 
 def test_the_object_of_the_application_is_left_as_it_is(llama: Any, model: PhiLlamaCpp) -> None:

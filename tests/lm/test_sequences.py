@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from outlines_phi.errors import ModelError
-from outlines_phi.lm.llamacpp import sequences
-from outlines_phi.lm.llamacpp.sequences import Entry, SequencePaths
+from outlines_phi.lm import sequences
 from outlines_phi.lm.model import TokenTrees, WrappedModel
+from outlines_phi.lm.sequences import Entry, SequencePaths
 from outlines_phi.lm.table_model import TableModel
 from outlines_phi.testing import check_language_model
 from tests.lm.gardens import SIZE, VOCABULARY
@@ -22,7 +22,7 @@ TABLE = TableModel.random(VOCABULARY, seed=2, max_length=40)
 class CellContext:
     """What llama.cpp promises of a context: cells that belong to sets of sequences."""
 
-    size = SIZE
+    remedy, size = "Give more cells", SIZE
 
     def __init__(self, sequences: int, cells: int, batch_size: int) -> None:
         self.sequences, self.capacity, self.batch_size = sequences, cells, batch_size
@@ -128,7 +128,7 @@ def test_a_text_that_finds_no_room_is_an_error_and_the_next_one_is_read() -> Non
     trees = SequencePaths(CellContext(4, 6, 4), [[3, 4, 5]], SIZE, 40)
     trees.roots()
     chain = [0, *range(1, 4)]
-    with pytest.raises(ModelError, match=r"larger n_ctx= .* A text of 7 tokens"):
+    with pytest.raises(ModelError, match=r"Give more cells\. A text of 7 tokens"):
         trees.extend(chain, [6, 7, 8, 9])
     first = trees.next_node
     answer = trees.extend([0, first], [6, 7])

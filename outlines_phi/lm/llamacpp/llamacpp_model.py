@@ -15,8 +15,8 @@ import torch
 from ...errors import UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
 from ..model import LanguageModel, TokenTrees
+from ..sequences import SequencePaths
 from .sequence_context import SequenceContext
-from .sequences import SequencePaths
 
 SEQUENCES = 64  # Paths that are held at a time
 

@@ -13,7 +13,7 @@ from llama_cpp._utils import suppress_stdout_stderr
 from numpy.typing import NDArray
 
 from ...errors import ModelError
-from .sequences import Entry
+from ..sequences import Entry
 
 
 @final
@@ -22,6 +22,8 @@ class SequenceContext:
 
     A cell belongs to a set of sequences, and a token sees the cells of its own, up to its position.
     """
+
+    remedy = "Give a larger n_ctx= to Llama, or shorter prompts"
 
     def __init__(self, llama: Any, cells: int, sequences: int) -> None:
         parameters = type(llama.context_params).from_buffer_copy(llama.context_params)

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any, final
 
 import numpy as np
-import torch
 from llama_cpp import Llama
 from numpy.typing import NDArray
 from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAdapter
@@ -156,11 +155,7 @@ class InLoop:
     def _processed(self, ids: NDArray[np.intc], logits: NDArray[np.single]) -> NDArray[np.single]:
         if not isinstance(self._processor, MaskLogitsProcessor):
             return np.asarray(self._processor(ids, logits))
-        rows = torch.from_numpy(np.array(ids, dtype=np.int64))[None]
-        masked: NDArray[np.single] = self._processor.process_logits(rows, torch.from_numpy(np.array(logits))[None])[
-            0
-        ].numpy()
-        return masked
+        return self._processor.of_arrays(ids, logits)
 
 
 class _PromptRead(Exception):

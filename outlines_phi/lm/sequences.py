@@ -1,4 +1,4 @@
-"""Token trees in the sequences of one context of llama.cpp: each holds the path to a node."""
+"""Token trees in sequences of one cache, each of which holds the path to a node: for libraries that fork sequences."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...errors import ModelError
-from ...numerics.distributions import Rows
-from ..forest import ForestTrees
+from ..errors import ModelError
+from ..numerics.distributions import Rows
+from .forest import ForestTrees
 
 
 class Entry(NamedTuple):
@@ -27,6 +27,7 @@ class Entry(NamedTuple):
 class Context(Protocol):
     """Keys and values of sequences that share cells: a token sees the cells of its own sequences, up to its position."""
 
+    remedy: str  # Where a text finds no room: what to do
     size: int  # Of the vocabulary
     sequences: int  # At most
     batch_size: int  # Tokens of a call, at most
@@ -164,8 +165,7 @@ class SequencePaths(ForestTrees):
                     self._end_at(branch.sequence, -1)
                 if len(branches) == 1:
                     raise ModelError(
-                        "Give a larger n_ctx= to Llama, or shorter prompts. A text of "
-                        f"{self._length(branches[0].leaf)} tokens found no room in the cache."
+                        f"{self._context.remedy}. A text of {self._length(branches[0].leaf)} tokens found no room in the cache."
                     )
                 return None
             found += list(logits)

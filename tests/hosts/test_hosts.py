@@ -1,0 +1,154 @@
+"""What every host promises: one table, of which each environment runs the hosts that it has."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import outlines
+import pytest
+from outlines.types import regex
+
+import outlines_phi
+from outlines_phi import SMC, Generator, UnsupportedError
+from outlines_phi.fidelity.audit_report import AuditReport
+from outlines_phi.lm import bundled
+from outlines_phi.plugin.session import PhiModel
+from outlines_phi.testing import check_language_model
+from tests.languages import p_value
+
+pytestmark = pytest.mark.filterwarnings("ignore::outlines_phi.errors.FidelityWarning", "ignore::DeprecationWarning")
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+ALPHA = 1e-4
+
+
+def transformers(folder: Path) -> PhiModel:
+    return outlines_phi.from_transformers(*bundled.load())
+
+
+def own(folder: Path) -> PhiModel:
+    model = outlines_phi.from_transformers(*bundled.load())
+    return outlines_phi.from_language_model(model.lm, model.hf_tokenizer.encode)
+
+
+def llamacpp(folder: Path) -> PhiModel:
+    from llama_cpp import Llama
+
+    from tests.hosts.gguf_model import write
+
+    write(folder / "bundled.gguf")
+    llama = Llama(str(folder / "bundled.gguf"), n_ctx=512, verbose=False, n_threads=1, type_k=0, type_v=0)
+    return outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
+
+
+def mlx(folder: Path) -> PhiModel:
+    import mlx.core as mx
+    import mlx_lm
+
+    model, tokenizer = mlx_lm.load(str(Path(bundled.__file__).parent))
+    model.set_dtype(mx.float32)
+    return outlines_phi.wrap(outlines.from_mlxlm(model, tokenizer))
+
+
+HOSTS: dict[str, tuple[Callable[[Path], PhiModel], str]] = {
+    "transformers": (transformers, "transformers"),
+    "own": (own, "transformers"),
+    "llamacpp": (llamacpp, "llama_cpp"),
+    "mlx": (mlx, "mlx_lm"),
+}
+"""Each host over the bundled model in single precision, and the package that it needs."""
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> PhiModel:
+    return transformers(Path())
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PhiModel:
+    make, package = HOSTS[request.param]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs {package}")
+    return make(tmp_path_factory.mktemp(request.param))
+
+
+def test_its_trees_conform_and_its_distribution_is_that_of_transformers(host: PhiModel, elsewhere: PhiModel) -> None:
+    passed = check_language_model(
+        host.lm, reference=lambda sequence: elsewhere.lm.trees([sequence]).roots().logits[0], tolerance=1e-3
+    )
+    assert passed.nodes > 100
+
+
+@pytest.mark.parametrize("output_type", [Literal["yes", "no", "not on Sunday"], regex("[a-z]{2,6}( [a-z]+)?")], ids=str)
+def test_seeded_exact_texts_are_those_of_transformers(output_type: Any, host: PhiModel, elsewhere: PhiModel) -> None:
+    here, there = (
+        Generator(each, output_type).sample(QUESTION, n=100, seed=3, phi="exact").texts for each in (host, elsewhere)
+    )
+    assert here == there and len(set(here)) > 1
+
+
+def test_exact_draws_have_the_conditioned_distribution_and_masking_has_not(host: PhiModel) -> None:
+    generator = Generator(host, Literal["yes", "no"])
+    found = generator.probabilities(QUESTION, tolerance=0).distribution
+    law = {tuple(text.encode()): p for text, p in found.items()}
+
+    def fit(phi: str) -> float:
+        texts = generator.sample(QUESTION, n=1_000, phi=phi, seed=0).texts
+        return p_value([tuple(text.encode()) for text in texts], law)
+
+    assert fit("exact") > ALPHA > fit("local")
+
+
+@pytest.mark.parametrize("phi", ["auto", "exact", "local", "onestep", "learned", "dp-bigram"])
+def test_every_door(phi: str, host: PhiModel) -> None:
+    output_type = Literal["yes", "no"]
+    texts = [
+        host(QUESTION, output_type, phi=phi, seed=1),
+        *host.batch([QUESTION], output_type, phi=phi, seed=1),
+        "".join(host.stream(QUESTION, output_type, phi=phi, seed=1)),
+        Generator(host, output_type)(QUESTION, phi=phi, seed=1),
+    ]
+    assert texts == texts[:1] * 4
+
+
+def test_what_else_there_is(host: PhiModel) -> None:
+    generator = Generator(host, Literal["yes", "no", "perhaps"])
+    assert generator.mode(QUESTION).texts[0] in ("yes", "no")
+    assert isinstance(outlines_phi.audit(generator, QUESTION, n=30, seed=0), AuditReport)
+    assert generator.sample(QUESTION, n=8, seed=0, phi="local", draft="forced").texts
+    assert generator.sample(QUESTION, n=4, seed=0, phi="local", sampler=SMC(particles=4)).texts
+    assert set(generator.sample(QUESTION, n=50, seed=0, banned_phrases=["no"]).texts) <= {"yes", "perhaps"}
+    free = host(QUESTION, banned_phrases=["open", "closed"], max_new_tokens=12, seed=0)
+    assert "open" not in free and "closed" not in free
+
+
+def test_threads_take_turns(host: PhiModel) -> None:
+    expected = [host(QUESTION, Literal["yes", "no"], phi="exact", seed=seed) for seed in range(4)]
+    found: dict[int, str] = {}
+
+    def ask(seed: int) -> None:
+        found[seed] = host(QUESTION, Literal["yes", "no"], phi="exact", seed=seed)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[seed] for seed in range(4)] == expected
+
+
+@pytest.mark.parametrize("prompt", [3, None, {"a": 1}, ""])
+def test_what_is_no_prompt_is_refused(prompt: Any, host: PhiModel) -> None:
+    with pytest.raises(UnsupportedError):
+        host(prompt, Literal["yes", "no"], phi="exact")
+
+
+def test_wrapped_once_more_it_is_another_with_other_defaults(host: PhiModel) -> None:
+    if not hasattr(type(host), "over"):
+        pytest.skip("is made of a language model")
+    again = outlines_phi.wrap(host, phi="exact")
+    assert again is not host and again.phi is not None and type(again) is type(host)
