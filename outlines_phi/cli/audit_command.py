@@ -83,7 +83,7 @@ def audit(
     targets = output or []
     for target in targets:
         _check_target(target)
-    loaded = load(source.model, source.device, source.dtype)
+    loaded = load(source.model, source.device, source.dtype, source.host)
     check_chats(loaded, given)
     processor = MaskLogitsProcessor(loaded.table(output_type, banned), ban=banned)
     _check_prompts(loaded, processor.table, given, settings)

@@ -24,7 +24,7 @@ from ..sampling.phi_options import AutoPhi, ExactPhi, LookaheadPhi
 from ..sampling.resolve import DRAFT_LENGTH
 from ..sampling.smc import SMC, Resample
 from .inputs import Prompt, read_output_type, read_prompts
-from .loaded_model import BUNDLED, DTYPES
+from .loaded_model import BUNDLED, DTYPES, HOSTS
 
 
 def one_of(option: str, names: Sequence[str], meant: Callable[[str], str] | None = None) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class ModelOptions:
     model: Annotated[
         str,
         typer.Option(
-            help=f"Folder or hub name of a Hugging Face causal language model; {BUNDLED!r} for the small one."
+            help=f"Folder or hub name of a causal language model, or a GGUF file; {BUNDLED!r} for the small one."
         ),
     ] = BUNDLED
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...; by default a GPU where there is one.")] = (
@@ -253,6 +253,10 @@ class ModelOptions:
     )
     dtype: Annotated[
         str | None, typer.Option(**one_of("--dtype", DTYPES), help="Type of the weights; by default as saved.")
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option(**one_of("--host", HOSTS), help="By default llamacpp for a GGUF file, else transformers."),
     ] = None
 
 

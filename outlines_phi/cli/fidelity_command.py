@@ -78,9 +78,9 @@ def fidelity(
     if output is not None:
         make_folder(output, f"--output {output}")
     torch.set_num_threads(1 if source.model == BUNDLED else torch.get_num_threads())
-    loaded = load(source.model, source.device, source.dtype)
+    loaded = load(source.model, source.device, source.dtype, source.host)
     check_chats(loaded, asked)
-    read = CallOptions.read(settings, loaded.model.generation_config).settings
+    read = CallOptions.read(settings, loaded.defaults).settings
     draws = min(n, QUICK_DRAWS) if quick else n
     suite = Suite(model=loaded, languages=subjects, methods=chosen, settings=read, n=draws, seed=seed)
     run(suite, output, {"model": source.model, "n": draws, "seed": seed, **settings}, quiet=quiet)

@@ -89,9 +89,9 @@ def generate(
     if output is not None:
         journal.check_target(output)
         saved = None if overwrite else journal.read(output, given)
-    loaded = load(source.model, source.device, source.dtype)
+    loaded = load(source.model, source.device, source.dtype, source.host)
     check_chats(loaded, given)
-    options = CallOptions.read(call.keywords, loaded.model.generation_config, banned)
+    options = CallOptions.read(call.keywords, loaded.defaults, banned)
     drafts = options.draft
     header = journal.header(
         model=identity(source.model, loaded),

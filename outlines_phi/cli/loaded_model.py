@@ -15,6 +15,8 @@ import transformers
 from ..errors import UnsupportedError
 from ..lm import bundled
 from ..plugin.hosts.transformers import PhiTransformers, from_transformers
+from ..plugin.session import PhiModel
+from ..plugin.wrapping import wrap
 
 BUNDLED = "bundled"  # The name of the model that ships with the package
 
@@ -24,11 +26,67 @@ PROBE = 'The quick brown fox: 1,234.5 {"a": [true]}\n\tGr\u00f6\u00dfe \u6f22\u5
 """A text whose tokens tell tokenizers of equal vocabularies apart."""
 
 
-def load(name: str, device: str | None, dtype: str | None) -> PhiTransformers:
-    """Return the model ``name``: what ``from_pretrained`` takes, or :data:`BUNDLED`.
+HOSTS = ("transformers", "llamacpp", "mlx")
+"""Where a model may run."""
+
+
+def load(name: str, device: str | None, dtype: str | None, host: str | None = None) -> PhiModel:
+    """Return the model ``name``: what the loader of the host takes, or :data:`BUNDLED`; a GGUF file runs on llama.cpp.
 
     By default it runs on a GPU where there is one, with weights as they were saved (float32 for the bundled model).
     """
+    host = host or ("llamacpp" if name.endswith(".gguf") else "transformers")
+    if host != "transformers" and device is not None:
+        raise UnsupportedError(
+            f"Leave out --device, or --host {host}, which chooses it by itself. --device {device} was given."
+        )
+    if host == "transformers":
+        return _on_transformers(name, device, dtype)
+    with needing(host):
+        return _on_llamacpp(name, dtype) if host == "llamacpp" else _on_mlx(name, dtype)
+
+
+@contextmanager
+def needing(host: str) -> Iterator[None]:
+    """Say how to install the library of a host."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f'Install it, by pip install "outlines_phi[{host}]". --host {host} needs the package {error.name}, which is not here.'
+        ) from error
+
+
+def _on_llamacpp(name: str, dtype: str | None) -> PhiModel:
+    from llama_cpp import Llama
+    from outlines.models.llamacpp import LlamaCpp
+
+    if dtype is not None:
+        raise UnsupportedError(f"Leave out --dtype: a GGUF file has types of its own. --dtype {dtype} was given.")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise UnsupportedError(f"Give a GGUF file, by --model FILE.gguf. --model {name}: there is no such file.")
+    with loading(f"--model {name}"):
+        llama = Llama(str(path), n_ctx=0, verbose=False)
+    return wrap(LlamaCpp(llama, chat_mode="tokenizer.chat_template" in llama.metadata))
+
+
+def _on_mlx(name: str, dtype: str | None) -> PhiModel:
+    import mlx.core as mx
+    import mlx_lm
+    from outlines.models.mlxlm import MLXLM
+
+    source = str(
+        Path(bundled.__file__).parent if name == BUNDLED else Path(name).expanduser() if _is_path(name) else name
+    )
+    with loading(f"--model {name}"):
+        loaded, tokenizer = mlx_lm.load(source)
+    if dtype is not None or name == BUNDLED:
+        loaded.set_dtype(getattr(mx, dtype or "float32"))
+    return wrap(MLXLM(loaded, tokenizer))
+
+
+def _on_transformers(name: str, device: str | None, dtype: str | None) -> PhiTransformers:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # what is wrong with a prompt, its error says
     weights = None if dtype is None else getattr(torch, dtype)
@@ -74,14 +132,14 @@ def _pretrained(name: str, dtype: torch.dtype | None) -> tuple[Any, Any]:
     return transformers.AutoModelForCausalLM.from_pretrained(source, **options).eval(), tokenizer
 
 
-def identity(name: str, model: PhiTransformers) -> dict[str, str]:
+def identity(name: str, model: Any) -> dict[str, str]:
     """Return what tells the distribution of a model from another's; ``name`` is there to be read, the rest to be compared."""
     return {
         "name": name,
         "weights": model.lm.fingerprint(),
-        "dtype": str(model.model.dtype).removeprefix("torch."),
+        "dtype": str(getattr(model.model, "dtype", "as saved")).removeprefix("torch."),
         "vocabulary": model.lm.vocabulary.fingerprint,
-        "tokenizer": _tokenizer_fingerprint(model.hf_tokenizer),
+        "tokenizer": _tokenizer_fingerprint(model.hf_tokenizer or model.tokenizer),
     }
 
 
@@ -90,7 +148,7 @@ def _tokenizer_fingerprint(tokenizer: Any) -> str:
     return hashlib.blake2b(json.dumps(read, default=str).encode(), digest_size=16).hexdigest()
 
 
-def check_chats(model: PhiTransformers, prompts: list[Any]) -> None:
+def check_chats(model: Any, prompts: list[Any]) -> None:
     """Raise UnsupportedError where there are chats, and the model has no template for them."""
     chats = [index for index, prompt in enumerate(prompts) if not isinstance(prompt, str)]
     if chats and not model.type_adapter.has_chat_template:

@@ -35,7 +35,7 @@ from outlines_phi.sampling.rejection import tree_call
 from outlines_phi.sampling.rejection.auto_sampler import AutoSampler
 from outlines_phi.sampling.rejection.exact_sampler import ExactSampler
 from outlines_phi.sampling.sampler import Sampler
-from outlines_phi.sampling.smc import SMCSampler
+from outlines_phi.sampling.smc import SMC, SMCSampler
 from outlines_phi.settings import SamplingSettings
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.languages import LANGUAGES
@@ -86,7 +86,7 @@ SAMPLERS: dict[str, tuple[Callable[[], Sampler], int, int]] = {
     "auto": (lambda: AutoSampler(AutoPhi()), 1, 1),
     "onestep frontier": (lambda: AutoSampler(AutoPhi(frontier=OneStepPhi())), 1, 1),
     "learned frontier": (lambda: AutoSampler(AutoPhi(frontier=LearnedPhi())), 1, 2),
-    "particles": (lambda: SMCSampler(OneStepPhi()), 1, 1),
+    "particles": (lambda: SMCSampler(OneStepPhi(), SMC(particles=4)), 1, 1),
 }
 """Each sampler, with the most reads and uploads of a model call beside those of the host."""
 

@@ -1,0 +1,108 @@
+"""`--host`: commands on every host that is here, and the sentences of those that are not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import outlines_phi.cli
+
+QUESTION = "Question: is the bakery open on Sunday? Answer: "
+PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm"}
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def called(*given: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["outlines-phi", *given])
+        with pytest.raises(SystemExit) as ended:
+            outlines_phi.cli.main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, " ".join(err.split())
+
+    return called
+
+
+@pytest.fixture
+def run(call: Run) -> Run:
+    return lambda *given: call(
+        "generate", "--regex", "yes|no|not on Sunday", QUESTION, "--n", "20", "--seed", "1", "--quiet", *given
+    )
+
+
+def texts(found: tuple[int, str, str]) -> list[str]:
+    code, out, err = found
+    assert code == 0, err
+    records = [json.loads(line) for line in out.splitlines()]
+    return [record["text"] for record in records if record["record"] == "draw"]
+
+
+@pytest.fixture(params=PACKAGES)
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    if importlib.util.find_spec(PACKAGES[request.param]) is None:
+        pytest.skip(f"needs {PACKAGES[request.param]}")
+    if request.param != "llamacpp":
+        return ["--host", request.param]
+    from tests.hosts.gguf_model import write
+
+    write(tmp_path / "bundled.gguf")
+    return ["--model", str(tmp_path / "bundled.gguf")]
+
+
+def test_the_texts_of_every_host_are_those_of_transformers(host: list[str], run: Run) -> None:
+    assert texts(run("--phi", "exact", *host)) == texts(run("--phi", "exact"))
+
+
+def test_a_run_goes_on_where_it_was(host: list[str], tmp_path: Path, run: Run) -> None:
+    output = ["--phi", "exact", "--output", str(tmp_path / "draws.jsonl"), *host]
+    assert run(*output)[0] == 0
+    before = (tmp_path / "draws.jsonl").read_text(encoding="utf-8")
+    assert run(*output)[0] == 0
+    assert (tmp_path / "draws.jsonl").read_text(encoding="utf-8") == before
+
+
+def test_an_audit(host: list[str], call: Run) -> None:
+    code, _, err = call("audit", "--regex", "yes|no", QUESTION, "--n", "40", "--seed", "1", "--quiet", *host)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("name", ["llamacpp", "mlx"])
+def test_a_library_that_is_missing_is_named(name: str, run: Run) -> None:
+    if importlib.util.find_spec(PACKAGES[name]) is not None:
+        pytest.skip(f"{name} is here")
+    code, _, err = run("--host", name)
+    assert code != 0 and f'pip install "outlines_phi[{name}]"' in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--host", "vllm"], "expected one of transformers, llamacpp, mlx"),
+        (["--host", "mlx", "--device", "cuda"], "Leave out --device"),
+    ],
+)
+def test_what_does_not_go_together_is_said(given: list[str], words: str, run: Run) -> None:
+    code, _, err = run(*given)
+    assert code != 0 and words in err
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--model", "no/such/file.gguf"], "there is no such file"),
+        (["--host", "llamacpp"], "Give a GGUF file"),
+        (["--model", "any.gguf", "--dtype", "float16"], "types of its own"),
+    ],
+)
+def test_what_llama_cpp_cannot_load_is_said(given: list[str], words: str, run: Run) -> None:
+    pytest.importorskip("llama_cpp")
+    code, _, err = run(*given)
+    assert code != 0 and words in err
