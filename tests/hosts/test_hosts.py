@@ -41,7 +41,9 @@ def llamacpp(folder: Path) -> PhiModel:
     from tests.hosts.gguf_model import write
 
     write(folder / "bundled.gguf")
-    llama = Llama(str(folder / "bundled.gguf"), n_ctx=512, verbose=False, n_threads=1, type_k=0, type_v=0)
+    llama = Llama(
+        str(folder / "bundled.gguf"), n_ctx=512, verbose=False, n_threads=1, n_threads_batch=1, type_k=0, type_v=0
+    )
     return outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
 
 
