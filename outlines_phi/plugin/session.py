@@ -32,7 +32,7 @@ from ..sampling.sampler import Request, Sampler
 from ..vocabulary.canonical import CanonicalTokenization
 from .call import Ban, Call, Correction, level_of, resolve_ban
 from .drafts import DraftSources
-from .mistakes import check_batch
+from .mistakes import check_batch, not_pickled
 from .options import CallOptions, Unset, check_closed, resolve_phi, search_options, texts
 from .processor import MaskLogitsProcessor
 from .progress import telling
@@ -66,6 +66,9 @@ class PhiModel(Asynchronous, ABC):
         self.banned_phrases = resolve_ban(banned_phrases)
         _ = self.correction  # raises what is wrong with the two together
         self.worker = Worker()
+
+    def __reduce__(self) -> Any:
+        raise not_pickled(f"A {type(self).__name__}")
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -154,3 +155,8 @@ def test_wrapped_once_more_it_is_another_with_other_defaults(host: PhiModel) -> 
         pytest.skip("is made of a language model")
     again = outlines_phi.wrap(host, phi="exact")
     assert again is not host and again.phi is not None and type(again) is type(host)
+
+
+def test_it_is_not_pickled(host: PhiModel) -> None:
+    with pytest.raises(UnsupportedError, match=f"A {type(host).__name__} is neither pickled"):
+        pickle.dumps(host)

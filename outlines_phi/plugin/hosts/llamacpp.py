@@ -12,7 +12,7 @@ from llama_cpp import Llama
 from numpy.typing import NDArray
 from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAdapter
 
-from ...errors import UnsupportedError
+from ...errors import ModelError, UnsupportedError
 from ...guides.index import END, TOKENS
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
 from ...phi.estimator import Phi
@@ -181,13 +181,18 @@ class _Reader(Llama):
 def prompt_ids(llama: Llama, prompt: str | list[Any]) -> tuple[int, ...]:
     """Return the token ids that llama.cpp would complete, for a text or the messages of a chat.
 
-    Raises :class:`UnsupportedError`: llama.cpp does not take the prompt.
+    Raises :class:`UnsupportedError`: it is no prompt.
+    Raises :class:`ModelError`: it does not fit the context.
     """
     reader = _Reader(llama)
     try:
         reader(prompt) if isinstance(prompt, str) else reader.create_chat_completion(prompt)
     except _PromptRead as read:
         return read.ids
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
         raise no_prompt(prompt, error) from error
+    except ValueError as error:
+        raise ModelError(
+            f"Shorten the prompt, or give a larger n_ctx= to Llama. llama.cpp does not take it: {error}."
+        ) from error
     raise AssertionError("a completion asks for tokens")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from functools import cached_property, partial
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -24,7 +23,7 @@ from ...sampling.sampler import no_tokens
 from ...vocabulary.vocabulary import Vocabulary
 from ..call import Ban, Call
 from ..drafts import Borrowed
-from ..mistakes import check_loaded, no_prompt, not_pickled
+from ..mistakes import check_loaded, no_prompt
 from ..options import CallOptions
 from ..session import MAX_TREE_BYTES, PhiModel
 from ..streaming import Pieces, pieces
@@ -141,9 +140,6 @@ class PhiTransformers(PhiModel, Transformers):
         config: GenerationConfig | None = self.model.generation_config
         return config
 
-    def __reduce__(self) -> Any:
-        raise not_pickled("A PhiTransformers")
-
     @property
     def _at_hand(self) -> bool:
         return "lm" in vars(self)
@@ -217,7 +213,8 @@ class BorrowedModel(PhiModel):
 
     def during(self, options: CallOptions, vocabulary: Any) -> BorrowedModel:
         """Return the model for one call; the tokenizer, where it is given as ``vocabulary``, is not kept alive after it."""
-        call = copy(self)
+        call = object.__new__(BorrowedModel)
+        vars(call).update(vars(self))
         call.hf_tokenizer = None if isinstance(vocabulary, Vocabulary) else vocabulary
         canonical = options.tokenization == "canonical"
         if canonical and call.hf_tokenizer is None:
