@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, final
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..numerics.distributions import Rows
 from .forest import ForestTrees
+from .model import LanguageModel, TokenTrees
 
 
 class Entry(NamedTuple):
@@ -210,3 +213,22 @@ class SequencePaths(ForestTrees):
 
     def _length(self, node: int) -> int:
         return int(self._forest.prompt_lengths[self._forest.row[node]] + self._forest.depth[node])
+
+
+class SequenceModel(LanguageModel):
+    """A language model whose token trees are sequences of a context. What trees give back serves the next ones."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self._spare: list[Context] = []
+
+    @abstractmethod
+    def _context(self) -> Context:
+        """Return a new context."""
+
+    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
+        context = self._spare.pop() if self._spare else self._context()
+        trees = SequencePaths(context, prompts, len(self.vocabulary), self.max_length)
+        weakref.finalize(trees, self._spare.append, context)
+        return trees

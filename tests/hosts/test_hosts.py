@@ -43,7 +43,14 @@ def llamacpp(folder: Path) -> PhiModel:
 
     write(folder / "bundled.gguf")
     llama = Llama(
-        str(folder / "bundled.gguf"), n_ctx=512, verbose=False, n_threads=1, n_threads_batch=1, type_k=0, type_v=0
+        str(folder / "bundled.gguf"),
+        n_ctx=512,
+        n_batch=128,
+        verbose=False,
+        n_threads=1,
+        n_threads_batch=1,
+        type_k=0,
+        type_v=0,
     )
     return outlines_phi.wrap(outlines.from_llamacpp(llama, chat_mode=False))
 
@@ -84,6 +91,13 @@ def test_its_trees_conform_and_its_distribution_is_that_of_transformers(host: Ph
         host.lm, reference=lambda sequence: elsewhere.lm.trees([sequence]).roots().logits[0], tolerance=1e-3
     )
     assert passed.nodes > 100
+
+
+def test_prompts_longer_than_a_batch(host: PhiModel, elsewhere: PhiModel) -> None:
+    """Of which no logits are read in the first calls; the others wait."""
+    prompts = [tuple(range(2, 402)), (5, 6, 7), tuple(range(300, 500))]
+    here, there = (each.lm.trees(prompts).roots([0, 2], [9, 8]).logits.double() for each in (host, elsewhere))
+    assert float((here.softmax(-1) - there.softmax(-1)).abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("output_type", [Literal["yes", "no", "not on Sunday"], regex("[a-z]{2,6}( [a-z]+)?")], ids=str)

@@ -78,6 +78,12 @@ class TestLanguageModel:
         monkeypatch.setattr(models, "SEQUENCES", sequences)
         assert check_language_model(MLXModel(loaded[0], loaded[1]._tokenizer)).error < 1e-3
 
+    @pytest.mark.parametrize("size", [1, 5])
+    def test_small_batches(self, size: int, loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In some of which no logits are wanted."""
+        monkeypatch.setattr(models.RowContext, "batch_size", size)
+        assert check_language_model(MLXModel(loaded[0], loaded[1]._tokenizer)).error < 1e-3
+
     @pytest.mark.parametrize(
         ("kind", "options"),
         [

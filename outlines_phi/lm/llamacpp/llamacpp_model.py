@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import weakref
-from collections.abc import Hashable, Sequence
 from typing import Any, final
 
 import llama_cpp
 import numpy as np
-import torch
 
 from ...errors import UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
-from ..model import LanguageModel, TokenTrees
-from ..sequences import SequencePaths
+from ..sequences import SequenceModel
 from .sequence_context import SequenceContext
 
 SEQUENCES = 64  # Paths that are held at a time
 
 
 @final
-class LlamaCppModel(LanguageModel):
+class LlamaCppModel(SequenceModel):
     """The distribution of a ``llama_cpp.Llama``, evaluated in a context of its own over the same weights.
 
     What the object samples with (temperature, ``top_k`` and their kin) has no part in it; its precision of keys and values and its
@@ -38,14 +34,13 @@ class LlamaCppModel(LanguageModel):
     Raises
     ------
     UnsupportedError
-        The model keeps a state in place of keys and values, or has an encoder, or control vectors.
+        The model keeps a state in place of keys and values, or has an encoder.
     VocabularyError
         No token ends a text.
     """
 
-    device = torch.device("cpu")
-
     def __init__(self, llama: Any, *, cells: int | None = None) -> None:
+        super().__init__()
         self.llama = llama
         weights = llama._model.model
         for asked, kind in (
@@ -63,10 +58,6 @@ class LlamaCppModel(LanguageModel):
         # LongRoPE chooses its factors by the size of the context, which has to be that of the object then.
         fixed = any(key.endswith("rope.scaling.original_context_length") for key in llama.metadata)
         self._cells = cells or (1 if fixed else 4) * self.max_length
-        self._spare: list[SequenceContext] = []
-
-    def version(self) -> Hashable:
-        return id(self.llama._model), self.llama.lora_path, self.llama.lora_scale
 
     @property
     def rounding(self) -> float:
@@ -75,14 +66,12 @@ class LlamaCppModel(LanguageModel):
 
     def fingerprint(self) -> str:
         size = int(llama_cpp.llama_model_size(self.llama._model.model))
-        named = (sorted(self.llama.metadata.items()), size, self.llama.lora_path, self.vocabulary.fingerprint)
+        adapter = self.llama.lora_path, self.llama.lora_scale
+        named = (sorted(self.llama.metadata.items()), size, adapter, self.vocabulary.fingerprint)
         return hashlib.blake2b(repr(named).encode(), digest_size=16).hexdigest()
 
-    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        context = self._spare.pop() if self._spare else SequenceContext(self.llama, self._cells, SEQUENCES)
-        trees = SequencePaths(context, prompts, len(self.vocabulary), self.max_length)
-        weakref.finalize(trees, self._spare.append, context)
-        return trees
+    def _context(self) -> SequenceContext:
+        return SequenceContext(self.llama, self._cells, SEQUENCES)
 
 
 def vocabulary_of(llama: Any) -> Vocabulary:

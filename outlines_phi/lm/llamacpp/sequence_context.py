@@ -26,12 +26,14 @@ class SequenceContext:
     remedy = "Give a larger n_ctx= to Llama, or shorter prompts"
 
     def __init__(self, llama: Any, cells: int, sequences: int) -> None:
+        check_open(llama)
         parameters = type(llama.context_params).from_buffer_copy(llama.context_params)
         parameters.n_ctx, parameters.n_seq_max, parameters.kv_unified = cells, sequences, True
         # llama.cpp aborts where a batch may not have a token of each sequence.
         parameters.n_batch, parameters.n_ubatch = (max(sequences, n) for n in (parameters.n_batch, parameters.n_ubatch))
         parameters.swa_full = True  # paths fork behind windows, too
         parameters.embeddings = False
+        self._llama = llama
         self.size, self.sequences, self.batch_size = llama.n_vocab(), sequences, int(parameters.n_batch)
         with suppress_stdout_stderr(disable=llama.verbose):
             self._context = llama_cpp.llama_init_from_model(llama._model.model, parameters)
@@ -56,6 +58,7 @@ class SequenceContext:
 
         Raises :class:`ModelError`: llama.cpp failed, or answered NaN.
         """
+        check_open(self._llama)
         batch = self._batch
         batch.n_tokens = len(entries)
         for i, entry in enumerate(entries):
@@ -92,3 +95,11 @@ class SequenceContext:
     def clear(self) -> None:
         """Forget all sequences."""
         llama_cpp.llama_memory_clear(self._memory, False)
+
+
+def check_open(llama: Any) -> None:
+    """Raise :class:`ModelError` where the weights are gone: llama.cpp would crash."""
+    if llama._model.model is None:
+        raise ModelError(
+            "Load the model again: llama.close() has freed its weights. It was asked for logits after that."
+        )

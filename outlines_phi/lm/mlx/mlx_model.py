@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import weakref
 from collections.abc import Hashable, Sequence
 from typing import Any, final
 
@@ -15,8 +14,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from ...errors import UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
-from ..model import LanguageModel, TokenTrees
-from ..sequences import Entry, SequencePaths
+from ..sequences import Entry, SequenceModel
 from .row_context import RowContext
 
 SEQUENCES = 32  # Paths that are held at a time
@@ -25,7 +23,7 @@ FAR = 0.05
 
 
 @final
-class MLXModel(LanguageModel):
+class MLXModel(SequenceModel):
     """The distribution of a model of mlx-lm.
 
     Parameters
@@ -45,9 +43,8 @@ class MLXModel(LanguageModel):
         The tokenizer does not fit the model, or its bytes cannot be known.
     """
 
-    device = torch.device("cpu")
-
     def __init__(self, model: Any, tokenizer: Any, eos_ids: Sequence[int] = ()) -> None:
+        super().__init__()
         self.model = model
         caches = make_prompt_cache(model)
         others = sorted({type(cache).__name__ for cache in caches if type(cache) not in (KVCache, RotatingKVCache)})
@@ -60,7 +57,6 @@ class MLXModel(LanguageModel):
         size = model(mx.array([[0]])).shape[-1]
         self.vocabulary = Vocabulary.from_tokenizer(tokenizer, size=size, eos_ids=eos_ids)
         self.max_length = getattr(getattr(model, "args", None), "max_position_embeddings", None)
-        self._spare: list[RowContext] = []
         self._arrays: list[mx.array] = []
         self._version = 0
         self._try_rows()
@@ -81,12 +77,6 @@ class MLXModel(LanguageModel):
             first = np.array(array.reshape(-1)[:4].astype(mx.float32))
             digest.update(f"{name}{array.shape}{array.dtype}".encode() + first.tobytes())
         return digest.hexdigest()
-
-    def trees(self, prompts: Sequence[Sequence[int]]) -> TokenTrees:
-        context = self._spare.pop() if self._spare else self._context()
-        trees = SequencePaths(context, prompts, len(self.vocabulary), self.max_length)
-        weakref.finalize(trees, self._spare.append, context)
-        return trees
 
     def _context(self) -> RowContext:
         return RowContext(self.model, self._layers, len(self.vocabulary), SEQUENCES)

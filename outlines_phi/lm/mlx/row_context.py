@@ -105,7 +105,8 @@ class RowContext:
             call.capacity *= 2
         logits = self._model(mx.array(tokens), cache=self._layers)
         place = {sequence: row for row, sequence in enumerate(written)}
-        rows, columns = (mx.array(list(index)) for index in zip(*((place[s], i) for s, i in wanted), strict=True))
+        rows = mx.array([place[sequence] for sequence, _ in wanted], dtype=mx.int32)
+        columns = mx.array([column for _, column in wanted], dtype=mx.int32)
         found = np.array(logits[rows, columns].astype(mx.float32))
         if not np.isfinite(found.max(-1)).all():
             raise ModelError("Check the weights, or load the model in float32. It answered NaN, +inf or only -inf.")

@@ -198,9 +198,8 @@ class Evaluator:
             """Return ``log p`` of the next tokens of some nodes, and ``h`` where an estimator is asked about all together."""
             if estimate is None or not whole[part]:
                 return (self._log_p(whole[part], rows.unchecked(places[part], where[part])),)
-            log_p = self._log_p(
-                whole[part], rows.take(places[part], where[part])
-            )  # the estimator learns from what it sees
+            # The estimator learns from what it sees.
+            log_p = self._log_p(whole[part], rows.take(places[part], where[part]))
             return log_p, self._h(log_p, whole[part], ahead, estimate)
 
         few = together(rows.matrix) if self._estimate is None else max(1, len(whole))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, final
 
 import numpy as np
@@ -12,19 +11,13 @@ from llama_cpp import Llama
 from numpy.typing import NDArray
 from outlines.models.llamacpp import LlamaCpp, LlamaCppTokenizer, LlamaCppTypeAdapter
 
-from ...errors import ModelError, UnsupportedError
-from ...guides.index import END, TOKENS
+from ...errors import ModelError
+from ...guides.index import END
 from ...lm.llamacpp.llamacpp_model import LlamaCppModel
-from ...phi.estimator import Phi
-from ..call import Ban, Call
 from ..mistakes import no_prompt
 from ..processor import MaskLogitsProcessor
-from ..session import MAX_TREE_BYTES, PhiModel
-from ..streaming import Pieces
-from .loop import refuse_options
-
-SHOWN = {token.hex(): i for i, token in enumerate(TOKENS)}
-"""The names under which :data:`outlines_phi.guides.index.TOKENS` are shown."""
+from .masked_loop import LoopProcessor, MaskedLoop
+from .transformers import SHOWN
 
 
 @final
@@ -45,7 +38,7 @@ class LlamaCppByteTokenizer(LlamaCppTokenizer):
 
 
 @final
-class PhiLlamaCpp(PhiModel, LlamaCpp):
+class PhiLlamaCpp(MaskedLoop, LlamaCpp):
     """A stock Outlines ``LlamaCpp`` model whose calls may carry ``phi=``.
 
     Without ``phi=`` a call is llama.cpp's own completion under our mask, with every keyword and every default of llama.cpp (a
@@ -58,8 +51,8 @@ class PhiLlamaCpp(PhiModel, LlamaCpp):
         A ``llama_cpp.Llama``.
     chat_mode
         As for Outlines: whether texts are the messages of a user, under the chat template of the model.
-    phi, banned_phrases, max_tree_bytes
-        The defaults of every call, and the bound on kept trees, as of :class:`outlines_phi.PhiTransformers`.
+    options
+        ``phi``, ``banned_phrases`` and ``max_tree_bytes``, as of :class:`outlines_phi.PhiTransformers`.
 
     Raises
     ------
@@ -67,16 +60,10 @@ class PhiLlamaCpp(PhiModel, LlamaCpp):
         See :class:`outlines_phi.lm.llamacpp.llamacpp_model.LlamaCppModel`; raised at the first call that asks for a correction.
     """
 
-    def __init__(
-        self,
-        model: Llama,
-        chat_mode: bool = True,
-        *,
-        phi: str | Phi | None = None,
-        banned_phrases: Ban | None = None,
-        max_tree_bytes: int = MAX_TREE_BYTES,
-    ) -> None:
-        PhiModel.__init__(self, max_tree_bytes, phi, banned_phrases)
+    stock, library = LlamaCpp, "llama.cpp"
+
+    def __init__(self, model: Llama, chat_mode: bool = True, **options: Any) -> None:
+        MaskedLoop.__init__(self, **options)
         self.model, self.tokenizer = model, LlamaCppByteTokenizer(model)
         self.type_adapter = LlamaCppTypeAdapter(has_chat_template=chat_mode)
         self.hf_tokenizer = getattr(model.tokenizer_, "hf_tokenizer", None)
@@ -91,71 +78,17 @@ class PhiLlamaCpp(PhiModel, LlamaCpp):
         """The model as samplers see it; errors as the constructor's, at every access until there is none."""
         return LlamaCppModel(self.model)
 
-    def _hosted(self, call: Call, given: Any, *, many: bool) -> Any:
-        masking = self._masking(call)
-        text = (LlamaCpp.generate_batch if many else LlamaCpp.generate)(self, given, masking, **call.keywords)
-        if masking is not None:
-            masking.check()
-        return text
+    def _in_loop(self, processor: Any) -> LoopProcessor:
+        ours = isinstance(processor, MaskLogitsProcessor)
+        return LoopProcessor(processor.of_arrays if ours else processor, self._ended)
 
-    def _hosted_stream(self, call: Call, prompt: Any) -> Pieces:
-        masking = self._masking(call)
-        written = LlamaCpp.generate_stream(self, prompt, masking, **call.keywords)
-        for piece in chain(written, [""]):  # an error may be that of the last token
-            if masking is not None:
-                masking.check()
-            if piece:
-                yield piece
-
-    def _masking(self, call: Call) -> InLoop | None:
-        """Return what runs in llama.cpp's own loop."""
-        refuse_options(call.keywords, "llama.cpp's own loop")
-        processor = call.processor(self.compiled) if call.language is not None or call.ban is not None else None
-        if getattr(processor, "ban", None) is not None:
-            raise UnsupportedError(
-                "Give phi='local' with banned phrases, or another estimator: llama.cpp's own loop (phi=None) ends a text where its "
-                "max_tokens are written, in the middle of what is banned, too."
-            )
-        return None if processor is None else InLoop(processor, self.model.token_eos())
-
-    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
-        try:
-            prompt = self.type_adapter.format_input(model_input)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise no_prompt(model_input, error) from error
-        return prompt_ids(self.model, prompt)
-
-
-@final
-class InLoop:
-    """A logits processor in llama.cpp's loop, in NumPy.
-
-    llama.cpp goes on without a processor that raises, and without its mask: here the text ends, and :meth:`check` raises the error.
-    """
-
-    def __init__(self, processor: Any, eos: int) -> None:
-        self._processor, self._eos = processor, eos
-        self._error: BaseException | None = None
-
-    def __call__(self, ids: NDArray[np.intc], logits: NDArray[np.single]) -> NDArray[np.single]:
-        if self._error is None:
-            try:
-                return self._processed(ids, logits)
-            except BaseException as error:
-                self._error = error
+    def _ended(self, logits: NDArray[np.single]) -> NDArray[np.single]:
         ended = np.full_like(logits, -np.inf)
-        ended[self._eos] = 0.0
+        ended[self.model.token_eos()] = 0.0
         return ended
 
-    def check(self) -> None:
-        """Raise what the processor has raised."""
-        if self._error is not None:
-            raise self._error
-
-    def _processed(self, ids: NDArray[np.intc], logits: NDArray[np.single]) -> NDArray[np.single]:
-        if not isinstance(self._processor, MaskLogitsProcessor):
-            return np.asarray(self._processor(ids, logits))
-        return self._processor.of_arrays(ids, logits)
+    def _prompt_ids(self, model_input: Any) -> tuple[int, ...]:
+        return prompt_ids(self.model, self._formatted(model_input))
 
 
 class _PromptRead(Exception):
