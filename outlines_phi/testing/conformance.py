@@ -9,8 +9,9 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from ..errors import ModelError, OutlinesPhiError
+from ..errors import ModelError, OutlinesPhiError, UnsupportedError
 from ..lm.model import LanguageModel, TokenTrees
+from ..numerics.checks import is_count, shown
 from .tree_growth import TreeGrowth
 
 LIKELY = 1e-4
@@ -64,6 +65,8 @@ def check_language_model(
     ------
     ModelError
         What the model does that it must not, and what it should do.
+    UnsupportedError
+        An argument that nothing can be checked with.
 
     Examples
     --------
@@ -73,6 +76,7 @@ def check_language_model(
     >>> check_language_model(lm).error
     0.0
     """
+    _check_given(lm, prompts, tolerance)
     _check_declared(lm)
     ends = set(lm.vocabulary.eos_ids)
     tokens = [token for token in np.flatnonzero(lm.vocabulary.real).tolist() if token not in ends]
@@ -97,6 +101,23 @@ def check_language_model(
     error = max(_error(each, law, tolerance) for each in grown)
     _check_context(growth(3), lm.max_length)
     return Conformance(sum(len(each.history) for each in grown), sum(each.trees.counts.calls for each in grown), error)
+
+
+def _check_given(lm: object, prompts: Any, tolerance: object) -> None:
+    """Refuse what nothing can be checked of."""
+    if not isinstance(lm, LanguageModel):
+        raise UnsupportedError(f"Derive the model from outlines_phi.lm.LanguageModel. lm={shown(lm)} was given.")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
+        raise UnsupportedError(
+            f"Let tolerance= be a number of nats, 0 or more. tolerance={shown(tolerance)} was given."
+        )
+    longest = lm.max_length if isinstance(lm.max_length, int) else np.inf
+    for prompt in () if prompts is None else prompts:
+        if isinstance(prompt, str) or not all(map(is_count, prompt)) or not 0 < len(prompt) < longest:
+            raise UnsupportedError(
+                "Give prompts as sequences of token ids, not empty and shorter than max_length= of the model. "
+                f"{shown(prompt)} is among them."
+            )
 
 
 def _check_declared(lm: LanguageModel) -> None:
@@ -189,7 +210,13 @@ def _error(growth: TreeGrowth, law: Callable[[tuple[int, ...]], Any], tolerance:
     largest = 0.0
     for sequence, logits in growth.history:
         log_p = logits.log_softmax(-1).cpu()
-        expected = torch.as_tensor(law(sequence)).double().log_softmax(-1).cpu()
+        expected = torch.as_tensor(law(sequence)).double().cpu()
+        if expected.shape != log_p.shape:
+            raise UnsupportedError(
+                f"Let reference= return one logit for each of the {len(log_p)} tokens. It gave {list(expected.shape)} after "
+                f"{list(sequence)}."
+            )
+        expected = expected.log_softmax(-1)
         likely = torch.maximum(log_p, expected) > np.log(LIKELY)
         error = float((log_p - expected)[likely].abs().max())
         if not error <= tolerance:

@@ -95,6 +95,11 @@ def test_a_prompt_that_is_none_is_refused(prompt: Any, host: OwnModel) -> None:
         host(prompt, Answer)
 
 
+def test_an_error_of_encode_names_the_prompt(host: OwnModel) -> None:
+    with pytest.raises(UnsupportedError, match=r"raised ValueError .* for the prompt 'no such letters'"):
+        host("no such letters", Answer)
+
+
 @pytest.mark.parametrize(("lm", "encode", "words"), [(object(), None, "LanguageModel"), (LM, "abc", "a function")])
 def test_what_is_no_language_model_is_refused(lm: Any, encode: Any, words: str) -> None:
     with pytest.raises(UnsupportedError, match=words):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_phi.errors import ModelError
+from outlines_phi.errors import ModelError, UnsupportedError
 from outlines_phi.lm.forest import SequenceTrees
 from outlines_phi.lm.model import Evaluation, LanguageModel, ModelCounts, TokenTrees, WrappedModel
 from outlines_phi.lm.table_model import RecordedModel, TableModel
@@ -213,3 +213,20 @@ def test_rounding_is_not_a_fault_and_its_bound_is_the_tolerance() -> None:
 @pytest.mark.parametrize("given", [[[5], [6, 7, 8]], [[9, 10, 11, 12, 13, 14], [9, 10], [9, 10]]])
 def test_prompts_of_ones_own(given: list[list[int]]) -> None:
     assert check_language_model(TABLE, prompts=given).error == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"lm": None}, "LanguageModel"),
+        ({"prompts": ["ab", "c"]}, "sequences of token ids"),
+        ({"prompts": [[1], []]}, "not empty"),
+        ({"prompts": [[5] * 40]}, "shorter than max_length"),
+        ({"tolerance": "a"}, "number of nats"),
+        ({"tolerance": -1}, "number of nats"),
+        ({"reference": lambda sequence: [1.0, 2.0]}, "one logit for each of the 64 tokens"),
+    ],
+)
+def test_what_nothing_can_be_checked_with_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedError, match=words):
+        check_language_model(**({"lm": TABLE} | given))

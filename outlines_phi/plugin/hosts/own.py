@@ -35,7 +35,13 @@ class OwnModel(PhiModel):
                     "Give encode= to from_language_model(lm), a function from a text to its token ids, or token ids as the prompt. "
                     f"The prompt {shown(model_input)} is a text."
                 )
-            model_input = self._encode(model_input)
+            try:
+                model_input = self._encode(model_input)
+            except Exception as error:  # it runs the code of any tokenizer
+                raise UnsupportedError(
+                    f"Give a text that encode= takes. It raised {type(error).__name__} ({error}) for the prompt "
+                    f"{shown(model_input)}."
+                ) from error
         if not isinstance(model_input, Sequence) or not all(map(is_count, model_input)):
             raise UnsupportedError(
                 f"Give a text or a sequence of token ids as a prompt. {shown(model_input)} was given."
