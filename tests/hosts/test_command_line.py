@@ -13,7 +13,7 @@ import pytest
 import outlines_phi.cli
 
 QUESTION = "Question: is the bakery open on Sunday? Answer: "
-PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm"}
+PACKAGES = {"transformers": "transformers", "llamacpp": "llama_cpp", "mlx": "mlx_lm", "vllm": "vllm"}
 
 
 Run = Callable[..., tuple[int, str, str]]
