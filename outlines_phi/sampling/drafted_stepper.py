@@ -16,8 +16,8 @@ from torch import Tensor
 from ..drafting.drafter import Draft, Drafter, DraftRun, Proposer, Site, check_length
 from ..guides.guide import DEAD, DONE
 from ..guides.table import Table
-from ..numerics.distributions import AT_ONCE, Distributions, Rows
-from ..numerics.transfers import send
+from ..numerics.distributions import AT_ONCE, Distributions
+from ..numerics.exchange import Exchange
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
 from .coupling import Chains, Proposals, verify
@@ -243,21 +243,20 @@ class DraftedStepper(BaseStepper):
         ]
         nodes, logits = self.branches.reach(batch.parents, batch.tokens)
         if batch.roots:
-            prompts = self.branches.plant()[1].take(batch.roots)
-            logits = logits.of([*prompts, *logits.unchecked(range(len(nodes)))])
+            # Under the check of this call, or one that was read before.
+            prompts = self.branches.plant()[1].each()
+            logits = logits.of([*(prompts[root] for root in batch.roots), *logits.each()])
         prefixes = batch.prefixes(nodes)
         # Neighbours of one guide state are treated together.
         order = sorted(range(len(logits)), key=lambda row: (prefixes.states[row], prefixes.remaining[row]))
         place = np.argsort(order)
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
-        chains = self._chains(pairs, place)
-        where, *drafted = send(logits.matrix.device, np.array(logits.within(order)), *chains)
-        # An estimator with a state learns from what it sees.
-        seen = logits.unchecked(order, where) if self.estimate.stateless else logits.take(order, where)
-        log_p, scores = self.distributions(seen, prefixes.arranged(order))
+        exchange = Exchange(logits)
+        logits_of, sent = exchange.rows(order), exchange.send(*self._chains(pairs, place))
+        log_p, scores = self.distributions(prefixes.arranged(order), exchange)(logits_of())
         distributions = Distributions.of(scores)
-        came = self._decide(walks, trees, drafts, prefixes.nodes, Chains(*drafted), log_p, distributions, logits)
+        came = self._decide(walks, trees, drafts, prefixes.nodes, Chains(*sent()), log_p, distributions, exchange)
         self.estimate.reached(sorted(int(place[row]) for row in came if prefixes.drafted[row]))
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
@@ -287,7 +286,7 @@ class DraftedStepper(BaseStepper):
         drafted: Chains,
         log_p: Tensor,
         distributions: Distributions,
-        logits: Rows,
+        exchange: Exchange,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
         verdict = verify(distributions, drafted, _proposals(drafts, drafted.tokens))
@@ -298,7 +297,7 @@ class DraftedStepper(BaseStepper):
         log_s = distributions.log_s[rows.gather(1, verdict.accepted[:, None])]
         head = torch.stack([verdict.accepted, verdict.tokens], 1).double()
         # The one thing of a round that is read back.
-        (found,) = logits.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
+        (found,) = exchange.read(torch.cat([head, log_s, log_p_v, log_p_v - distributions.log_q(rows, tokens)], 1))
         came, rows_found = set[int](), iter(found.tolist())
         for walk, chains in zip(walks, trees, strict=True):
             # The chain that the walk goes furthest along.
