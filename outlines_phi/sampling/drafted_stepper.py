@@ -20,7 +20,7 @@ from ..numerics.distributions import AT_ONCE, Distributions
 from ..numerics.exchange import Exchange
 from ..phi.estimator import Prefixes, ProposalPhi
 from ..phi.tree.tree import BoundsTree, Node
-from .coupling import Chains, Proposals, verify
+from .coupling import Chains, CouplingResult, Proposals, verify
 from .sampler import Request, Stream
 from .stepper import BaseStepper, Trajectory
 
@@ -253,10 +253,15 @@ class DraftedStepper(BaseStepper):
         # A row per chain: one per walk where drafts are drawn. All rows of a walk have its random numbers, so that they agree.
         pairs = [(walk, chain) for walk, chains in zip(walks, trees, strict=True) for chain in chains]
         exchange = Exchange(logits)
-        logits_of, sent = exchange.rows(order), exchange.send(*self._chains(pairs, place))
+        logits_of = exchange.rows(order)
+        ragged = self._chains(pairs, place)
+        sent = exchange.send(*ragged, *_drawn_from(drafts, ragged[1].shape[1]))
         log_p, scores = self.distributions(prefixes.arranged(order), exchange)(logits_of())
-        distributions = Distributions.of(scores)
-        came = self._decide(walks, trees, drafts, prefixes.nodes, Chains(*sent()), log_p, distributions, exchange)
+        *drafted, drawn, drawn_from = sent()
+        distributions, chains = Distributions.of(scores), Chains(*drafted)
+        log_r = [draft.log_r.to(log_p.device) for draft in drafts if draft.log_r is not None]
+        verdict = verify(distributions, chains, Proposals(drawn, drawn_from, torch.cat(log_r)) if log_r else None)
+        came = self._decide(walks, trees, prefixes.nodes, chains, verdict, log_p, distributions, exchange)
         self.estimate.reached(sorted(int(place[row]) for row in came if prefixes.drafted[row]))
         self.branches.prune(prefixes.nodes, ((walk.node, walk.tokens[-1]) for walk in walks if not walk.finished))
 
@@ -281,15 +286,14 @@ class DraftedStepper(BaseStepper):
         self,
         walks: Sequence[Trajectory],
         trees: Sequence[Sequence[Chain]],
-        drafts: Sequence[Draft],
         nodes: Sequence[int],
         drafted: Chains,
+        verdict: CouplingResult,
         log_p: Tensor,
         distributions: Distributions,
         exchange: Exchange,
     ) -> set[int]:
         """Let every walk write what it keeps of its draft and the token after it; return the rows that walks have come to."""
-        verdict = verify(distributions, drafted, _proposals(drafts, drafted.tokens))
         own = verdict.tokens.clamp_min(0)[:, None]
         tokens = torch.cat([drafted.tokens, own], 1).scatter(1, verdict.accepted[:, None], own)
         rows = drafted.rows.clamp_min(0)
@@ -346,17 +350,10 @@ class DraftedStepper(BaseStepper):
         return np.where(rows < 0, -1, place[rows]), tokens, lengths, uniforms
 
 
-def _proposals(drafts: Sequence[Draft], like: Tensor) -> Proposals | None:
-    """Return what the drafts that were drawn were drawn from; ``None`` where there are none."""
-    drawn = [(i, draft.log_r) for i, draft in enumerate(drafts) if draft.log_r is not None]
-    if not drawn:
-        return None
-    rows, first = np.zeros((len(drawn), like.shape[1]), dtype=np.int64), 0
-    for place, (_, log_r) in enumerate(drawn):
-        rows[place, : len(log_r)] = range(first, first + len(log_r))
-        first += len(log_r)
-    return Proposals(
-        torch.tensor([i for i, _ in drawn], device=like.device),
-        torch.from_numpy(rows).to(like.device),
-        torch.cat([log_r.to(like.device) for _, log_r in drawn]),
-    )
+def _drawn_from(drafts: Sequence[Draft], longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which drafts were drawn, and of each the rows of :class:`Proposals` that its tokens were drawn from, ``[S, K]``."""
+    drawn = [(i, len(draft.log_r)) for i, draft in enumerate(drafts) if draft.log_r is not None]
+    rows, first = np.zeros((len(drawn), longest), dtype=np.int64), 0
+    for place, (_, length) in enumerate(drawn):
+        rows[place, :length] = range(first, first := first + length)
+    return np.array([i for i, _ in drawn], dtype=np.int64), rows
