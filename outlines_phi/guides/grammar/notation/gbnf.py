@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, final
 
@@ -27,7 +27,7 @@ class Characters:
 
 @final
 @dataclass(frozen=True)
-class Sequence:
+class Concatenation:
     """One part after another; the empty text if there is none."""
 
     parts: tuple[Expression, ...]
@@ -35,7 +35,7 @@ class Sequence:
 
 @final
 @dataclass(frozen=True)
-class Choice:
+class Alternation:
     """One of several parts."""
 
     alternatives: tuple[Expression, ...]
@@ -43,7 +43,7 @@ class Choice:
 
 @final
 @dataclass(frozen=True)
-class Repeat:
+class Repetition:
     """A part, ``least`` to ``most`` times, without end where ``most`` is ``None``."""
 
     part: Expression
@@ -53,13 +53,13 @@ class Repeat:
 
 @final
 @dataclass(frozen=True)
-class Reference:
+class RuleName:
     """What a rule says."""
 
     rule: str
 
 
-Expression: TypeAlias = Characters | Sequence | Choice | Repeat | Reference
+Expression: TypeAlias = Characters | Concatenation | Alternation | Repetition | RuleName
 
 
 class GBNFRule(NamedTuple):
@@ -85,7 +85,7 @@ _NAMED = {"t": 0x09, "n": 0x0A, "r": 0x0D}
 _OPERATORS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def read_gbnf(text: str, starts: Items[str]) -> dict[str, GBNFRule]:
+def read_gbnf(text: str, starts: Sequence[str]) -> dict[str, GBNFRule]:
     """Return the rules that ``text`` defines, by name.
 
     A :class:`GrammarError` with line, column and caret where it cannot be read, or a rule that is used is not defined.
@@ -154,7 +154,7 @@ class _GBNFText:
             self.at += 1
             self._skip(_BLANK_LINES)
             alternatives.append(self._sequence(nested))
-        return alternatives[0] if len(alternatives) == 1 else Choice(tuple(alternatives))
+        return alternatives[0] if len(alternatives) == 1 else Alternation(tuple(alternatives))
 
     def _sequence(self, nested: bool) -> Expression:
         parts: list[Expression] = []
@@ -163,13 +163,13 @@ class _GBNFText:
             if (bounds := self._bounds()) is not None:
                 if not parts:
                     raise self._error("there is nothing to repeat before this; write it behind what it repeats", at)
-                parts[-1] = Repeat(parts[-1], *bounds)
+                parts[-1] = Repetition(parts[-1], *bounds)
             elif (part := self._part()) is not None:
                 parts.append(part)
             else:
                 break
             self._skip(_BLANK_LINES if nested else _BLANK)
-        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _part(self) -> Expression | None:
         """Read what can be repeated; ``None`` where the sequence has ended."""
@@ -191,7 +191,7 @@ class _GBNFText:
         if _NAME.match(self.text, self.at):
             at, name = self.at, self._name()
             self.used.setdefault(name, at)
-            return Reference(name)
+            return RuleName(name)
         return None
 
     def _literal(self) -> Expression:
@@ -204,7 +204,7 @@ class _GBNFText:
                 raise self._error("a lone surrogate has no UTF-8; remove it", at)
             characters.append(Characters(((code, code),)))
         self.at += 1
-        return characters[0] if len(characters) == 1 else Sequence(tuple(characters))
+        return characters[0] if len(characters) == 1 else Concatenation(tuple(characters))
 
     def _class(self) -> Characters:
         opened = self.at
@@ -301,12 +301,12 @@ class _GBNFText:
         return GrammarError(message, self.text, self.at if position is None else position)
 
 
-def _within(codes: Items[tuple[int, int]]) -> Intervals:
+def _within(codes: Sequence[tuple[int, int]]) -> Intervals:
     """Return the characters of these intervals, which may overlap."""
     return _complement(_complement(codes))
 
 
-def _complement(codes: Items[tuple[int, int]]) -> Intervals:
+def _complement(codes: Sequence[tuple[int, int]]) -> Intervals:
     """Return all characters but these."""
     found, next_code = list[tuple[int, int]](), 0
     for low, high in (*sorted([*codes, (0xD800, 0xDFFF)]), (_MOST + 1, _MOST + 1)):

@@ -9,7 +9,7 @@ from ....automata.automaton import ByteAutomaton
 from ....errors import OutlinesPhiError
 from ...regex import compile_regex
 from .dialect import literal
-from .gbnf import Characters, Choice, Expression, GBNFRule, Intervals, Reference, Repeat, Sequence
+from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
 
 _MOST_WRITTEN = 10_000
 """How many characters the pattern of a terminal may have."""
@@ -54,31 +54,31 @@ class Pieces:
         if not self.is_nullable(expression):
             return expression
         match expression:
-            case Reference(rule):
+            case RuleName(rule):
                 return self.nonempty(self.rules[rule].body)
-            case Choice(alternatives):
-                return _choice(map(self.nonempty, alternatives))
-            case Repeat(part, _, most):
+            case Alternation(alternatives):
+                return _alternation(map(self.nonempty, alternatives))
+            case Repetition(part, _, most):
                 first = self.nonempty(part)
-                return None if first is None or most == 0 else Repeat(first, 1, most)
-        assert isinstance(expression, Sequence)
+                return None if first is None or most == 0 else Repetition(first, 1, most)
+        assert isinstance(expression, Concatenation)
         ways = (
             (first, *expression.parts[place + 1 :])
             for place, part in enumerate(expression.parts)
             if (first := self.nonempty(part)) is not None
         )
-        return _choice(map(sequence_of, ways))
+        return _alternation(map(concatenation, ways))
 
     def is_nullable(self, expression: Expression) -> bool:
         """Return whether a regular expression derives the empty text."""
         match expression:
             case Characters():
                 return False
-            case Reference(rule):
+            case RuleName(rule):
                 return self.is_nullable(self.rules[rule].body)
-            case Choice(alternatives):
+            case Alternation(alternatives):
                 return any(map(self.is_nullable, alternatives))
-            case Repeat(part, least, _):
+            case Repetition(part, least, _):
                 return least == 0 or self.is_nullable(part)
         return all(map(self.is_nullable, expression.parts))
 
@@ -86,33 +86,33 @@ class Pieces:
         match expression:
             case Characters(codes):
                 found = class_of(codes)
-            case Reference(rule):
+            case RuleName(rule):
                 if rule not in self._patterns:
                     self._patterns[rule] = None  # if it uses itself
                     self._patterns[rule] = self.pattern(self.rules[rule].body)
                 if (pattern := self._patterns[rule]) is None:
                     raise _NotRegular
                 found = f"(?:{pattern})"
-            case Choice(alternatives):
+            case Alternation(alternatives):
                 found = f"(?:{'|'.join(map(self.written, alternatives))})"
-            case Repeat(part, least, most):
+            case Repetition(part, least, most):
                 found = f"(?:{self.written(part)}){{{least},{'' if most is None else most}}}"
-            case Sequence(parts):
+            case Concatenation(parts):
                 found = "".join(map(self.written, parts))
         if len(found) > _MOST_WRITTEN:
             raise _NotRegular
         return found
 
 
-def sequence_of(parts: Iterable[Expression]) -> Expression:
+def concatenation(parts: Iterable[Expression]) -> Expression:
     """Return one part after another."""
     found = tuple(parts)
-    return found[0] if len(found) == 1 else Sequence(found)
+    return found[0] if len(found) == 1 else Concatenation(found)
 
 
-def _choice(alternatives: Iterable[Expression | None]) -> Expression | None:
+def _alternation(alternatives: Iterable[Expression | None]) -> Expression | None:
     found = tuple(dict.fromkeys(each for each in alternatives if each is not None))
-    return found[0] if len(found) == 1 else Choice(found) if found else None
+    return found[0] if len(found) == 1 else Alternation(found) if found else None
 
 
 def class_of(codes: Intervals) -> str:

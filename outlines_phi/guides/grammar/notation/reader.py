@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ _STARTS = {"lark": "start", "gbnf": "root"}
 """The dialects, and the rule of a whole text in each."""
 
 
-def read_grammar(text: str | Path, start: str | Sequence[str] | None = None, *, dialect: str | None = None) -> Grammar:
+def read_grammar(text: str | Path, start: str | tuple[str, ...] = (), *, dialect: str | None = None) -> Grammar:
     """Return the grammar that ``text`` describes, reduced to what the rule ``start`` needs.
 
     Rules of no use are left out with a :class:`~outlines_phi.errors.GrammarWarning` that names them.
@@ -50,8 +49,8 @@ def read_grammar(text: str | Path, start: str | Sequence[str] | None = None, *, 
     text
         The text of a grammar, or the path of a file with it. What a file imports is looked for in its folder.
     start
-        The rule of a whole text, or several, where a text may be of any of them. ``None``: ``start`` in Lark's dialect, ``root`` in
-        GBNF.
+        The rule of a whole text, or several, where a text may be of any of them. Without any, ``start`` in Lark's dialect, and
+        ``root`` in GBNF.
     dialect
         ``"lark"``, or ``"gbnf"``, that of llama.cpp. ``None`` is GBNF for a file ``.gbnf``, and Lark's for all others.
 
@@ -73,11 +72,10 @@ def read_grammar(text: str | Path, start: str | Sequence[str] | None = None, *, 
         dialect = "gbnf" if path is not None and path.suffix == ".gbnf" else "lark"
     if dialect not in _STARTS:
         raise UnsupportedError(f"Give dialect='lark' or dialect='gbnf': there is no dialect {dialect!r:.60}.")
-    start = _STARTS[dialect] if start is None else start
-    starts = (start,) if isinstance(start, str) else tuple(start) if isinstance(start, (list, tuple)) else ()
-    if not starts or not all(isinstance(name, str) for name in starts):
+    starts = (start,) if isinstance(start, str) else (start or (_STARTS[dialect],))
+    if not isinstance(start, (str, tuple)) or not all(isinstance(name, str) for name in starts):
         raise GrammarError(
-            f"the start rule is given by its name, or several by theirs, not as {start!r:.60} of type {type(start).__name__!r}"
+            f"the start rule is given by its name, or several as a tuple, not as {start!r:.60} of type {type(start).__name__!r}"
         )
     written = text if isinstance(text, str) else _read_file(text)
     return _read_gbnf(written, starts) if dialect == "gbnf" else _read_lark(written, starts, path)

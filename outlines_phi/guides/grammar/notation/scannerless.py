@@ -26,15 +26,15 @@ from ....automata.automaton import DEAD
 from ....errors import GrammarError, warn_of_grammar
 from ..grammar import Grammar, Production, Terminal
 from ..lexing.lexeme_automaton import JointAutomaton
-from .gbnf import Characters, Choice, Expression, GBNFRule, Intervals, Reference, Repeat, Sequence
-from .pieces import Pieces, class_of, sequence_of
+from .gbnf import Alternation, Characters, Concatenation, Expression, GBNFRule, Intervals, Repetition, RuleName
+from .pieces import Pieces, class_of, concatenation
 
 _LARGEST = 50_000
 """How many symbols all productions may have when repeats are written out."""
 
 _SHOWN = 60  # How much of a pattern the name of a terminal has
 
-_EMPTY = Sequence(())
+_EMPTY = Concatenation(())
 
 
 def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Grammar:
@@ -44,8 +44,9 @@ def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Gram
     """
     start = " | ".join(starts)
     if len(starts) > 1:
-        rules = {**rules, start: GBNFRule(Choice(tuple(map(Reference, starts))), 0)}
-    if unused := [name for name in rules if name not in _needed(rules, start)]:
+        rules = {**rules, start: GBNFRule(Alternation(tuple(map(RuleName, starts))), 0)}
+    needed = _needed(rules, start)
+    if unused := [name for name in rules if name not in needed]:
         warn_of_grammar(
             f"rules that the start rule {start!r} does not need are left out: {', '.join(map(repr, unused))}. Use them, or remove "
             "them"
@@ -65,12 +66,12 @@ def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
     found, pending = {start}, [rules[start].body]
     while pending:
         match pending.pop():
-            case Reference(rule) if rule not in found:
+            case RuleName(rule) if rule not in found:
                 found.add(rule)
                 pending.append(rules[rule].body)
-            case Choice(parts) | Sequence(parts):
+            case Alternation(parts) | Concatenation(parts):
                 pending += parts
-            case Repeat(part):
+            case Repetition(part):
                 pending.append(part)
     return found
 
@@ -103,7 +104,7 @@ class _Cut:
         while self._waiting:
             self._rule = self._waiting.pop(0)
             body, self._line = self._pieces.rules[self._rule]
-            self._define(self._numbers[Reference(self._rule)], body)
+            self._define(self._numbers[RuleName(self._rule)], body)
         self._split_classes()
         found = (symbol for made in self._made for symbol in made.body if not isinstance(symbol, int))
         self._terminals = list(dict.fromkeys(found))
@@ -153,7 +154,7 @@ class _Cut:
         return Grammar(tuple(terminals), tuple(names), tuple(dict.fromkeys([*written, *widened])), len(kept))
 
     def _name(self, terminal: Expression) -> str:
-        if isinstance(terminal, Reference):
+        if isinstance(terminal, RuleName):
             return terminal.rule
         pattern = self._pieces.written(terminal)
         return pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}..."
@@ -240,10 +241,10 @@ class _Cut:
                 self._add(head, [part])
 
     def _of_rule(self, name: str) -> int:
-        if Reference(name) not in self._numbers:
-            self._numbers[Reference(name)] = self._new(name)
+        if RuleName(name) not in self._numbers:
+            self._numbers[RuleName(name)] = self._new(name)
             self._waiting.append(name)
-        return self._numbers[Reference(name)]
+        return self._numbers[RuleName(name)]
 
     def _new(self, name: str) -> int:
         self._names.append(name)
@@ -260,11 +261,11 @@ class _Cut:
 
     def _define(self, head: int, expression: Expression) -> None:
         """Add the productions of a nonterminal that derives what ``expression`` does."""
-        if not isinstance(expression, Choice) or self._pieces.is_terminal(expression):
+        if not isinstance(expression, Alternation) or self._pieces.is_terminal(expression):
             self._add(head, self._body(expression))
             return
         regular = [each for each in expression.alternatives if self._pieces.pattern(each) is not None]
-        together = Choice(tuple(regular))
+        together = Alternation(tuple(regular))
         if len(regular) > 1 and self._pieces.is_terminal(together):
             self._add(head, self._terminal(together))
         else:
@@ -278,15 +279,15 @@ class _Cut:
         if self._pieces.is_terminal(expression):
             return self._terminal(expression)
         match expression:
-            case Reference(rule):
+            case RuleName(rule):
                 return [self._of_rule(rule)]
-            case Sequence(parts):
+            case Concatenation(parts):
                 found: list[Symbol] = []
                 for regular, grouped in groupby(parts, lambda part: self._pieces.pattern(part) is not None):
                     run = tuple(grouped)
                     found += self._run(run) if regular else chain.from_iterable(map(self._body, run))
                 return found
-            case Repeat():
+            case Repetition():
                 return self._repeat(expression)
         if expression not in self._numbers:
             self._numbers[expression] = self._new(f"__{self._rule}_{len(self._names)}")
@@ -296,21 +297,21 @@ class _Cut:
     def _run(self, parts: tuple[Expression, ...]) -> list[Symbol]:
         """Return the symbols of regular parts that follow each other: first a terminal of as many of them as can be."""
         last = len(parts)
-        while last and not self._pieces.is_terminal(sequence_of(parts[:last])):
+        while last and not self._pieces.is_terminal(concatenation(parts[:last])):
             last -= 1
         if last == 0:
             return self._body(parts[0]) + (self._run(parts[1:]) if len(parts) > 1 else [])
-        return self._terminal(sequence_of(parts[:last])) + (self._run(parts[last:]) if last < len(parts) else [])
+        return self._terminal(concatenation(parts[:last])) + (self._run(parts[last:]) if last < len(parts) else [])
 
-    def _repeat(self, expression: Repeat) -> list[Symbol]:
+    def _repeat(self, expression: Repetition) -> list[Symbol]:
         part, least, most = self._body(expression.part), expression.least, expression.most
-        key = Repeat(expression.part, 0, None if most is None else most - least)
+        key = Repetition(expression.part, 0, None if most is None else most - least)
         required = part * min(least, _LARGEST)  # more are refused when they are added
         if key.most == 0:
             return required
         before: list[Symbol] = []  # what derives one time less
         for times in (None,) if key.most is None else range(1, key.most + 1):
-            key = Repeat(expression.part, 0, times)
+            key = Repetition(expression.part, 0, times)
             if key not in self._numbers:
                 number = self._numbers[key] = self._new(f"__{self._rule}_{len(self._names)}")
                 self._add(number, [])
@@ -326,7 +327,7 @@ class _Cut:
         if not self._pieces.is_nullable(expression):
             return [found]
         self._sources.setdefault(found, set()).add(expression)
-        optional = Choice((_EMPTY, found))
+        optional = Alternation((_EMPTY, found))
         if optional not in self._numbers:
             self._numbers[optional] = self._new(f"__{self._rule}_{len(self._names)}")
             self._add(self._numbers[optional], [])
