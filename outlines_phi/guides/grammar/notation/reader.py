@@ -28,6 +28,7 @@ from ..grammar import Grammar, Production, Terminal
 from .dialect import Untranslatable, literal, translate
 from .expansion import check_templates, check_terminals
 from .gbnf import read_gbnf
+from .imports import Imports
 from .scannerless import over_lexemes
 from .source import Source
 
@@ -103,15 +104,15 @@ def _read_lark(text: str, starts: tuple[str, ...], path: Path | None) -> Grammar
     source = Source.of(text)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Python announces that it may read `[[` in another way one day
-        grammar = _read(source, starts)
+        grammar = _read(source, starts, path)
     grammar = grammar.reduced()
     if cycle := grammar.unit_cycle():
         raise source.unit_cycle(cycle)
     return grammar
 
 
-def _read(source: Source, starts: tuple[str, ...]) -> Grammar:
-    terminals, rules, ignored = _expanded(source, starts)
+def _read(source: Source, starts: tuple[str, ...], path: Path | None) -> Grammar:
+    terminals, rules, ignored = _expanded(source, starts, path)
     names = {terminal.name: number for number, terminal in enumerate(terminals)}
     _check_ignored(source, terminals, rules, ignored)
     heads = list(dict.fromkeys(rule.origin.name for rule in rules))
@@ -134,11 +135,13 @@ def _read(source: Source, starts: tuple[str, ...]) -> Grammar:
     )
 
 
-def _expanded(source: Source, starts: tuple[str, ...]) -> tuple[list[TerminalDef], list[Rule], set[str]]:
+def _expanded(
+    source: Source, starts: tuple[str, ...], path: Path | None
+) -> tuple[list[TerminalDef], list[Rule], set[str]]:
     check_terminals(source)
-    builder = GrammarBuilder()
+    builder = GrammarBuilder(import_paths=[Imports(source, path)])
     try:
-        builder.load_grammar(source.text, "<string>")
+        builder.load_grammar(source.text, "<string>" if path is None else str(path.absolute()))
         definitions = builder._definitions
         rules = [str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params]
         for start in starts:

@@ -118,7 +118,7 @@ def test_files_and_dialects(tmp_path: Path) -> None:
     lark.write_text('start: "a"', encoding="utf-8")
     assert read_grammar(gbnf) == read_grammar('root ::= "a"', dialect="gbnf")
     assert read_grammar(lark) == read_grammar(lark.read_text(), dialect="lark")
-    with pytest.raises(GrammarError, match="unexpected colon"):
+    with pytest.raises(GrammarError, match="are GBNF, the dialect of llama.cpp"):
         read_grammar(gbnf, dialect="lark")
     with pytest.raises(UnsupportedError, match="there is no dialect 'ebnf'"):
         read_grammar('root ::= "a"', dialect="ebnf")
