@@ -79,7 +79,7 @@ def test_several_starts_are_those_of_lark(folder: Path, parser: str) -> None:
             (3, 1),
         ),
         ("other.lark", 'DOT: "."\nSEP: /,(?!a)/', "SEP cannot be used: it looks around", (2, 1)),
-        ("parts.lark", "x: NUMBER", "rule 'pair' is imported from a grammar that does not define it", (2, 1)),
+        ("parts.lark", "x: NUMBER", "terminal 'NUMBER' is imported from a grammar that does not define it", (2, 1)),
     ],
 )
 def test_errors(folder: Path, name: str, text: str, message: str, caret: tuple[int, int]) -> None:
