@@ -14,9 +14,9 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain, groupby, pairwise
+from itertools import chain, combinations, count, groupby, pairwise
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -33,6 +33,9 @@ _LARGEST = 50_000
 """How many symbols all productions may have when repeats are written out."""
 
 _SHOWN = 60  # How much of a pattern the name of a terminal has
+
+_PATIENCE = 10
+"""How often the last part of a sequence is taken off before all of its parts are taken apart."""
 
 _EMPTY = Concatenation(())
 
@@ -52,13 +55,24 @@ def over_lexemes(rules: Mapping[str, GBNFRule], starts: tuple[str, ...]) -> Gram
             "them"
         )
     pieces = Pieces(rules)
-    while True:
+    for tried in count():
         cut = _Cut(pieces, start)
         apart = cut.conflicts()
         if not apart:
             return cut.grammar()
         assert not apart <= pieces.opened
         pieces.opened |= apart
+        if tried >= _PATIENCE:
+            pieces.opened.update(run for each in apart for run in _runs(each))
+    raise AssertionError("single characters have no conflicts")
+
+
+def _runs(expression: Expression) -> Iterator[Expression]:
+    """Yield all runs of several parts of a sequence."""
+    if isinstance(expression, Concatenation):
+        for first, last in combinations(range(len(expression.parts) + 1), 2):
+            if last > first + 1:
+                yield Concatenation(expression.parts[first:last])
 
 
 def _needed(rules: Mapping[str, GBNFRule], start: str) -> set[str]:
@@ -297,6 +311,8 @@ class _Cut:
     def _run(self, parts: tuple[Expression, ...]) -> list[Symbol]:
         """Return the symbols of regular parts that follow each other: first a terminal of as many of them as can be."""
         last = len(parts)
+        if all(isinstance(part, Characters) for part in parts) and not self._pieces.is_terminal(concatenation(parts)):
+            return list(parts)  # a string is one piece or none
         while last and not self._pieces.is_terminal(concatenation(parts[:last])):
             last -= 1
         if last == 0:
