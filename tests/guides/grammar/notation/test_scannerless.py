@@ -63,6 +63,12 @@ def test_random_grammars_derive_what_they_say() -> None:
     assert sum(any(len(t.pattern) > 6 for t in g.terminals) and len(g.terminals) > 1 for g in grammars.values()) > 3
 
 
+def test_what_is_taken_apart_at_once_derives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scannerless, "_PATIENCE", 0)
+    apart = random_grammars(0, 40)
+    assert all(members(grammar) == derived(text) for text, grammar in apart.items())
+
+
 @pytest.mark.parametrize("ignored", ["_prolonged", "_crossing"])
 def test_each_of_the_two_conditions_is_needed(ignored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scannerless._Cut, ignored, lambda self: set())
