@@ -146,7 +146,7 @@ def _expanded(
         rules = [str(n) for n, definition in definitions.items() if not definition.is_term and not definition.params]
         for start in starts:
             if start not in rules:
-                raise source.missing_start(start, rules, is_template=start in definitions)
+                raise source.missing_start(start, rules, definitions.get(start))
         for name, definition in definitions.items():
             if definition.tree is None:
                 raise source.error(

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from lark.exceptions import UnexpectedInput
 
@@ -102,11 +103,12 @@ class Source:
         places = (self.place(name), self.literals.get(written or ""), self._import_of(name))
         return self._error(message, next((place for place in places if place is not None), None))
 
-    def missing_start(self, start: str, rules: Sequence[str], *, is_template: bool) -> GrammarError:
-        """Return the error of a start rule that is not there."""
-        if is_template:
+    def missing_start(self, start: str, rules: Sequence[str], definition: Any) -> GrammarError:
+        """Return the error of a start rule that is not there, or of which Lark has a ``definition`` of another kind."""
+        if definition is not None:
+            what, instead = ("is a terminal", start) if definition.is_term else ("has parameters", f"{start}{{...}}")
             return self.error(
-                f"the start rule {start!r} has parameters. Give one without, such as `start: {start}{{...}}`", start
+                f"the start rule {start!r} {what}. Give a rule without, such as `start: {instead}`", start
             )
         written = [name for name in rules if name in self.defined] or list(rules)
         if not written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lark
 import pytest
 from lark import Lark
 
@@ -102,3 +103,17 @@ def test_a_text_imports_from_the_library_alone(folder: Path) -> None:
     assert "x" not in read_grammar(folder / "main.lark").terminals[0].pattern
     with pytest.raises(GrammarError, match="'other' cannot be imported"):
         read_grammar("start: SEP\n%import other.SEP")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "said"),
+    [
+        ("lark.lark", "start", r"OP cannot be used: it looks around[^\n]*\n  line 48, column 1"),
+        ("python.lark", "file_input", r"'_INDENT' is only declared[^\n]*\n  line 107, column 39"),
+        ("common.lark", "NUMBER", r"'NUMBER' is a terminal[^\n]*\n  line 20, column 1"),
+    ],
+)
+def test_a_file_of_lark_that_is_not_read_is_refused_with_the_line(name: str, start: str, said: str) -> None:
+    """Its own dialect looks ahead in a terminal; Python's has tokens that only its program makes."""
+    with pytest.raises(GrammarError, match=said):
+        read_grammar(Path(lark.__file__).parent / "grammars" / name, start)
