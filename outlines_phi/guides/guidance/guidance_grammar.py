@@ -1,0 +1,106 @@
+"""A guidance grammar: its text, what guides it, and what its texts capture."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import final
+
+from ...automata.automaton import ByteAutomaton
+from ...errors import EmptyLanguageError, UnsupportedError
+from ...vocabulary.vocabulary import Vocabulary
+from ..fsm import FSMGuide
+from ..grammar.cfg_guide import CFGGuide
+from ..guide import Guide
+from ..json_schema.json_guide import JSONGuide
+from ..json_schema.machine.machine import Machine
+from .captures import Reading
+from .counted import counted
+from .lexemes import JSONValue
+from .longest_match import LongestMatch, between_values, of_bytes
+from .productions import Productions
+from .recursion import grammar_of
+from .regular import template_of
+from .rules import Rules
+
+
+@final
+class GuidanceGrammar:
+    """What a text in llguidance's dialect of Lark derives, as llguidance reads it.
+
+    Without recursion it is a regular language, or one over JSON values; with recursion it goes to the engine of grammars, where
+    that cuts every text into the same lexemes.
+
+    Raises
+    ------
+    GrammarError, UnsupportedError
+        The text cannot be read, or has what cannot be honoured.
+    EmptyLanguageError
+        It derives no text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._rules = Rules(text)
+        self._productions = Productions.of(self._rules)
+        self._machines: dict[JSONValue, Machine] = {}
+        self._limited = next((one for one in self._rules.lexemes if one.max_tokens is not None), None)
+        if self._limited is not None and (self._rules.cycle or self._rules.values):
+            raise self._rules.error(
+                "`max_tokens` beside recursion or JSON values cannot be counted. Bound the regular expression instead, as in "
+                'regex="[a-z]{1,20}", and give max_new_tokens= to the call',
+                self._limited.at,
+            )
+        _ = self._grammar if self._rules.cycle else self.automaton if not self._rules.values else self._template
+
+    @property
+    def has_captures(self) -> bool:
+        """Whether a rule captures its text."""
+        return any(rule.capture or rule.ending for rule in self._rules.rules.values())
+
+    @cached_property
+    def _grammar(self):  # type: ignore[no-untyped-def]
+        return grammar_of(self._rules, self._productions)
+
+    @cached_property
+    def _match(self) -> LongestMatch:
+        counting = self._limited is not None
+        return LongestMatch(template_of(self._rules), self._rules.lexemes, self.text, counting=counting)
+
+    @cached_property
+    def _template(self):  # type: ignore[no-untyped-def]
+        return between_values(self._match)
+
+    @cached_property
+    def automaton(self) -> ByteAutomaton:
+        """The texts of a grammar without recursion and values, whatever tokens they have."""
+        found = of_bytes(self._match)
+        if found.is_empty:
+            raise EmptyLanguageError("")
+        return found
+
+    def guide(self, vocabulary: Vocabulary) -> Guide:
+        """Return the guide over the tokens of a vocabulary."""
+        if self._rules.cycle:
+            return CFGGuide.of(self._grammar, vocabulary)
+        if self._rules.values:
+            return JSONGuide.of_template(self._template, vocabulary, blanks=self._rules.values[0].blanks)
+        if self._limited is not None:
+            return counted(self._match, vocabulary)
+        return FSMGuide.from_automaton(self.automaton, vocabulary)
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text is one of the grammar, whatever tokens it has."""
+        return Reading(self._productions, text.encode(), self._machines).holds
+
+    def captures(self, text: str) -> dict[str, str | list[str]]:
+        """Return what a text of the grammar captures, by name."""
+        reading = Reading(self._productions, text.encode(), self._machines)
+        if not reading.holds:
+            raise ValueError(f"{text!r:.80} is not in the format.")
+        return reading.captures
+
+
+@lru_cache(maxsize=64)
+def read(text: str) -> GuidanceGrammar:
+    """Return the grammar that a text is; errors as of :class:`GuidanceGrammar`."""
+    return GuidanceGrammar(text)
