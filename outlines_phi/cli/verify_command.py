@@ -19,6 +19,7 @@ from ..errors import UnsupportedError
 from ..guides.grammar.notation.reader import NAMES, read_grammar
 from ..lm import bundled
 from ..numerics.checks import counted
+from ..plugin.types.guidance import GuidanceText
 from ..plugin.types.json_text import JSONText
 from ..plugin.types.output_types import GrammarText, to_language
 from ..verification.subject import MEANINGS, Subject, Verdict
@@ -122,6 +123,11 @@ def _subject(
     match language := to_language(output_type):
         case GrammarText():
             return name, Subject.of_grammar(read_grammar(language.text), vocabulary, **options)
+        case GuidanceText():
+            raise UnsupportedError(
+                "Give its parts, as regular expressions or JSON schemas. What the masks of a guidance grammar promise is not "
+                "verified by this command."
+            )
         case JSONText():
             fault = _validator(output_type) if isinstance(output_type, JsonSchema) else None
             return name, Subject.of_json(language.guide(vocabulary), fault=fault, **options)

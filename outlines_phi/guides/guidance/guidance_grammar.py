@@ -6,13 +6,15 @@ from functools import cached_property, lru_cache
 from typing import final
 
 from ...automata.automaton import ByteAutomaton
-from ...errors import EmptyLanguageError, UnsupportedError
+from ...errors import EmptyLanguageError
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..grammar.cfg_guide import CFGGuide
+from ..grammar.grammar import Grammar
 from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
+from ..json_schema.reading.template import Template
 from .captures import Reading
 from .counted import counted
 from .lexemes import JSONValue
@@ -50,15 +52,33 @@ class GuidanceGrammar:
                 'regex="[a-z]{1,20}", and give max_new_tokens= to the call',
                 self._limited.at,
             )
-        _ = self._grammar if self._rules.cycle else self.automaton if not self._rules.values else self._template
+        if self._rules.cycle:
+            _ = self._grammar
+        elif self._rules.values:
+            _ = self._template
+        elif self._automaton.is_empty:
+            raise EmptyLanguageError(
+                "Let the parts of the grammar differ in their characters. It derives no text: a lexeme is as long as it can be, so "
+                'what comes after it has to begin with what it cannot go on with, as in gen(regex="[a-z]+") + "." and not + "s".'
+            )
 
     @property
     def has_captures(self) -> bool:
         """Whether a rule captures its text."""
         return any(rule.capture or rule.ending for rule in self._rules.rules.values())
 
+    @property
+    def automaton_alone(self) -> ByteAutomaton | None:
+        """The automaton, if the grammar is regular and does not count tokens."""
+        return None if self._rules.cycle or self._rules.values or self._limited else self._automaton
+
     @cached_property
-    def _grammar(self):  # type: ignore[no-untyped-def]
+    def _automaton(self) -> ByteAutomaton:
+        """The texts of a grammar without recursion and values, whatever tokens they have."""
+        return of_bytes(self._match)
+
+    @cached_property
+    def _grammar(self) -> Grammar:
         return grammar_of(self._rules, self._productions)
 
     @cached_property
@@ -67,16 +87,8 @@ class GuidanceGrammar:
         return LongestMatch(template_of(self._rules), self._rules.lexemes, self.text, counting=counting)
 
     @cached_property
-    def _template(self):  # type: ignore[no-untyped-def]
+    def _template(self) -> Template:
         return between_values(self._match)
-
-    @cached_property
-    def automaton(self) -> ByteAutomaton:
-        """The texts of a grammar without recursion and values, whatever tokens they have."""
-        found = of_bytes(self._match)
-        if found.is_empty:
-            raise EmptyLanguageError("")
-        return found
 
     def guide(self, vocabulary: Vocabulary) -> Guide:
         """Return the guide over the tokens of a vocabulary."""
@@ -86,7 +98,7 @@ class GuidanceGrammar:
             return JSONGuide.of_template(self._template, vocabulary, blanks=self._rules.values[0].blanks)
         if self._limited is not None:
             return counted(self._match, vocabulary)
-        return FSMGuide.from_automaton(self.automaton, vocabulary)
+        return FSMGuide.from_automaton(self._automaton, vocabulary)
 
     def holds(self, text: str) -> bool:
         """Return whether a text is one of the grammar, whatever tokens it has."""

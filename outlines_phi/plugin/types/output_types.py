@@ -16,6 +16,7 @@ from outlines.types.dsl import CFG, Choice, JsonSchema, Regex, Sequence, Term, p
 from ...errors import EmptyLanguageError, GrammarError, OutlinesPhiError, UnsupportedError
 from ...guides.json_schema.values import Path, pointer_to
 from ..mistakes import no_format, too_deep
+from .guidance import GuidanceText, is_guidance
 from .json_text import JSONText, not_json
 from .python_schemas import UncheckedSchema, term_of
 
@@ -114,8 +115,8 @@ class GrammarText:
     text: str
 
 
-Language: TypeAlias = str | GrammarText | JSONText
-"""A regular expression, a context-free grammar, or JSON values and what they stand in."""
+Language: TypeAlias = str | GrammarText | GuidanceText | JSONText
+"""A regular expression, a context-free grammar, one of guidance, or JSON values and what they stand in."""
 
 
 def to_language(output_type: Any) -> Language:
@@ -126,7 +127,7 @@ def to_language(output_type: Any) -> Language:
     """
     term = to_term(output_type)
     if isinstance(term, CFG):
-        return GrammarText(term.definition)
+        return GuidanceText(term.definition) if is_guidance(term.definition) else GrammarText(term.definition)
     _check(term, output_type)
     if not holds_json(term):
         return _to_regex(term, output_type)
