@@ -33,7 +33,7 @@ def test_captures_are_those_of_guidance(name: str, text: str, captures: dict[str
         ('start: o\no[capture]: x ";!"\nx[capture, stop=";", stop_capture="s"]: /[a-z]*/', "ab;!", {"x": "ab", "s": ";", "o": "ab;!"}),
         ('start: x\nx[capture, stop=/;|!/, stop_capture="s"]: /[a-z]*/', "ab!", {"x": "ab", "s": "!"}),
         ('start: "é" x\nx[capture, lazy]: /.*?é/', "é日本é", {"x": "日本é"}),
-        ('start: (x ",")*\nx[capture="__LIST_APPEND:a"]: y?\ny[capture="a"]: "b"', "b,,", {"a": [""]}),
+        ('start: (x ",")*\nx[capture="__LIST_APPEND:a"]: y?\ny[capture="a"]: "b"', "b,,", {"a": ["b", ""]}),
         ('start: "" x?\nx[capture]: "a"', "", {}),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import pytest
@@ -17,7 +18,7 @@ from tests.guides.guidance.oracle import HEADER, ByteTokens, accepted, allowed
 MORE = [b"aa", b"ab", b"ca", b"bc", b"aba"]
 TOKENS = [bytes([byte]) for byte in range(256)] + MORE
 VOCABULARY = Vocabulary.from_tokens([*TOKENS, b"<eos>"], len(TOKENS))
-USED = [*b"abc", *range(256, len(TOKENS))]
+USED = [*b"abc", 256, 258, 259]
 
 RULES = [
     'start: x "c"\nx[max_tokens={n}]: A\nA: /a+/',
@@ -31,12 +32,16 @@ RULES = [
 ]
 
 
+@cache
+def productions(rules: str) -> Productions:
+    return Productions.of(Rules(HEADER + rules))
+
+
 def within(rules: str, tokens: tuple[int, ...], *, counted: bool = True) -> bool:
     """The definition: whether the text is one of the grammar, with lexemes that few enough tokens have a byte of."""
-    read = Rules(HEADER + rules)
     text = b"".join(TOKENS[token] for token in tokens)
     token_of = [place for place, token in enumerate(tokens) for _ in TOKENS[token]]
-    reading = Reading(Productions.of(read), text, {})
+    reading = Reading(productions(rules), text, {})
     if not reading.holds:
         return False
     # A lexeme of several kinds is of one that is within its limit, which must fit what follows: here any does.
@@ -53,8 +58,8 @@ def within(rules: str, tokens: tuple[int, ...], *, counted: bool = True) -> bool
 @pytest.mark.parametrize("rules", RULES[:5] + RULES[6:])
 def test_all_sequences_are_those_of_the_definition(rules: str, n: int) -> None:
     rules = rules.format(n=n)
-    guided = allowed(GuidanceGrammar(HEADER + rules).guide(VOCABULARY), USED, 4)
-    every = [tokens for length in range(5) for tokens in product(USED, repeat=length)]
+    guided = allowed(GuidanceGrammar(HEADER + rules).guide(VOCABULARY), USED, n + 2)
+    every = [tokens for length in range(n + 3) for tokens in product(USED, repeat=length)]
     assert guided == {tokens for tokens in every if within(rules, tokens)}
     # The power of this: without the count there are more.
     assert guided < {tokens for tokens in every if within(rules, tokens, counted=False)}
