@@ -55,7 +55,8 @@ class GuidanceGrammar:
         if self._rules.cycle:
             _ = self._grammar
         elif self._rules.values:
-            _ = self._template
+            # Which bytes are of a value and which are not must be told from one another.
+            _ = Machine(self._template, blanks=self._rules.values[0].blanks)
         elif self._automaton.is_empty:
             raise EmptyLanguageError(
                 "Let the parts of the grammar differ in their characters. It derives no text: a lexeme is as long as it can be, so "

@@ -55,7 +55,8 @@ special: SPECIAL
 reference: REFERENCE
 values: "%json" JSON
 chunks: "%regex" JSON
-nested: "%lark" "{" definitions "}"
+nested: LARK "{" definitions "}"
+LARK: "%lark"
 RULE: /!?[?_]?[a-z][_a-z0-9\-]*/
 TERMINAL: /_?[A-Z][_A-Z0-9\-]*/
 STRING: /"(\\.|[^"\\\n])*"i?/
@@ -66,8 +67,8 @@ SPECIAL: /<[^<>\s]+>/
 REFERENCE: /@[A-Za-z0-9_\-]+/
 UNREAD: /%(ignore|import|override|extend|declare)[^\n]*/
 JSON: "\x01"
-_OR.2: /(\s*\n\s*)?\|/
-_NL: /(\s*\n)+\s*/
+_OR.2: /((\s*((\/\/|\#)[^\n]*)?\n)+\s*)?\|/
+_NL: /(\s*((\/\/|\#)[^\n]*)?\n)+\s*/
 %ignore /[ \t\r]+/
 %ignore /(\/\/|\#)[^\n]*/
 """
@@ -277,10 +278,8 @@ class _Reader(Transformer[Token, Any]):
             )
         return Spelled(_substrings(written), _at(value))
 
-    def nested(self, definitions: tuple[Definition, ...]) -> Part:
-        if not definitions:
-            raise GrammarError("a grammar inside a grammar has no rule `start`", self._text, 0)
-        return Nested(definitions, definitions[0].at)
+    def nested(self, keyword: Token, definitions: tuple[Definition, ...]) -> Part:
+        return Nested(definitions, _at(keyword))
 
     def _string(self, token: Token) -> str:
         try:

@@ -64,7 +64,7 @@ class Rules:
         self.rules: dict[str, Rule] = {}
         self._lexemes: dict[tuple[Any, ...], Lexeme] = {}
         self._values: dict[str, JSONValue] = {}
-        self._scope(parse(text), "")
+        self._scope(parse(text), "", 0)
 
     @property
     def lexemes(self) -> tuple[Lexeme, ...]:
@@ -89,7 +89,7 @@ class Rules:
         """Return an error that points at an offset of the text."""
         return GrammarError(message, self.text, at)
 
-    def _scope(self, definitions: tuple[Definition, ...], prefix: str) -> None:
+    def _scope(self, definitions: tuple[Definition, ...], prefix: str, at: int) -> None:
         """Read the rules of one scope of names that its rule :data:`START` needs; ``prefix`` tells them from others."""
         named: dict[str, Definition] = {}
         for one in definitions:
@@ -97,10 +97,9 @@ class Rules:
                 raise self.error(f"{one.name!r} is defined twice; remove one of them", one.at)
             named[one.name] = one
         if START not in named:
-            raise self.error(f"there is no rule `{START}` to begin with; define it", definitions[0].at if definitions else 0)
+            raise self.error(f"there is no rule `{START}` to begin with; define it", definitions[0].at if definitions else at)
         waiting = [START]
-        while waiting:
-            name = waiting.pop()
+        for name in waiting:  # grows as it is walked
             if prefix + name in self.rules:
                 continue
             rule = _Reader(self, named, prefix).rule(named[name])
@@ -240,7 +239,7 @@ class _Reader:
                 return self._rules.value(part.schema, part.at)
             case Nested():
                 prefix = f"{self._prefix}{part.at}."
-                self._rules._scope(part.definitions, prefix)
+                self._rules._scope(part.definitions, prefix, part.at)
                 return Named(prefix + START, part.at)
             case Spelled("", _):
                 return Joined(())

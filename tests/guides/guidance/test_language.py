@@ -64,7 +64,7 @@ def test_texts_are_those_of_llguidance(rules: str) -> None:
 def test_texts_of_random_grammars_are_those_of_llguidance(recursive: bool) -> None:
     pytest.importorskip("llguidance")
     compared = written = 0
-    for seed in range(250):
+    for seed in range(100):
         grammar = random_grammar(seed, recursive=recursive)
         try:
             found = texts_of(grammar, 4)
@@ -73,7 +73,7 @@ def test_texts_of_random_grammars_are_those_of_llguidance(recursive: bool) -> No
             continue
         assert found == accepted(grammar, ABC, 4), grammar
         compared, written = compared + 1, written + bool(found)
-    assert compared > (120 if recursive else 249) and written > 100
+    assert compared > (50 if recursive else 99) and written > 45
 
 
 def test_a_regular_expression_of_the_same_parts_has_other_texts() -> None:
@@ -105,20 +105,16 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
 
 
 APART = [
-    ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /ab/', "B and A may go on, or end within, 'aa'|A and B"),
+    ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
     ('start: e\ne: A | B e\nA: /[ab]/\nB: /[bc]/', "A and B both match 'b'"),
     ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
-    ('start: e\ne: x | "a" e\nx[lazy]: /b/\nB: /bc/', ""),
     ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
 ]
 
 
 @pytest.mark.parametrize(("rules", "message"), APART)
 def test_recursion_beside_lexemes_that_engines_cut_differently_is_refused(rules: str, message: str) -> None:
-    if not message:
-        GuidanceGrammar(HEADER + rules)
-        return
-    with pytest.raises(GrammarError, match="|".join(map(re.escape, message.split("|")))) as caught:
+    with pytest.raises(GrammarError, match=re.escape(message)) as caught:
         GuidanceGrammar(HEADER + rules)
     assert caught.value.position is not None
 
