@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-llamacpp test-mlx lint types format clean
+.PHONY: demo test test-full test-llamacpp test-mlx test-guidance lint types format clean
 .DEFAULT_GOAL := test
 # What pytest makes of the assertions is kept from one run to the next.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,9 @@ test-llamacpp: $(VENV)-llamacpp/.dev
 test-mlx: $(VENV)-mlx/.dev
 	OMP_NUM_THREADS=1 $(VENV)-mlx/bin/python -m pytest tests/hosts tests/lm/test_sequences.py
 
+test-guidance: $(VENV)-guidance/.dev
+	OMP_NUM_THREADS=1 $(VENV)-guidance/bin/python -m pytest tests/hosts/test_guidance.py tests/guides/guidance tests/plugin/types/test_guidance.py
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +39,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx
+	rm -rf $(VENV) $(VENV)-llamacpp $(VENV)-mlx $(VENV)-guidance
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,4 +62,13 @@ $(VENV)-llamacpp/.dev $(VENV)-mlx/.dev: $(VENV)-%/.dev: pyproject.toml constrain
 	$(PYTHON) -m venv $(VENV)-$*
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(HOST)
+	touch $@
+
+# guidance pins an older llguidance than the tests use, which is an oracle of its tests all the same.
+$(VENV)-guidance/.dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-guidance
+	grep -v '^llguidance=' constraints.txt > $(VENV)-guidance/constraints.txt
+	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt torch
+	$(VENV)-guidance/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)-guidance/constraints.txt \
+	  -e ".[guidance]" accelerate hypothesis pytest scipy
 	touch $@

@@ -52,7 +52,10 @@ def programs() -> dict[str, tuple[Any, list[str]]]:
         "choice": (select(["a" + gen("u", regex="[0-9]"), "b", select(["x", "y"])], name="top"), ["a1", "b", "y", "a"]),
         "escapes": (select(['a"b', "a\\b", "é\n", "/"]) + regex(r"[/\n]\/x"), ['a"b//x', "é\n\n/x", "a\\b//y"]),
         "substring": (substring("the quick brown fox", name="part"), ["quick brown", "", "the fox", "fox"]),
-        "json": ("Person: " + json("p", schema=Person), ['Person: {"name": "Ann", "age": 3}', 'Person: {"name": "Ann"}']),
+        "json": (
+            "Person: " + json("p", schema=Person),
+            ['Person: {"name": "Ann", "age": 3}', 'Person: {"name": "Ann"}'],
+        ),
         "json then": (json("p", schema={"type": "integer"}) + "!", ["12!", "-3!", "1.5!"]),
         "recursion": (expression(), ["1+(2+30)", "((7))", "(1", ""]),
         "recursive captures": (nested(), ["[[x]]", "y", "[x"]),

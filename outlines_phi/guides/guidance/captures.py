@@ -28,7 +28,7 @@ class Item(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A lexeme of a text, of all ``kinds`` that match it, from one byte to another; ``cut`` is what follows its text and ends it."""
+    """A lexeme of a text, of all ``kinds`` that match it, from one byte to another; ``cut`` bytes that follow it end it."""
 
     kinds: frozenset[Symbol]
     begin: int
@@ -129,7 +129,9 @@ class Reading:
             return Piece(kinds, at, end) if kinds else None
         ends = {symbol: self._end(symbol, at) for symbol in symbols if isinstance(symbol, JSONValue)}
         longest = max(ends.values(), default=at)
-        return Piece(frozenset(one for one, end in ends.items() if end == longest), at, longest) if longest > at else None
+        return (
+            Piece(frozenset(one for one, end in ends.items() if end == longest), at, longest) if longest > at else None
+        )
 
     def _end(self, value: JSONValue, at: int) -> int:
         """Return where the longest JSON value that begins at a byte ends; ``at`` if none does."""

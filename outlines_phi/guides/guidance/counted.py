@@ -67,8 +67,8 @@ def counted(match: LongestMatch, vocabulary: Vocabulary) -> FSMGuide:
         made += len(pairs)
         if made > MOST_MOVES:
             raise UnsupportedError(
-                f"Lower `max_tokens`, or bound the regular expressions instead, as in [a-z]{{1,20}}. Counting tokens takes more than "
-                f"{MOST_MOVES:,} steps."
+                f"Lower `max_tokens`, or bound the regular expressions instead, as in [a-z]{{1,20}}. Counting tokens takes more "
+                f"than {MOST_MOVES:,} steps."
             )
         found = np.empty(len(pairs), dtype=np.int32)
         distinct, inverse = np.unique(moves.target[pairs], return_inverse=True)
@@ -85,9 +85,7 @@ def counted(match: LongestMatch, vocabulary: Vocabulary) -> FSMGuide:
         classes.append(class_of[pairs])
     order = np.lexsort((source := np.concatenate(sources), kinds := np.concatenate(classes)))
     widths = np.bincount(kinds, minlength=len(moves))
-    product = Transformations(
-        np.concatenate([[0], np.cumsum(widths)]), source[order], np.concatenate(targets)[order]
-    )
+    product = Transformations(np.concatenate([[0], np.cumsum(widths)]), source[order], np.concatenate(targets)[order])
     accepting = np.array([False, *(END in match.rests(state) for state, _ in keys)])
     guide = FSMGuide.from_moves(vocabulary, partition, product, accepting, 1)
     if guide is None:

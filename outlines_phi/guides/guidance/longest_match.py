@@ -1,8 +1,8 @@
 """The texts of a guidance grammar without recursion, as a byte automaton: where each lexeme is as long as it can be.
 
 A grammar without recursion is a regular expression over lexemes. What its position automaton (Glushkov 1961) may be before is a
-*row*; the lexemes that a row allows are followed side by side, each in its own automaton. Where no byte goes on with any of them, all
-that match end; a lazy one ends as soon as it matches, and all beside it. Both lead to one row, so the automaton is deterministic.
+*row*; the lexemes that a row allows are followed side by side, each in its own automaton. Where a byte goes on with none of them,
+all that match end; a lazy one ends as soon as it matches, and all beside it. Both lead to one row, so this is deterministic.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class LongestMatch:
         self._kind = [number.get(piece) if isinstance(piece, ByteAutomaton) else None for piece in template.pieces]
         # Bytes of what is read again are told from all others.
         apart = {byte for one in self.lexemes if one.hidden for ending in one.endings for byte in ending}
-        classes = np.stack([*(one.automaton.byte_class for one in lexemes), *(np.arange(256) == byte for byte in sorted([0, *apart]))])
+        classes = np.stack(
+            [*(one.automaton.byte_class for one in lexemes), *(np.arange(256) == byte for byte in sorted([0, *apart]))]
+        )
         _, self.first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
         self.byte_class = joint.reshape(-1).astype(np.uint8)
         self._automata = [one.automaton for one in lexemes]
@@ -138,7 +140,7 @@ class LongestMatch:
     def _steps(self, state: State) -> list[State | None]:
         pending = state.pending or self.begun(state.row)
         alive = [(kind, at) for kind, at in pending if kind not in state.spent]
-        columns = zip(*(self._moves[kind][at] for kind, at in alive)) if alive else [()] * len(self.first)
+        columns = zip(*(self._moves[kind][at] for kind, at in alive), strict=True) if alive else [()] * len(self.first)
         ended = self._ended(state) if state.pending else frozenset()
         following = self.steps(State(self.after(state.row, ended), fresh=self.counting)) if ended else None
         found: list[State | None] = []
@@ -182,7 +184,7 @@ class LongestMatch:
 
     def _forced(self, state: State, text: bytes) -> State | None:
         """Return the state after a text that must come; ``None`` if another one may, or none."""
-        for place, byte in enumerate(text):
+        for byte in text:
             row = state.row if not state.pending else self.rests(state)
             if END in row or any(one != END and self._kind[one] is None for one in row):
                 return None
@@ -200,7 +202,9 @@ class LongestMatch:
         """The state before the first byte."""
         return State(self.entered(self.template.first))
 
-    def explored(self, starts: Iterable[State], more: Callable[[State], Iterable[State]] = lambda state: ()) -> Explored:
+    def explored(
+        self, starts: Iterable[State], more: Callable[[State], Iterable[State]] = lambda state: ()
+    ) -> Explored:
         """Return all states that bytes lead to, and those that ``more`` returns beside each."""
         states = list(dict.fromkeys(starts))
         number = {state: place for place, state in enumerate(states, 1)}

@@ -186,7 +186,9 @@ class _Reader(Transformer[Token, Any]):
 
     def options(self, value: Token) -> None:
         said = self._objects[_at(value)]
-        if not isinstance(said, dict) or said.keys() - {"no_forcing"}:  # which concerns tokens that are forced, not texts
+        if not isinstance(said, dict) or said.keys() - {
+            "no_forcing"
+        }:  # which concerns tokens that are forced, not texts
             raise self._error("these options are not read; leave them out: `%llguidance {}`", value)
 
     def unread(self, statement: Token) -> None:
@@ -249,7 +251,8 @@ class _Reader(Transformer[Token, Any]):
 
     def special(self, token: Token) -> Part:
         raise self._error(
-            f"the special token {str(token)} writes no text here. Leave it out: the end of the grammar ends the text", token
+            f"the special token {str(token)} writes no text here. Leave it out: the end of the grammar ends the text",
+            token,
         )
 
     def reference(self, name: Token) -> Part:
@@ -266,7 +269,9 @@ class _Reader(Transformer[Token, Any]):
             case {"substring_chars": str(text)}:
                 chunks = list(text)
             case _:
-                raise self._error("`%regex` takes `substring_chunks`, a list of texts; write a /regular expression/", value)
+                raise self._error(
+                    "`%regex` takes `substring_chunks`, a list of texts; write a /regular expression/", value
+                )
         if not all(isinstance(chunk, str) for chunk in chunks):
             raise self._error("`substring_chunks` is a list of texts", value)
         written = [literal(chunk).pattern for chunk in chunks]

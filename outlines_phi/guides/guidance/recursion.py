@@ -1,8 +1,8 @@
 """A guidance grammar with recursion, for the engine of grammars: where both cut every text into the same lexemes.
 
-llguidance lets a lexeme be as long as *those that the rules allow in its place* can make it; the engine of grammars lets it be as long
-as any can, and falls back where a longer one fails. Both cut a text alike if none of these holds (``b`` is a byte that may come after
-a lexeme of ``L``):
+llguidance lets a lexeme be as long as *those that the rules allow in its place* can make it; the engine of grammars lets it be as
+long as any can, and falls back where a longer one fails. Both cut a text alike if none of these holds (``b`` may be the first byte
+after a lexeme of ``L``):
 
 - two kinds match one text;
 - a text of ``L``, and it with ``b`` behind it, begin one of another kind;
@@ -19,10 +19,10 @@ from itertools import combinations
 
 import numpy as np
 
-from ...automata.automaton import DEAD, UNREACHABLE
+from ...automata.automaton import DEAD
 from ...errors import GrammarError
 from ..grammar.grammar import Grammar, Production, Terminal
-from .lexemes import JSONValue, Lexeme
+from .lexemes import Lexeme
 from .productions import Productions, Symbol
 from .rules import Rules
 
@@ -33,8 +33,8 @@ def grammar_of(rules: Rules, productions: Productions) -> Grammar:
     Raises
     ------
     GrammarError
-        It has JSON values, a lexeme that may be empty or that a text ends which is taken away, or lexemes that the engine would tell
-        apart in another way; or a rule derives itself.
+        It has JSON values, a lexeme that may be empty, or ends with what is taken away, or lexemes that the engine would tell apart
+        in another way; or a rule derives itself.
     """
     for value in rules.values:
         raise rules.error("JSON values beside recursion cannot be read. Write the values out as rules", value.at)
@@ -44,22 +44,21 @@ def grammar_of(rules: Rules, productions: Productions) -> Grammar:
             raise rules.error("`stop` beside recursion cannot be read. Use suffix=, which stays in the text", one.at)
         if one.is_nullable:
             raise rules.error(
-                f"{one.name} may be empty, which cannot be read beside recursion. Ask for at least one character (`+` for `*`), and "
-                "make it optional, as in select([..., \"\"])",
+                f"{one.name} may be empty, which cannot be read beside recursion. Ask for at least one character (`+` for `*`), "
+                'and make it optional, as in select([..., ""])',
                 one.at,
             )
     _check_apart(rules, _first_bytes(lexemes), _follow(productions))
     number = {one: place for place, one in enumerate(lexemes)}
-    used = [one for one in lexemes]
     grammar = Grammar(
-        tuple(Terminal(one.name, one.pattern, shortest=one.lazy) for one in used),
+        tuple(Terminal(one.name, one.pattern, shortest=one.lazy) for one in lexemes),
         tuple(productions.names),
         tuple(
-            Production(len(used) + head, tuple(_symbol(symbol, number, len(used)) for symbol in body))
+            Production(len(lexemes) + head, tuple(_symbol(symbol, number, len(lexemes)) for symbol in body))
             for head, bodies in enumerate(productions.bodies)
             for body in dict.fromkeys(bodies)
         ),
-        len(used),
+        len(lexemes),
     ).reduced()
     if cycle := grammar.unit_cycle():
         names = list(dict.fromkeys(name.lstrip("_") for name in cycle))

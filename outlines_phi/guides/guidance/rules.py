@@ -97,7 +97,9 @@ class Rules:
                 raise self.error(f"{one.name!r} is defined twice; remove one of them", one.at)
             named[one.name] = one
         if START not in named:
-            raise self.error(f"there is no rule `{START}` to begin with; define it", definitions[0].at if definitions else at)
+            raise self.error(
+                f"there is no rule `{START}` to begin with; define it", definitions[0].at if definitions else at
+            )
         waiting = [START]
         for name in waiting:  # grows as it is walked
             if prefix + name in self.rules:
@@ -154,7 +156,8 @@ class Rules:
             case False, ", ", ": ":
                 return None
         raise self.error(
-            'these separators of JSON are not read. Use separators=(", ", ": ") or (",", ":"); with flexible white space the second',
+            'these separators of JSON are not read. Use separators=(", ", ": ") or (",", ":"); with flexible white space the '
+            "second",
             at,
         )
 
@@ -263,7 +266,9 @@ class _Reader:
                 if part.name in within:
                     raise self._rules.error(f"terminal {part.name!r} uses itself; only rules may", part.at)
                 if not definition.is_terminal:
-                    raise self._rules.error(f"rule {part.name!r} cannot be a part of one lexeme; terminals can", part.at)
+                    raise self._rules.error(
+                        f"rule {part.name!r} cannot be a part of one lexeme; terminals can", part.at
+                    )
                 return self._pattern(definition.body, definition.at, (*within, part.name))
         raise self._rules.error(
             "this cannot be a part of one lexeme. Leave out the attributes of the rule (`max_tokens`, `stop`, `suffix`, `lazy`), "

@@ -34,7 +34,8 @@ def over_guidance(model: Any, **options: Any) -> PhiTransformers:
         )
     if str(model):
         raise UnsupportedError(
-            f"Wrap the model before text is added to it, and give its text as the prompt, str(lm). This one holds {str(model)!r:.60}."
+            "Wrap the model before text is added to it, and give its text as the prompt, str(lm). This one holds "
+            f"{str(model)!r:.60}."
         )
     said = {key: value for key, value in dict(getattr(model, "sampling_params", {})).items() if value is not None}
     if said:

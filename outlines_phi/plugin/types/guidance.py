@@ -37,8 +37,8 @@ def is_guidance(text: str) -> bool:
 def from_guidance(grammar: Any) -> CFG:
     """Return a grammar of guidance as an output type: ``select``, ``gen``, ``json``, ``one_or_more``, functions of them.
 
-    Its texts are those that guidance itself would let be written, and the value of a draw is the dictionary of its captures (the text,
-    where nothing is captured). Only the text of the grammar is read, so guidance need not be installed where that is given.
+    Its texts are those that guidance itself would let be written, and the value of a draw is the dictionary of its captures (the
+    text, where nothing is captured). Only the text of the grammar is read, so guidance need not be installed where that is given.
 
     Parameters
     ----------
@@ -62,7 +62,9 @@ def from_guidance(grammar: Any) -> CFG:
     if not isinstance(grammar, str):
         write = getattr(grammar, "ll_grammar", None)
         if not callable(write) or isinstance(grammar, type):
-            raise UnsupportedError(f"{_instead(grammar)}. {type(grammar).__name__} {grammar!r:.60} has no ll_grammar().")
+            raise UnsupportedError(
+                f"{_instead(grammar)}. {type(grammar).__name__} {grammar!r:.60} has no ll_grammar()."
+            )
         try:
             text = write()
         except OutlinesPhiError:
@@ -71,8 +73,8 @@ def from_guidance(grammar: Any) -> CFG:
             raise UnsupportedError(f"Give a grammar that guidance can write. It refuses this one: {error}") from error
     if not isinstance(text, str) or not is_guidance(text):
         raise UnsupportedError(
-            f"Give a grammar of guidance, or the text of one, which begins with {HEADER}; outlines.types.CFG(text) takes Lark's own "
-            f"dialect. {text!r:.60} was given."
+            f"Give a grammar of guidance, or the text of one, which begins with {HEADER}; outlines.types.CFG(text) takes Lark's "
+            f"own dialect. {text!r:.60} was given."
         )
     read(text)
     return CFG(text)

@@ -29,7 +29,9 @@ class ByteTokens:
         return list(text.encode() if isinstance(text, str) else text)
 
 
-def accepted(grammar: str, tokens: Sequence[int], longest: int, tokenizer: ByteTokens | None = None) -> set[tuple[int, ...]]:
+def accepted(
+    grammar: str, tokens: Sequence[int], longest: int, tokenizer: ByteTokens | None = None
+) -> set[tuple[int, ...]]:
     """The sequences of at most ``longest`` tokens that llguidance accepts."""
     from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 

@@ -30,7 +30,11 @@ def test_captures_are_those_of_guidance(name: str, text: str, captures: dict[str
         ('start: e\ne[capture="__LIST_APPEND:e"]: "x" | e "+" e', "x+x+x", {"e": ["x", "x", "x+x", "x", "x+x+x"]}),
         # What ends a text is no part of its capture, and of those around it where it stays.
         ('start: o\no[capture]: x "!"\nx[capture, suffix=";"]: /[a-z]*/', "ab;!", {"x": "ab", "o": "ab;!"}),
-        ('start: o\no[capture]: x ";!"\nx[capture, stop=";", stop_capture="s"]: /[a-z]*/', "ab;!", {"x": "ab", "s": ";", "o": "ab;!"}),
+        (
+            'start: o\no[capture]: x ";!"\nx[capture, stop=";", stop_capture="s"]: /[a-z]*/',
+            "ab;!",
+            {"x": "ab", "s": ";", "o": "ab;!"},
+        ),
         ('start: x\nx[capture, stop=/;|!/, stop_capture="s"]: /[a-z]*/', "ab!", {"x": "ab", "s": "!"}),
         ('start: "é" x\nx[capture, lazy]: /.*?é/', "é日本é", {"x": "日本é"}),
         ('start: (x ",")*\nx[capture="__LIST_APPEND:a"]: y?\ny[capture="a"]: "b"', "b,,", {"a": ["b", ""]}),

@@ -100,13 +100,13 @@ def test_what_reads_a_text_agrees_with_what_guides_it(seed: int) -> None:
             read = GuidanceGrammar(grammar) if guided else None
         except GrammarError:
             continue
-        every = [bytes(text).decode() for text in texts_of(HEADER + 'start: A\nA: /[abc]*/', 4)]
+        every = [bytes(text).decode() for text in texts_of(HEADER + "start: A\nA: /[abc]*/", 4)]
         assert {text for text in every if read and read.holds(text)} == {bytes(text).decode() for text in guided}
 
 
 APART = [
     ('start: e\ne: A | "(" e ")" | e B\nA: /a+/\nB: /aab/', "A and B may go on, or end within, 'aa'"),
-    ('start: e\ne: A | B e\nA: /[ab]/\nB: /[bc]/', "A and B both match 'b'"),
+    ("start: e\ne: A | B e\nA: /[ab]/\nB: /[bc]/", "A and B both match 'b'"),
     ('start: e\ne: A | e "."\nA: /[0-9]+(\\.[0-9]+)?/', "A may go on, or end within, '0.'"),
     ('start: e\ne: x | "bc" e\nx[lazy]: /b/', 'x and "bc"'),
 ]

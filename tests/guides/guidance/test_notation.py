@@ -49,7 +49,12 @@ REFUSED = [
     ("start: %json {", 2, 15, "JSON is expected here"),
     ("start: %json [1]", 2, 14, "a JSON schema is an object"),
     ('start: %json {"x-guidance": {"item_separator": " ,"}}', 2, 14, "these separators of JSON are not read"),
-    ('start: a b\na: %json {"x-guidance": {"whitespace_flexible": false}}\nb: %json {}', 4, 10, "have the same separators"),
+    (
+        'start: a b\na: %json {"x-guidance": {"whitespace_flexible": false}}\nb: %json {}',
+        4,
+        10,
+        "have the same separators",
+    ),
     ('start: A\nA: %regex {"substring": 1}', 3, 11, "`%regex` takes `substring_chunks`"),
     ('start: A\nA: %regex {"substring_chunks": [1]}', 3, 11, "is a list of texts"),
     ('start: "ab".."c"', 2, 8, "a range is between two characters"),
@@ -57,7 +62,7 @@ REFUSED = [
     ("start: /a(/", 2, 8, "this regular expression cannot be read"),
     (r"start: /\bword/", 2, 8, "this regular expression cannot be used"),
     ("start: /a/l", 2, 8, "the flag `l` is not read"),
-    ('start: %lark {\n}', 2, 8, "there is no rule `start`"),
+    ("start: %lark {\n}", 2, 8, "there is no rule `start`"),
     ('start: %lark {\na: "b"\n}', 3, 1, "there is no rule `start`"),
     ('start: e\ne: "a" | %json {"type": "null"} e', 3, 16, "JSON values beside recursion"),
     ('start: e\ne: x | "(" e ")"\nx[stop="."]: /a*/', 4, 1, "`stop` beside recursion"),
@@ -98,6 +103,9 @@ def test_a_schema_that_is_true_of_nothing() -> None:
 
 
 def test_comments_and_layout() -> None:
-    text = HEADER + '# first\nstart: /a/ // "not" read\n\n  | "b"i  # %json {\n\n  |  %lark {\n %llguidance {}\n  start: "c"\n }\n'
+    text = (
+        HEADER
+        + '# first\nstart: /a/ // "not" read\n\n  | "b"i  # %json {\n\n  |  %lark {\n %llguidance {}\n  start: "c"\n }\n'
+    )
     grammar = GuidanceGrammar(text)
     assert all(map(grammar.holds, ("a", "b", "B", "c"))) and not grammar.holds("d")
