@@ -102,7 +102,7 @@ class TestWithGuidance:
             outlines_phi.wrap(lm.with_sampling_params({"top_p": 0.5}))
 
     def test_what_is_no_grammar(self, guidance: Any) -> None:
-        @guidance.guidance(stateless=True)
+        @guidance.guidance(stateless=True, dedent=False)
         def answer(lm: Any) -> Any:
             return lm + guidance.select(["yes", "no"])
 

@@ -81,7 +81,11 @@ class LongestMatch:
         self._kind = [number.get(piece) if isinstance(piece, ByteAutomaton) else None for piece in template.pieces]
         # Bytes of what is read again are told from all others.
         apart = {byte for one in lexemes if one.hidden for ending in one.endings for byte in ending}
-        rows = [np.zeros(256), *(one.automaton.byte_class for one in lexemes), *(np.arange(256) == one for one in sorted(apart))]
+        rows = [
+            np.zeros(256),
+            *(one.automaton.byte_class for one in lexemes),
+            *(np.arange(256) == one for one in sorted(apart)),
+        ]
         classes = np.stack([row.astype(np.uint8) for row in rows])
         _, self.first, joint = np.unique(classes, axis=1, return_index=True, return_inverse=True)
         self.byte_class = joint.reshape(-1).astype(np.uint8)
