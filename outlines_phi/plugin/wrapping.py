@@ -14,7 +14,7 @@ from outlines.models.transformers import Transformers
 
 from ..phi.estimator import Phi
 from .call import Ban
-from .hosts.guidance import is_transformers, over_guidance
+from .hosts.guidance_models import is_transformers, over_guidance
 from .hosts.transformers import PhiTransformers
 from .mistakes import no_model
 from .options import Unset

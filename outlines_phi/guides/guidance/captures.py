@@ -13,9 +13,9 @@ from typing import NamedTuple, final
 from ...automata.automaton import DEAD
 from ..json_schema.machine.machine import Machine
 from ..json_schema.machine.stack import Configuration
-from .lexemes import JSONValue, Lexeme
+from .guidance_rules import Capture
+from .lexeme_kinds import JSONValue, Lexeme
 from .productions import Body, Productions, Symbol
-from .rules import Capture
 
 
 class Item(NamedTuple):
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     cut: int = 0
 
 
-class Node(NamedTuple):
+class Derived(NamedTuple):
     """A symbol that derives the pieces from ``begin`` to ``end``."""
 
     symbol: Symbol
@@ -45,7 +45,7 @@ class Node(NamedTuple):
 
 
 @final
-class Reading:
+class TextReading:
     """A text, cut into pieces, and what these are derived from: by where it begins, each nonterminal, and where it ends."""
 
     def __init__(self, productions: Productions, text: bytes, machines: dict[JSONValue, Machine]) -> None:
@@ -156,7 +156,7 @@ class Reading:
         the left.
         """
         found: dict[str, str | list[str]] = {}
-        stack: list[tuple[Node, bool]] = [(Node(0, 0, len(self.pieces)), False)]
+        stack: list[tuple[Derived, bool]] = [(Derived(0, 0, len(self.pieces)), False)]
         while stack:
             node, is_read = stack.pop()
             if not isinstance(node.symbol, int):
@@ -170,7 +170,7 @@ class Reading:
             stack += [(child, False) for child in reversed(children)]
         return found
 
-    def _note(self, node: Node, found: dict[str, str | list[str]]) -> None:
+    def _note(self, node: Derived, found: dict[str, str | list[str]]) -> None:
         assert isinstance(node.symbol, int)
         rule = self._productions.rules.get(node.symbol)
         if rule is None:
@@ -185,13 +185,13 @@ class Reading:
             if capture is not None:
                 _add(found, capture, text.decode(errors="replace"))
 
-    def _span(self, node: Node) -> tuple[int, int]:
+    def _span(self, node: Derived) -> tuple[int, int]:
         if node.begin == node.end:
             at = self.pieces[node.begin].begin if node.begin < len(self.pieces) else len(self._text)
             return at, at
         return self.pieces[node.begin].begin, self.pieces[node.end - 1].end
 
-    def _children(self, node: Node, around: frozenset[Node]) -> list[Node] | None:
+    def _children(self, node: Derived, around: frozenset[Derived]) -> list[Derived] | None:
         """Return what a nonterminal is made of; ``None`` if only of one of those ``around`` it."""
         assert isinstance(node.symbol, int)
         for body in self._productions.bodies[node.symbol]:
@@ -202,9 +202,9 @@ class Reading:
                     return children
         return None
 
-    def _splits(self, body: Body, begin: int, end: int) -> Iterator[list[Node]]:
+    def _splits(self, body: Body, begin: int, end: int) -> Iterator[list[Derived]]:
         """Yield the ways in which a body derives some pieces, longer parts first from the left."""
-        ways = [(list[Node](), iter(self._ends(body[0], begin, end)))] if body else []
+        ways = [(list[Derived](), iter(self._ends(body[0], begin, end)))] if body else []
         if not body and begin == end:
             yield []
         dead: set[tuple[int, int]] = set()
@@ -215,7 +215,7 @@ class Reading:
                 ways.pop()
                 continue
             since = before[-1].end if before else begin
-            nodes = [*before, Node(body[len(before)], since, to)]
+            nodes = [*before, Derived(body[len(before)], since, to)]
             if len(nodes) == len(body):
                 if to == end:
                     yield nodes

@@ -9,13 +9,13 @@ from ...errors import EmptyLanguageError, UnsupportedError
 from ...vocabulary.vocabulary import Vocabulary
 from ..fsm import FSMGuide
 from ..json_schema.reading.template import END
-from .longest_match import LongestMatch, State
+from .longest_match import LexemeMatch, MatchState
 
 MOST_MOVES = 30_000_000
 """Steps on classes of tokens, of all states with all counts."""
 
 
-def counted(match: LongestMatch, vocabulary: Vocabulary) -> FSMGuide:
+def counted(match: LexemeMatch, vocabulary: Vocabulary) -> FSMGuide:
     """Return the guide of a template without values, in which lexemes have at most their ``max_tokens``.
 
     A lexeme has the tokens that write a byte of it. A state is one of the byte automaton at the beginning of a token, with the
@@ -33,18 +33,18 @@ def counted(match: LongestMatch, vocabulary: Vocabulary) -> FSMGuide:
     limits = [one.max_tokens for one in match.lexemes]
     most = max(limit for limit in limits if limit is not None)
 
-    def tightest(state: State) -> int:
+    def tightest(state: MatchState) -> int:
         """The largest of the limits of the lexemes that are pending: more tokens change nothing."""
         kinds = {kind for kind, _ in state.pending}
         return max((limit for kind, limit in enumerate(limits) if limit is not None and kind in kinds), default=0)
 
-    def begins(state: State, count: int) -> State:
+    def begins(state: MatchState, count: int) -> MatchState:
         """The state at the beginning of a token, behind so many."""
         kinds = {kind for kind, _ in state.pending}
         spent = frozenset(kind for kind in kinds if (limit := limits[kind]) is not None and limit <= count)
         return state._replace(spent=spent, fresh=False)
 
-    def tokens_end(state: State) -> list[State]:
+    def tokens_end(state: MatchState) -> list[MatchState]:
         counts = {0, *(limit for kind, _ in state.pending if (limit := limits[kind]) is not None)}
         return [begins(state, count) for count in counts]
 
@@ -55,8 +55,8 @@ def counted(match: LongestMatch, vocabulary: Vocabulary) -> FSMGuide:
     class_of = np.repeat(np.arange(len(moves)), moves.counts)
 
     # Behind a byte state that a token ends in: the state without what was counted, and how to count on.
-    ends = [State(state.row, state.pending) for state in explored.states]
-    keys: dict[tuple[State, int], int] = {(State(match.start.row), 0): 1}
+    ends = [MatchState(state.row, state.pending) for state in explored.states]
+    keys: dict[tuple[MatchState, int], int] = {(MatchState(match.start.row), 0): 1}
     waiting = list(keys)
     sources, targets, classes = [], [], []
     made = 0

@@ -15,14 +15,14 @@ from ..guide import Guide
 from ..json_schema.json_guide import JSONGuide
 from ..json_schema.machine.machine import Machine
 from ..json_schema.reading.template import Template
-from .captures import Reading
+from .captures import TextReading
 from .counted import counted
-from .lexemes import JSONValue
-from .longest_match import LongestMatch, between_values, of_bytes
+from .guidance_rules import GuidanceRules
+from .lexeme_kinds import JSONValue
+from .longest_match import LexemeMatch, between_values, of_bytes
 from .productions import Productions
 from .recursion import grammar_of
 from .regular import template_of
-from .rules import Rules
 
 
 @final
@@ -42,7 +42,7 @@ class GuidanceGrammar:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._rules = Rules(text)
+        self._rules = GuidanceRules(text)
         self._productions = Productions.of(self._rules)
         self._machines: dict[JSONValue, Machine] = {}
         self._limited = next((one for one in self._rules.lexemes if one.max_tokens is not None), None)
@@ -83,9 +83,9 @@ class GuidanceGrammar:
         return grammar_of(self._rules, self._productions)
 
     @cached_property
-    def _match(self) -> LongestMatch:
+    def _match(self) -> LexemeMatch:
         counting = self._limited is not None
-        return LongestMatch(template_of(self._rules), self._rules.lexemes, self.text, counting=counting)
+        return LexemeMatch(template_of(self._rules), self._rules.lexemes, self.text, counting=counting)
 
     @cached_property
     def _template(self) -> Template:
@@ -103,11 +103,11 @@ class GuidanceGrammar:
 
     def holds(self, text: str) -> bool:
         """Return whether a text is one of the grammar, whatever tokens it has."""
-        return Reading(self._productions, text.encode(), self._machines).holds
+        return TextReading(self._productions, text.encode(), self._machines).holds
 
     def captures(self, text: str) -> dict[str, str | list[str]]:
         """Return what a text of the grammar captures, by name."""
-        reading = Reading(self._productions, text.encode(), self._machines)
+        reading = TextReading(self._productions, text.encode(), self._machines)
         if not reading.holds:
             raise ValueError(f"{text!r:.80} is not in the format.")
         return reading.captures

@@ -17,7 +17,7 @@ from ...automata.automaton import DEAD, ByteAutomaton
 from ...errors import GrammarError, UnsupportedError
 from ..json_schema.formula import Formula
 from ..json_schema.reading.template import END, Piece, Template
-from .lexemes import Lexeme
+from .lexeme_kinds import Lexeme
 
 MOST_STATES = 200_000
 
@@ -25,7 +25,7 @@ Row = frozenset[int]
 """Positions of a template that the text may be before; :data:`~outlines_phi.guides.json_schema.reading.template.END` among them."""
 
 
-class State(NamedTuple):
+class MatchState(NamedTuple):
     """A place in a text.
 
     Attributes
@@ -49,13 +49,13 @@ class State(NamedTuple):
 class Explored(NamedTuple):
     """States that bytes lead to, the dead one first and not among them, and where each goes on bytes of each class."""
 
-    states: list[State]
-    number: dict[State, int]
+    states: list[MatchState]
+    number: dict[MatchState, int]
     targets: NDArray[np.int32]
 
 
 @final
-class LongestMatch:
+class LexemeMatch:
     """Steps on bytes through a template whose pieces of bytes are lexemes.
 
     Parameters
@@ -95,7 +95,7 @@ class LongestMatch:
         self._rows: dict[Row, tuple[tuple[int, int], ...]] = {}
         self._after: dict[tuple[Row, frozenset[int]], Row] = {}
         self._reading: set[Row] = set()
-        self._known: dict[State, list[State | None]] = {}
+        self._known: dict[MatchState, list[MatchState | None]] = {}
 
     def entered(self, positions: Iterable[int]) -> Row:
         """Return the row before some positions; those that may be empty are passed."""
@@ -125,28 +125,28 @@ class LongestMatch:
             self._after[key] = self.entered(after for place in places for after in self.template.follow[place])
         return self._after[key]
 
-    def rests(self, state: State) -> Row:
+    def rests(self, state: MatchState) -> Row:
         """Return what the text may be before if the pending lexeme ends here; nothing where it may not."""
         if not state.pending:
             return state.row
         return self.after(state.row, self._ended(state))
 
-    def _ended(self, state: State) -> frozenset[int]:
+    def _ended(self, state: MatchState) -> frozenset[int]:
         return frozenset(kind for kind, at in state.pending if self._accepting[kind][at])
 
-    def steps(self, state: State) -> list[State | None]:
+    def steps(self, state: MatchState) -> list[MatchState | None]:
         """Return the state after a byte of each class; ``None`` where there is none."""
         if state not in self._known:
             self._known[state] = self._steps(state)
         return self._known[state]
 
-    def _steps(self, state: State) -> list[State | None]:
+    def _steps(self, state: MatchState) -> list[MatchState | None]:
         pending = state.pending or self.begun(state.row)
         alive = [(kind, at) for kind, at in pending if kind not in state.spent]
         columns = zip(*(self._moves[kind][at] for kind, at in alive), strict=True) if alive else [()] * len(self.first)
         ended = self._ended(state) if state.pending else frozenset()
-        following = self.steps(State(self.after(state.row, ended), fresh=self.counting)) if ended else None
-        found: list[State | None] = []
+        following = self.steps(MatchState(self.after(state.row, ended), fresh=self.counting)) if ended else None
+        found: list[MatchState | None] = []
         for column, targets in enumerate(columns):
             if any(targets):
                 moved = tuple((kind, to) for (kind, _), to in zip(alive, targets, strict=True) if to != DEAD)
@@ -155,22 +155,22 @@ class LongestMatch:
                 found.append(None if following is None else following[column])
         return found
 
-    def _moved(self, state: State, moved: tuple[tuple[int, int], ...], column: int) -> State | None:
+    def _moved(self, state: MatchState, moved: tuple[tuple[int, int], ...], column: int) -> MatchState | None:
         lazy = frozenset(kind for kind, at in moved if self.lexemes[kind].lazy and self._accepting[kind][at])
         if not lazy:
-            return State(state.row, moved, fresh=state.fresh)
-        after = State(self.after(state.row, lazy), fresh=self.counting)
+            return MatchState(state.row, moved, fresh=state.fresh)
+        after = MatchState(self.after(state.row, lazy), fresh=self.counting)
         if any(self.lexemes[kind].hidden for kind in lazy):
             return self._read_again(after, lazy, column)
         return after
 
-    def _read_again(self, after: State, lazy: frozenset[int], column: int) -> State | None:
+    def _read_again(self, after: MatchState, lazy: frozenset[int], column: int) -> MatchState | None:
         """Return the state after the text that ended a lexeme and is the beginning of what follows; the end if nothing does."""
         if after.row == {END}:
             return after
         byte = int(self.first[column])
         endings = [ending for kind in lazy for ending in self.lexemes[kind].endings if ending[-1] == byte]
-        found: set[State | None] = {None}
+        found: set[MatchState | None] = {None}
         if after.row not in self._reading:  # what ends it may end the same lexeme again, for ever
             self._reading.add(after.row)
             found = {self._forced(after, ending) for ending in endings}
@@ -185,7 +185,7 @@ class LongestMatch:
             )
         return found.pop()
 
-    def _forced(self, state: State, text: bytes) -> State | None:
+    def _forced(self, state: MatchState, text: bytes) -> MatchState | None:
         """Return the state after a text that must come; ``None`` if another one may, or none."""
         for byte in text:
             row = state.row if not state.pending else self.rests(state)
@@ -201,12 +201,12 @@ class LongestMatch:
         return state
 
     @property
-    def start(self) -> State:
+    def start(self) -> MatchState:
         """The state before the first byte."""
-        return State(self.entered(self.template.first))
+        return MatchState(self.entered(self.template.first))
 
     def explored(
-        self, starts: Iterable[State], more: Callable[[State], Iterable[State]] = lambda state: ()
+        self, starts: Iterable[MatchState], more: Callable[[MatchState], Iterable[MatchState]] = lambda state: ()
     ) -> Explored:
         """Return all states that bytes lead to, and those that ``more`` returns beside each."""
         states = list(dict.fromkeys(starts))
@@ -230,16 +230,16 @@ class LongestMatch:
     def automaton(self, row: Row, goal: int, explored: Explored) -> ByteAutomaton:
         """Return the automaton of what leads from a row to where a position comes next."""
         accepting = [False, *(goal in self.rests(state) for state in explored.states)]
-        start = explored.number[State(row)]
+        start = explored.number[MatchState(row)]
         return ByteAutomaton(explored.targets, self.byte_class, start, np.array(accepting)).trim()
 
 
-def of_bytes(match: LongestMatch) -> ByteAutomaton:
+def of_bytes(match: LexemeMatch) -> ByteAutomaton:
     """Return the automaton of the texts of a template without values."""
     return match.automaton(match.start.row, END, match.explored([match.start]))
 
 
-def between_values(match: LongestMatch) -> Template:
+def between_values(match: LexemeMatch) -> Template:
     """Return the template of the same texts whose pieces of bytes are all that may stand between two values.
 
     There is one for each pair of values, or ends of the text, with nothing but lexemes between them.
@@ -247,7 +247,7 @@ def between_values(match: LongestMatch) -> Template:
     template = match.template
     values = [place for place, piece in enumerate(template.pieces) if isinstance(piece, Formula)]
     rows = [match.start.row, *(match.entered(template.follow[place]) for place in values)]
-    explored = match.explored([State(row) for row in rows])
+    explored = match.explored([MatchState(row) for row in rows])
     pieces: list[Piece] = [template.pieces[place] for place in values]
     follow: list[frozenset[int]] = [frozenset()] * len(values)
     after: list[frozenset[int]] = []

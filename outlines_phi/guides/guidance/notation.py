@@ -18,7 +18,18 @@ from lark.exceptions import UnexpectedInput, VisitError
 
 from ...errors import GrammarError
 from ..grammar.notation.dialect import literal
-from .tree import Attribute, Definition, Joined, Named, Nested, OneOf, Part, Repeated, Spelled, Values
+from .written_parts import (
+    Attribute,
+    Definition,
+    EitherOf,
+    InTurn,
+    NamedPart,
+    Nested,
+    Part,
+    RepeatedPart,
+    Spelled,
+    Values,
+)
 
 HEADER = "%llguidance"
 """What a grammar of this dialect begins with."""
@@ -110,7 +121,7 @@ def parse(text: str) -> tuple[Definition, ...]:
     """
     objects, without = _values(text)
     try:
-        found: tuple[Definition, ...] = _Reader(text, objects).transform(_parser().parse(without))
+        found: tuple[Definition, ...] = _TreeMaker(text, objects).transform(_parser().parse(without))
         return found
     except UnexpectedInput as error:
         at = error.pos_in_stream
@@ -145,7 +156,7 @@ def _values(text: str) -> tuple[dict[int, Any], str]:
 
 
 @v_args(inline=True)
-class _Reader(Transformer[Token, Any]):
+class _TreeMaker(Transformer[Token, Any]):
     """Makes trees of what Lark has read."""
 
     def __init__(self, text: str, objects: Mapping[int, Any]) -> None:
@@ -196,13 +207,15 @@ class _Reader(Transformer[Token, Any]):
         raise self._error(_UNREAD.get(word, f"`{word}` is not read; write the rules out"), statement)
 
     def choice(self, *parts: Part) -> Part:
-        return parts[0] if len(parts) == 1 else OneOf(parts)
+        return parts[0] if len(parts) == 1 else EitherOf(parts)
 
     def sequence(self, *parts: Part) -> Part:
-        return parts[0] if len(parts) == 1 else Joined(parts)
+        return parts[0] if len(parts) == 1 else InTurn(parts)
 
     def repeat(self, part: Part, how: Token | tuple[int, int | None]) -> Part:
-        return Repeated(part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how))
+        return RepeatedPart(
+            part, *({"*": (0, None), "+": (1, None), "?": (0, 1)}[how] if isinstance(how, Token) else how)
+        )
 
     def exact(self, count: Token) -> tuple[int, int]:
         return self._bounds(count, count)
@@ -217,10 +230,10 @@ class _Reader(Transformer[Token, Any]):
         return self._bounds(least, most)
 
     def exactly(self, part: Part, count: Token) -> Part:
-        return Repeated(part, *self._bounds(count, count))
+        return RepeatedPart(part, *self._bounds(count, count))
 
     def between(self, part: Part, least: Token, most: Token) -> Part:
-        return Repeated(part, *self._bounds(least, most))
+        return RepeatedPart(part, *self._bounds(least, most))
 
     def _bounds(self, least: Token, most: Token) -> tuple[int, int]:
         if not (least.isdigit() and most.isdigit() and len(most) < 10 and int(least) <= int(most)):
@@ -228,7 +241,7 @@ class _Reader(Transformer[Token, Any]):
         return int(least), int(most)
 
     def maybe(self, part: Part) -> Part:
-        return Repeated(part, 0, 1)
+        return RepeatedPart(part, 0, 1)
 
     def range(self, first: Token, last: Token) -> Part:
         ends = [self._string(one) for one in (first, last)]
@@ -247,7 +260,7 @@ class _Reader(Transformer[Token, Any]):
         return Spelled(f"(?{flags}:{pattern})" if flags else pattern, _at(value))
 
     def named(self, name: Token) -> Part:
-        return Named(str(name), _at(name))
+        return NamedPart(str(name), _at(name))
 
     def special(self, token: Token) -> Part:
         raise self._error(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
-from .lexemes import JSONValue, Lexeme
-from .rules import START, Rule, Rules, Tree
-from .tree import Joined, Named, OneOf, Repeated
+from .guidance_rules import START, GuidanceRules, Rule, Tree
+from .lexeme_kinds import JSONValue, Lexeme
+from .written_parts import EitherOf, InTurn, NamedPart, RepeatedPart
 
 Symbol: TypeAlias = int | Lexeme | JSONValue
 """A nonterminal, by its number, or what is one piece of text."""
@@ -28,7 +28,7 @@ class Productions:
     rules: dict[int, Rule] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rules: Rules) -> Productions:
+    def of(cls, rules: GuidanceRules) -> Productions:
         """Return the productions of some rules."""
         found = cls()
         numbers: dict[str, int] = {}
@@ -53,22 +53,22 @@ class Productions:
         return len(self.bodies) - 1
 
     def _alternatives(self, tree: Tree, numbers: dict[str, int], waiting: list[str], owner: str) -> list[Body]:
-        parts = tree.parts if isinstance(tree, OneOf) else (tree,)
+        parts = tree.parts if isinstance(tree, EitherOf) else (tree,)
         return [self._body(part, numbers, waiting, owner) for part in parts]
 
     def _body(self, tree: Any, numbers: dict[str, int], waiting: list[str], owner: str) -> Body:
         match tree:
-            case Joined():
+            case InTurn():
                 return tuple(symbol for part in tree.parts for symbol in self._body(part, numbers, waiting, owner))
-            case Named():
+            case NamedPart():
                 waiting.append(tree.name)
                 return (self._number(tree.name, numbers),)
-            case OneOf():
+            case EitherOf():
                 number = self._new(f"__{owner}")
                 self.bodies[number] = self._alternatives(tree, numbers, waiting, owner)
                 return (number,)
-            case Repeated():
-                (once,) = self._alternatives(Joined((tree.part,)), numbers, waiting, owner)
+            case RepeatedPart():
+                (once,) = self._alternatives(InTurn((tree.part,)), numbers, waiting, owner)
                 more: Body = ()
                 if tree.most is None:
                     number = self._new(f"__{owner}")

@@ -22,12 +22,12 @@ import numpy as np
 from ...automata.automaton import DEAD
 from ...errors import GrammarError
 from ..grammar.grammar import Grammar, Production, Terminal
-from .lexemes import Lexeme
+from .guidance_rules import GuidanceRules
+from .lexeme_kinds import Lexeme
 from .productions import Productions, Symbol
-from .rules import Rules
 
 
-def grammar_of(rules: Rules, productions: Productions) -> Grammar:
+def grammar_of(rules: GuidanceRules, productions: Productions) -> Grammar:
     """Return the grammar of some rules, which have recursion.
 
     Raises
@@ -114,7 +114,7 @@ def _follow(productions: Productions) -> dict[Lexeme, set[Lexeme]]:
     return found
 
 
-def _check_apart(rules: Rules, first: dict[Lexeme, frozenset[int]], follow: dict[Lexeme, set[Lexeme]]) -> None:
+def _check_apart(rules: GuidanceRules, first: dict[Lexeme, frozenset[int]], follow: dict[Lexeme, set[Lexeme]]) -> None:
     for one, other in combinations(rules.lexemes, 2):
         both = one.automaton & other.automaton
         if not both.is_empty:
@@ -147,7 +147,7 @@ def _longer(one: Lexeme, other: Lexeme, behind: frozenset[int]) -> Iterator[byte
                 waiting.append((to, onward, text + bytes([byte])))
 
 
-def _refused(rules: Rules, one: Lexeme, other: Lexeme, text: bytes, how: str) -> GrammarError:
+def _refused(rules: GuidanceRules, one: Lexeme, other: Lexeme, text: bytes, how: str) -> GrammarError:
     names = one.name if one is other else f"{one.name} and {other.name}"
     return rules.error(
         f"{names} {how} {text.decode(errors='backslashreplace')!r}, which a grammar with recursion may read in another way than "

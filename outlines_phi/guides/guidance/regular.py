@@ -6,14 +6,14 @@ from typing import Any
 
 from ...errors import UnsupportedError
 from ..json_schema.reading.template import Template
-from .lexemes import JSONValue, Lexeme
-from .rules import START, Rules
-from .tree import Joined, Named, OneOf, Repeated
+from .guidance_rules import START, GuidanceRules
+from .lexeme_kinds import JSONValue, Lexeme
+from .written_parts import EitherOf, InTurn, NamedPart, RepeatedPart
 
 MOST_POSITIONS = 5_000
 
 
-def template_of(rules: Rules) -> Template:
+def template_of(rules: GuidanceRules) -> Template:
     """Return the template of rules without recursion: its pieces of bytes are the automata of the lexemes.
 
     Raises
@@ -29,19 +29,19 @@ def template_of(rules: Rules) -> Template:
                 return Template.of_bytes(tree.automaton)
             case JSONValue():
                 return tree.template
-            case Named():
+            case NamedPart():
                 if tree.name not in known:
                     known[tree.name] = _checked(of(rules.rules[tree.name].body))
                 return known[tree.name]
-            case Joined():
+            case InTurn():
                 return Template.sequence(_checked(of(part)) for part in tree.parts)
-            case OneOf():
+            case EitherOf():
                 return _checked(Template.one_of([_checked(of(part)) for part in tree.parts]))
-            case Repeated():
+            case RepeatedPart():
                 return _checked(of(tree.part).repeated(tree.least, tree.most))
         raise AssertionError(tree)
 
-    return _checked(of(Named(START, 0)))
+    return _checked(of(NamedPart(START, 0)))
 
 
 def _checked(template: Template) -> Template:

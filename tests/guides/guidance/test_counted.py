@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError
-from outlines_phi.guides.guidance.captures import Reading
+from outlines_phi.guides.guidance.captures import TextReading
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
+from outlines_phi.guides.guidance.guidance_rules import GuidanceRules
 from outlines_phi.guides.guidance.productions import Productions
-from outlines_phi.guides.guidance.rules import Rules
 from outlines_phi.vocabulary.vocabulary import Vocabulary
 from tests.guides.guidance.oracle import HEADER, ByteTokens, accepted, allowed
 
@@ -34,14 +34,14 @@ RULES = [
 
 @cache
 def productions(rules: str) -> Productions:
-    return Productions.of(Rules(HEADER + rules))
+    return Productions.of(GuidanceRules(HEADER + rules))
 
 
 def within(rules: str, tokens: tuple[int, ...], *, counted: bool = True) -> bool:
     """The definition: whether the text is one of the grammar, with lexemes that few enough tokens have a byte of."""
     text = b"".join(TOKENS[token] for token in tokens)
     token_of = [place for place, token in enumerate(tokens) for _ in TOKENS[token]]
-    reading = Reading(productions(rules), text, {})
+    reading = TextReading(productions(rules), text, {})
     if not reading.holds:
         return False
     # A lexeme of several kinds is of one that is within its limit, which must fit what follows: here any does.

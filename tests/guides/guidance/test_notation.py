@@ -6,7 +6,7 @@ import pytest
 
 from outlines_phi.errors import EmptyLanguageError, GrammarError, UnsupportedError
 from outlines_phi.guides.guidance.guidance_grammar import GuidanceGrammar
-from outlines_phi.guides.guidance.rules import Rules
+from outlines_phi.guides.guidance.guidance_rules import GuidanceRules
 from tests.guides.guidance.oracle import HEADER
 
 REFUSED = [
@@ -89,7 +89,7 @@ def test_rules_that_derive_themselves_are_refused() -> None:
 def test_sizes_are_bounded() -> None:
     chunks = ", ".join(f'"word{number} "' for number in range(300))
     with pytest.raises(GrammarError, match="Give a shorter text, or longer chunks"):
-        Rules(HEADER + f'start: A\nA: %regex {{"substring_chunks": [{chunks}]}}')
+        GuidanceRules(HEADER + f'start: A\nA: %regex {{"substring_chunks": [{chunks}]}}')
     doubled = "\n".join(f"r{number}: r{number - 1} r{number - 1}" for number in range(1, 20))
     with pytest.raises(UnsupportedError, match="Write parts of the grammar as one lexeme"):
         GuidanceGrammar(HEADER + f'start: r19\nr0: "a" | "b"\n{doubled}')

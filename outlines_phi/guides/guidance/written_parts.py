@@ -13,7 +13,7 @@ class Spelled(NamedTuple):
     at: int  # where it is written, an offset
 
 
-class Named(NamedTuple):
+class NamedPart(NamedTuple):
     """What a rule or a terminal of that name stands for."""
 
     name: str
@@ -27,19 +27,19 @@ class Values(NamedTuple):
     at: int
 
 
-class Joined(NamedTuple):
+class InTurn(NamedTuple):
     """Parts one after the other."""
 
     parts: tuple[Any, ...]
 
 
-class OneOf(NamedTuple):
+class EitherOf(NamedTuple):
     """Alternatives."""
 
     parts: tuple[Any, ...]
 
 
-class Repeated(NamedTuple):
+class RepeatedPart(NamedTuple):
     """A part some times in a row; ``None`` is no bound."""
 
     part: Any
@@ -54,7 +54,7 @@ class Nested(NamedTuple):
     at: int
 
 
-Part: TypeAlias = Spelled | Named | Values | Joined | OneOf | Repeated | Nested
+Part: TypeAlias = Spelled | NamedPart | Values | InTurn | EitherOf | RepeatedPart | Nested
 
 
 class Attribute(NamedTuple):

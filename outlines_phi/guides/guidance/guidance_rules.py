@@ -12,11 +12,11 @@ from ...errors import EmptyLanguageError, GrammarError, UnsupportedError
 from ..json_schema.reading.schema import Schema
 from ..json_schema.reading.template import Template
 from ..regex import compile_regex
-from .lexemes import JSONValue, Lexeme
+from .lexeme_kinds import JSONValue, Lexeme
 from .notation import parse
-from .tree import Attribute, Definition, Joined, Named, Nested, OneOf, Repeated, Spelled, Values
+from .written_parts import Attribute, Definition, EitherOf, InTurn, NamedPart, Nested, RepeatedPart, Spelled, Values
 
-Tree: TypeAlias = Lexeme | JSONValue | Named | Joined | OneOf | Repeated
+Tree: TypeAlias = Lexeme | JSONValue | NamedPart | InTurn | EitherOf | RepeatedPart
 """A part of a rule; names are those of rules."""
 
 START = "start"
@@ -48,7 +48,7 @@ class Rule(NamedTuple):
 
 
 @final
-class Rules:
+class GuidanceRules:
     """What a text defines, ``rules`` by name; :data:`START` is the rule of a whole text.
 
     Raises
@@ -78,7 +78,7 @@ class Rules:
 
     @cached_property
     def cycle(self) -> tuple[str, ...] | None:
-        """Rules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
+        """GuidanceRules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
         try:
             TopologicalSorter({name: set(_named(rule.body)) for name, rule in self.rules.items()}).prepare()
         except CycleError as error:
@@ -104,7 +104,7 @@ class Rules:
         for name in waiting:  # grows as it is walked
             if prefix + name in self.rules:
                 continue
-            rule = _Reader(self, named, prefix).rule(named[name])
+            rule = _ScopeReader(self, named, prefix).rule(named[name])
             self.rules[prefix + name] = rule
             local = [other.removeprefix(prefix) for other in _named(rule.body)]
             waiting += [other for other in local if other in named]
@@ -163,10 +163,10 @@ class Rules:
 
 
 @final
-class _Reader:
+class _ScopeReader:
     """Reads the rules of one scope of names."""
 
-    def __init__(self, rules: Rules, named: Mapping[str, Definition], prefix: str) -> None:
+    def __init__(self, rules: GuidanceRules, named: Mapping[str, Definition], prefix: str) -> None:
         self._rules, self._named, self._prefix = rules, named, prefix
 
     def rule(self, definition: Definition) -> Rule:
@@ -229,24 +229,24 @@ class _Reader:
 
     def _tree(self, part: Any) -> Tree:
         match part:
-            case Joined():
-                return Joined(tuple(self._tree(one) for one in part.parts))
-            case OneOf():
-                return OneOf(tuple(self._tree(one) for one in part.parts))
-            case Repeated():
-                return Repeated(self._tree(part.part), part.least, part.most)
-            case Named() if not part.name.isupper():
+            case InTurn():
+                return InTurn(tuple(self._tree(one) for one in part.parts))
+            case EitherOf():
+                return EitherOf(tuple(self._tree(one) for one in part.parts))
+            case RepeatedPart():
+                return RepeatedPart(self._tree(part.part), part.least, part.most)
+            case NamedPart() if not part.name.isupper():
                 self._find(part)
-                return Named(self._prefix + part.name, part.at)
+                return NamedPart(self._prefix + part.name, part.at)
             case Values():
                 return self._rules.value(part.schema, part.at)
             case Nested():
                 prefix = f"{self._prefix}{part.at}."
                 self._rules._scope(part.definitions, prefix, part.at)
-                return Named(prefix + START, part.at)
+                return NamedPart(prefix + START, part.at)
             case Spelled("", _):
-                return Joined(())
-        name = part.name if isinstance(part, Named) else self._written(part.at)
+                return InTurn(())
+        name = part.name if isinstance(part, NamedPart) else self._written(part.at)
         plain = {"lazy": False, "endings": (), "hidden": False, "max_tokens": None}
         return self._rules.lexeme(name, self._pattern(part, part.at, ()), part.at, **plain)
 
@@ -255,13 +255,13 @@ class _Reader:
         match part:
             case Spelled():
                 return part.pattern
-            case Joined():
+            case InTurn():
                 return "".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
-            case OneOf():
+            case EitherOf():
                 return "|".join(f"(?:{self._pattern(one, at, within)})" for one in part.parts)
-            case Repeated():
+            case RepeatedPart():
                 return f"(?:{self._pattern(part.part, at, within)})" + _bounds(part.least, part.most)
-            case Named():
+            case NamedPart():
                 definition = self._find(part)
                 if part.name in within:
                     raise self._rules.error(f"terminal {part.name!r} uses itself; only rules may", part.at)
@@ -276,7 +276,7 @@ class _Reader:
             part.at,
         )
 
-    def _find(self, name: Named) -> Definition:
+    def _find(self, name: NamedPart) -> Definition:
         if name.name not in self._named:
             raise self._rules.error(f"{name.name!r} is not defined; define it", name.at)
         return self._named[name.name]
@@ -299,10 +299,10 @@ def _bounds(least: int, most: int | None) -> str:
 def _named(tree: Any) -> Iterator[str]:
     """Yield the rules that a tree names."""
     match tree:
-        case Named():
+        case NamedPart():
             yield tree.name
-        case Joined() | OneOf():
+        case InTurn() | EitherOf():
             for part in tree.parts:
                 yield from _named(part)
-        case Repeated():
+        case RepeatedPart():
             yield from _named(tree.part)
