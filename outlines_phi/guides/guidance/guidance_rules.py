@@ -78,7 +78,7 @@ class GuidanceRules:
 
     @cached_property
     def cycle(self) -> tuple[str, ...] | None:
-        """GuidanceRules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
+        """Rules of which each holds the next one, the last and the first of them being one; ``None`` without recursion."""
         try:
             TopologicalSorter({name: set(_named(rule.body)) for name, rule in self.rules.items()}).prepare()
         except CycleError as error:
